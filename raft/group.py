@@ -493,6 +493,8 @@ class RaftGroup(ReplicaState):
         """What is to be done now. It counts as handed out: the driver must do all of it, or stop the node."""
         log = self.log
         snapshot, truncate_from, entries = log.take_unhanded()
+        # What is applied below may append: a joint configuration is left at once. That is of the next write.
+        written, generation = log.last, log.generation
         voted = (self.term, self.vote)
         committed = log.deliver(self.options.max_apply_bytes)
         if committed and self._changes.apply_those_in(committed):
@@ -510,11 +512,7 @@ class RaftGroup(ReplicaState):
             self._handed_commit = log.commit_index
         writes = hard_state is not None or bool(entries) or truncate_from is not None
         now, after, number = self.outbox.take(writes=writes)
-        token = (
-            DurableToken(log.last, log.generation, self.term, self.vote, number, self._handed_commit)
-            if writes
-            else None
-        )
+        token = DurableToken(written, generation, self.term, self.vote, number, self._handed_commit) if writes else None
         log.trim(self.options.cache_bytes if self._leading.replication is not None else 0)
         return Ready(now, hard_state, truncate_from, entries, snapshot, after, token, committed)
 

@@ -285,18 +285,23 @@ class RaftLog:
             return
         if up_to.index > min(self.applied_index, self.durable_index):
             raise InvariantViolationError(f"entries up to {up_to.index} are still needed: applied {self.applied_index}")
-        if not self._is(up_to):
+        if not self._may_be(up_to):
             raise InvariantViolationError(f"entry {up_to.index} is of another term than {up_to.term}")
         self.anchor = up_to
         if self._offset <= up_to.index:
             self._forget(up_to.index - self._offset + 1)
 
-    def _is(self, entry: EntryId) -> bool:
-        """Whether that is the entry here, damaged or not."""
+    def _may_be(self, entry: EntryId) -> bool:
+        """Whether that is the entry here, damaged or not. Where the next one is damaged, too, nobody can tell; what is
+        to take their place was made of them while they were whole."""
         try:
             return self.term_at(entry.index) == entry.term
         except UnreadableEntryError:
+            pass
+        try:
             return self._store.hash_at(entry.index) == entry.hash
+        except UnreadableEntryError:
+            return True
 
     # -- durability -------------------------------------------------------------------------------------------
 
@@ -313,6 +318,11 @@ class RaftLog:
         """A write is synced. Returns True when more of this log is durable than before."""
         if token.generation != self.generation or token.last.index <= self.durable_index:
             return False
+        if token.last.index > self._handed_index:
+            raise InvariantViolationError(
+                f"entry {token.last.index} is said to be durable, but was never handed to storage: "
+                f"what was ends at {self._handed_index}"
+            )
         self.durable_index = token.last.index
         return True
 

@@ -25,6 +25,8 @@ class StepTime:
     wall_ms: int
 
 
+#: Later than any time on a node's clock (µs).
+NEVER = 1 << 62
 #: Serves one kind of request. The message is the one in the request, as the type that the handler was declared for.
 Handler: TypeAlias = Callable[[StepTime, ClientRequest, RequestT], None]
 
@@ -56,12 +58,19 @@ class NodeService:
     def declare_requests(self, table: RequestTable) -> None:
         """Says which kinds of request this service serves."""
 
-    def on_time(self, now: int, wall_ms: int) -> None:
-        """Does what is due.
+    def after_events(self, now: int, wall_ms: int) -> None:
+        """Does what follows from the events of a step, in each of them, whatever its deadline.
 
         Arguments:
             now: microseconds on the node's clock.
             wall_ms: milliseconds since the epoch.
+        """
+
+    def on_time(self, now: int, wall_ms: int) -> None:
+        """Does what is due: not called before the earliest deadline of all services.
+
+        Arguments:
+            as above.
         """
 
     @property
@@ -82,11 +91,15 @@ class NodeService:
 class NodeServices:
     """The services of a node, in the order in which they are told what happens.
 
-    What a service does not define is not called: on_time and next_deadline are asked for in every step.
+    What a service does not define is not called: after_events and next_deadline are asked for in every step. Nobody is
+    told of the time before one of them has something due, as all of them said when they were last asked. What has
+    become due since then is done in the next step, which the node is given at once.
     """
 
     def __init__(self, services: Iterable[NodeService]) -> None:
         self._services = tuple(services)
+        self._due = 0
+        self._after_events = [each.after_events for each in self._defining("after_events")]
         self._on_time = [each.on_time for each in self._defining("on_time")]
         self._timed = self._defining("next_deadline")
         self._served_clients = self._defining("client_gone")
@@ -113,7 +126,11 @@ class NodeServices:
         self._requests.serve(time, request)
 
     def on_time(self, now: int, wall_ms: int) -> None:
-        """Does what is due."""
+        """Does what follows from the step's events, and what was due when ``next_deadline`` was last asked for."""
+        for after_events in self._after_events:
+            after_events(now, wall_ms)
+        if now < self._due:
+            return
         for on_time in self._on_time:
             on_time(now, wall_ms)
 
@@ -125,6 +142,7 @@ class NodeServices:
             deadline = service.next_deadline
             if deadline is not None and (due is None or deadline < due):
                 due = deadline
+        self._due = due if due is not None else NEVER
         return due
 
     def client_gone(self, request_id: int) -> None:

@@ -21,7 +21,7 @@ FLOORS: dict[str, tuple[str, tuple[str, ...]]] = {
     "quorumlog.v1": ("proto/quorumlog/v1", ()),
     "quorumlog.raft": ("raft", ()),
     "quorumlog.storage": ("storage", ("quorumlog.v1", "quorumlog.raft.types")),
-    "quorumlog.server": ("server", ("quorumlog.v1", "quorumlog.raft", "quorumlog.storage")),
+    "quorumlog.server": ("server", ("quorumlog.v1", "quorumlog.pure", "quorumlog.raft", "quorumlog.storage")),
     "quorumlog.sdk": ("sdk", ("quorumlog.v1",)),
     "quorumlog.chaos": (
         "chaos",

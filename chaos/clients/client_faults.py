@@ -9,7 +9,10 @@ from typing import NamedTuple, Protocol
 from quorumlog.chaos.clients.client_host import ClientHost
 from quorumlog.chaos.clients.client_network import SimClientNetwork
 from quorumlog.chaos.simulator.cluster import SimCluster
+from quorumlog.chaos.simulator.convergence import missing_repairs
+from quorumlog.chaos.simulator.replica_sets import is_enough_without
 from quorumlog.chaos.simulator.scheduler import Scheduler
+from quorumlog.server.metadata.records import METADATA_GROUP
 
 SECOND = 1_000_000
 DAY_MS = 86_400_000
@@ -183,12 +186,17 @@ class ClientFaults:
         self._later(1_000, SECOND, start)
 
     def wiped(self, rng: random.Random) -> None:
-        """A node's disk is lost, for good; only where a majority of every partition is left, and of the controllers."""
+        """A node's disk is lost, for good; only where a majority of every partition is left, and of the controllers,
+        and what is damaged elsewhere was mended before."""
         options = self._cluster.options
         node = rng.choice(self._cluster.node_ids[1:] or self._cluster.node_ids)
         enough = options.replication_factor >= 3 and options.min_insync_replicas <= options.replication_factor // 2 + 1
-        if enough and not self._cluster.wiped and self._cluster.processes[node].running:
-            self._cluster.wipe(node)
+        if not enough or self._cluster.wiped or not self._cluster.processes[node].running:
+            return
+        groups = [group for group in self._cluster.processes[node].disk.synced if group != METADATA_GROUP]
+        if missing_repairs(self._cluster) or not all(is_enough_without(self._cluster, node, g) for g in groups):
+            return
+        self._cluster.wipe(node)
 
 
 KINDS: dict[str, Callable[[ClientFaults, random.Random], None]] = {

@@ -14,7 +14,7 @@ from quorumlog.chaos.models.committed_partition import Violation
 from quorumlog.chaos.simulator.cluster import SimCluster
 from quorumlog.chaos.simulator.network import Unruliness
 from quorumlog.chaos.simulator.process import SimProcess
-from quorumlog.chaos.simulator.replica_sets import is_enough_without, is_same_entry
+from quorumlog.chaos.simulator.replica_sets import has_majority_without, is_enough_without, is_same_entry
 from quorumlog.chaos.simulator.scheduler import Scheduler
 from quorumlog.server.metadata.records import METADATA_GROUP
 from quorumlog.v1 import admin_pb2
@@ -366,11 +366,18 @@ def disk_read_error(strike: Strike) -> None:
 
 
 def flipped_bits(strike: Strike) -> None:
-    """Some entries on one disk are not any more what was written. Another disk has each of them, for now."""
+    """Some entries on one disk are not any more what was written. Another disk has each of them, for now; and without
+    this replica the others are a majority: an entry that they compact meanwhile has it begin anew."""
     process = strike.process()
     # Not yet of the metadata: docs/chaos.md says which seeds come to no end where they are struck, too.
     synced = process.disk.synced.items()
-    groups = [group for group, durable in synced if group != METADATA_GROUP and len(durable.entries) > 1]
+    groups = [
+        group
+        for group, durable in synced
+        if group != METADATA_GROUP
+        and len(durable.entries) > 1
+        and has_majority_without(strike.cluster, process.node_id, group)
+    ]
     if not groups:
         return
     group = strike.rng.choice(groups)

@@ -28,6 +28,7 @@ from quorumlog.chaos.simulator.clients import ACKS_ALL, Unanswered
 from quorumlog.chaos.simulator.cluster import SimCluster
 from quorumlog.chaos.simulator.process import EPOCH_MS
 from quorumlog.chaos.simulator.scheduler import Scheduler
+from quorumlog.raft.types import NO_NODE
 from quorumlog.sdk.errors import QuorumlogError
 from quorumlog.sdk.producer.async_producer import AsyncProducer
 from quorumlog.v1 import data_plane_pb2
@@ -191,8 +192,9 @@ class RestoreSimulation:
         answers: list[ProtoMessage | Unanswered],
     ) -> bool:
         image = self.cluster.processes[self.cluster.node_ids[0]].image
-        assert image is not None
-        leader = image.topics_by_id[partition.topic_id].partitions[partition.backup.number].leader
+        # That node may have been gone while the topic was made, and not know of it yet.
+        topic = image.topics_by_id.get(partition.topic_id) if image is not None else None
+        leader = topic.partitions[partition.backup.number].leader if topic is not None else NO_NODE
         if leader in self.cluster.processes:
             heard: list[ProtoMessage | Unanswered] = []
             self.cluster.request("former producer", leader, request, heard.append)

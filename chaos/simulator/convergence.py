@@ -30,21 +30,27 @@ def missing_repairs(cluster: SimCluster) -> str:
             disks = [each.disk for other, each in cluster.processes.items() if other != number]
             # What a witness has is no copy: nobody is mended with it.
             others = [disk for disk in disks if group in disk.synced and not is_witness(disk.synced[group].table)]
-            left = [index for index in sorted(indexes) if _will_be_missed(process.disk, others, group, index)]
+            given_up = [index for index in indexes if all(d.synced[group].anchor.index >= index for d in others)]
+            left = sorted({*given_up, *_mendable(process.disk, others, group)})
             if left:
                 return f"entries {left} of group {group} are still damaged on node {number}"
     return ""
 
 
-def _will_be_missed(disk: SimDisk, others: list[SimDisk], group: int, index: int) -> bool:
-    """Whether another disk has the entry whole that is damaged on this one, or all others have given it up."""
-    entry = disk.synced[group].entry(index)
-    whole = [
-        other
-        for other in others
-        if is_same_entry(entry, other.synced[group].entry(index)) and index not in other.damaged.get(group, ())
-    ]
-    return bool(whole) or all(other.synced[group].anchor.index >= index for other in others)
+def _mendable(disk: SimDisk, others: list[SimDisk], group: int) -> set[int]:
+    """The damaged entries of a replica that another disk has whole. An entry is known by the one after it: where that
+    is damaged, too, it has to be mended before."""
+    found: set[int] = set()
+    damaged = disk.damaged[group]
+    for index in sorted(damaged, reverse=True):
+        entry = disk.synced[group].entry(index)
+        is_whole = any(
+            is_same_entry(entry, other.synced[group].entry(index)) and index not in other.damaged.get(group, ())
+            for other in others
+        )
+        if is_whole and (index + 1 not in damaged or index + 1 in found):
+            found.add(index)
+    return found
 
 
 def missing_for_convergence(cluster: SimCluster, topics: Iterable[str], producers: Iterable[SimProducer]) -> str:

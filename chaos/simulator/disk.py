@@ -76,6 +76,7 @@ class SimDisk:
         self.next_read_fails = False
         self.after_sync: Callable[[], None] | None = None
         self.read_by_node = False
+        self.read_by_job = False
         self.commit_failed = False
         self.found_damage = False
         #: Replicas that the next process finds damaged otherwise than in entries.
@@ -297,10 +298,12 @@ class SimDisk:
         durable = self.synced[group]
         start = first - durable.anchor.index - 1
         stop = last - durable.anchor.index
-        assert 0 <= start < stop <= len(durable.entries), (
-            f"node {self.node_id} reads {first}..{last} of group {group}, which has"
-            f" {durable.anchor.index + 1}..{durable.last.index}"
-        )
+        if not 0 <= start < stop <= len(durable.entries):
+            what = f"node {self.node_id} reads {first}..{last} of group {group}, which has"
+            what += f" {durable.anchor.index + 1}..{durable.last.index}"
+            # The log may have changed since a job was given. A step knows what there is.
+            assert self.read_by_job, what
+            raise LookupError(what)
         taken: list[Entry] = []
         size = 0
         for entry in durable.entries[start:stop]:

@@ -356,9 +356,9 @@ class SimProcess:
         if self.paused:
             self._scheduler.after(JOB_US[1], lambda: self._work(job, life))
             return
-        self.disk.read_by_node = True
+        self.disk.read_by_node = self.disk.read_by_job = True
         done = carry_out(job)
-        self.disk.read_by_node = False
+        self.disk.read_by_node = self.disk.read_by_job = False
         self.deliver(done)
 
     def _now(self) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from quorumlog.chaos.simulator.cluster import SimCluster
 from quorumlog.chaos.simulator.disk import SimDisk
 from quorumlog.chaos.simulator.durable_raft_group import DurableRaftGroup
@@ -11,6 +13,12 @@ from quorumlog.server.broker.former_replicas import former_lives
 from quorumlog.server.partition.witness import is_witness
 
 
+def has_majority_without(cluster: SimCluster, node: int, group: int) -> bool:
+    """Whether a group is led without a node's replica: in each configuration that anybody has, a majority of the others
+    is left on disk, and has a say."""
+    return _is_majority(_sound_without(cluster, node, group), _held(cluster, group).values())
+
+
 def is_enough_without(cluster: SimCluster, node: int, group: int) -> bool:
     """Whether a group goes on, with all that is committed, if a node loses its replica for good.
 
@@ -18,15 +26,9 @@ def is_enough_without(cluster: SimCluster, node: int, group: int) -> bool:
     mended without this one. With a witness, another one has all that this one has, which may be the only copy.
     """
     disks = {number: process.disk for number, process in cluster.processes.items()}
-    held = {number: disk.synced[group] for number, disk in disks.items() if group in disk.synced}
-    sound = {number for number in held if number != node and _has_a_say(cluster.processes[number], group)}
+    held, sound = _held(cluster, group), _sound_without(cluster, node, group)
     configurations = [each.configuration for each in held.values()]
-    if not all(
-        len(sound.intersection(half)) > len(half) // 2
-        for configuration in configurations
-        for half in configuration.halves
-        if half
-    ):
+    if not _is_majority(sound, held.values()):
         return False
     if not all(
         any(_has_whole(disks[other], group, held[number].entry(index)) for other in sound - {number})
@@ -45,6 +47,22 @@ def is_same_entry(entry: Entry | None, other: Entry | None) -> bool:
     if entry is None or other is None or other.kind is EntryKind.TRACE:
         return False
     return (entry.index, entry.term, entry.hash) == (other.index, other.term, other.hash)
+
+
+def _held(cluster: SimCluster, group: int) -> dict[int, DurableRaftGroup]:
+    disks = {number: process.disk for number, process in cluster.processes.items()}
+    return {number: disk.synced[group] for number, disk in disks.items() if group in disk.synced}
+
+
+def _sound_without(cluster: SimCluster, node: int, group: int) -> set[int]:
+    held = _held(cluster, group)
+    return {number for number in held if number != node and _has_a_say(cluster.processes[number], group)}
+
+
+def _is_majority(sound: set[int], held: Iterable[DurableRaftGroup]) -> bool:
+    """Whether some replicas are enough, in each configuration that one has on disk."""
+    halves = [half for each in held for half in each.configuration.halves if half]
+    return all(len(sound.intersection(half)) > len(half) // 2 for half in halves)
 
 
 def _has_a_say(process: SimProcess, group: int) -> bool:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
-from quorumlog.sdk.errors import QuorumlogError
+from quorumlog.sdk.errors import ClientClosedError, QuorumlogError
 
 Result = TypeVar("Result")
 
@@ -20,13 +20,22 @@ async def for_each_partition(works: Sequence[Callable[[], Awaitable[Result]]]) -
     Raises:
         Exception: what one piece of work has raised; the others have ended then. Of several, a final failure comes
             before one that may pass.
+        ClientClosedError: a piece of work was cancelled, by nobody who waits for all of it: so end calls on a
+            connection that is closed under them.
     """
     results: dict[int, Result] = {}
     waiting = iter(enumerate(works))
 
     async def in_turn() -> None:
+        task = asyncio.current_task()
+        assert task is not None
         for place, work in waiting:
-            results[place] = await work()
+            try:
+                results[place] = await work()
+            except asyncio.CancelledError:
+                if task.cancelling():
+                    raise
+                raise ClientClosedError("a call was cancelled: the client is closed") from None
 
     loop = asyncio.get_running_loop()
     tasks = [loop.create_task(in_turn()) for _ in works[:CONCURRENT_PARTITIONS]]

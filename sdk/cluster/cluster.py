@@ -253,7 +253,8 @@ class Cluster:
         try:
             return await self.ask_any(ask)
         except ClusterNotFormedError:
-            assert ignorant is not None
+            if ignorant is None:
+                raise  # A node has said so itself, and why.
             return ignorant
 
     async def ensure_topics(self, topics: Collection[str], limit_s: float) -> dict[str, TopicView]:

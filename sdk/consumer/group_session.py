@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from functools import partial
 
@@ -169,10 +169,14 @@ class GroupSession:
             return
         self._timer = asyncio.get_running_loop().call_later(max(0.0, due - now), self.pump)
 
-    async def leave(self, limit_s: float) -> None:
-        """Tells the coordinator that the member leaves, within limits. Otherwise the group learns it from silence."""
+    def leave(self, limit_s: float) -> Coroutine[object, object, None]:
+        """Is no member any more, from this call on. What it returns tells the coordinator so, within limits; otherwise
+        the group learns it from silence."""
         leaving = self.membership.leave(self._clock())
         self.pump()
+        return self._tell_of_leaving(leaving, limit_s)
+
+    async def _tell_of_leaving(self, leaving: MemberHeartbeat | None, limit_s: float) -> None:
         if leaving is None:
             return
 

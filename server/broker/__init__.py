@@ -11,5 +11,6 @@ May import: `partition`, `coordinator`, `hosting`, `metadata`, `server` itself.
 - `isr`: which replicas of one partition are in sync.
 - `leader_elections`: hands leaderships over to preferred leaders.
 - `leader_balance`: which leaderships are handed over, and when.
+- `last_copy`: reads a replica that is to be the only copy, before the others are given up.
 - `reassignments`: moves led partitions to other nodes, step by step.
 """

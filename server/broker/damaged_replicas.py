@@ -2,9 +2,11 @@
 
 Such a replica is set aside: it takes no part, neither votes nor acknowledges, and what is on disk of it stays there.
 Once its partition is led without it, by a leader that has all it can have helped to commit, and a majority of the other
-replicas is there, it is given up and begins anew with nothing. What it gets of its leader makes it whole again. It has
-no say before it knows that everything is committed that it has ever acknowledged (see ``FormerReplicas``): otherwise
-its vote could elect a leader without that.
+replicas is there, it is given up and begins anew with nothing. That the metadata name such a leader is not enough: its
+replica may be damaged, too, and set aside a moment ago. The leader itself has to have spoken just now.
+
+What the replica gets of its leader makes it whole again. It has no say before it knows that everything is committed
+that it has ever acknowledged (see ``FormerReplicas``): otherwise its vote could elect a leader without that.
 
 One whose partition is deleted, or was moved away, ends here too: of damaged pages the engine frees what their own
 headers say, and that may be others'. So nothing of it is given back before its pages were looked at.
@@ -15,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from quorumlog.raft.types import NO_NODE, AppendRequest, AppendResponse, Heartbeat, Message
+from quorumlog.raft.types import NO_NODE, AppendRequest, AppendResponse, Heartbeat, InstallSnapshot, Message
 from quorumlog.server.broker.former_replicas import FormerReplicas
 from quorumlog.server.broker.replicas import Replicas
 from quorumlog.server.events import Job, JobDone
@@ -27,6 +29,8 @@ from quorumlog.storage.interface import SetAside, StorageReader
 
 #: How often to look whether one can begin anew.
 LOOK_EVERY_US = 500_000
+#: A leader that spoke to one within this time leads.
+LEADS_US = 2 * LOOK_EVERY_US
 #: Its jobs have the numbers below this one.
 _JOBS_BELOW = -(1 << 40)
 
@@ -62,22 +66,28 @@ class DamagedReplicas(NodeService):
         self._log = log
         self._due = 0
         self._checking: int | None = None
+        #: When a leader of a term that is late enough spoke last, by Raft group.
+        self._led_at: dict[int, int] = {}
 
-    def say(self) -> None:
+    def say(self, now: int) -> None:
         """Tells of each that it is set aside, and why."""
         for group, aside in self._replicas.set_aside.items():
-            waits_for = self._why_wait(group, aside)
+            waits_for = self._why_wait(now, group, aside)
             self._log("error", "replica_set_aside", group=group, reason=aside.reason, waits_for=waits_for)
 
-    def answer(self, group: int, message: Message) -> None:
-        """Tells a leader of an older term the one that a replica has seen, as it would by itself.
+    def hear(self, now: int, group: int, message: Message) -> None:
+        """Takes a leader's word, and tells one of an older term the one that a replica has seen, as that would itself.
 
         It may have died as a candidate, and nobody else knows of that term. Then the others' leader would go on in its
         own, and the replica would wait for ever for one of whom it is known that it has everything.
         """
         aside = self._replicas.set_aside.get(group)
-        if isinstance(message, (AppendRequest, Heartbeat)) and aside is not None and message.term < (aside.term or 0):
-            self._send(group, AppendResponse(self._node_id, message.sender, aside.term or 0, 0, True))
+        if aside is None or aside.term is None or not isinstance(message, (AppendRequest, Heartbeat, InstallSnapshot)):
+            return
+        if message.term >= aside.term:
+            self._led_at[group] = now
+        else:
+            self._send(group, AppendResponse(self._node_id, message.sender, aside.term, 0, True))
 
     @property
     def next_deadline(self) -> int | None:
@@ -90,7 +100,7 @@ class DamagedReplicas(NodeService):
             return
         self._due = now + LOOK_EVERY_US
         for group, aside in self._replicas.set_aside.items():
-            if group in self._replicas.leaving_aside or not self._why_wait(group, aside):
+            if group in self._replicas.leaving_aside or not self._why_wait(now, group, aside):
                 self._checking = group
                 self._start_job(Job(_JOBS_BELOW - group, partial(self._storage.pass_replica, group)))
                 return
@@ -109,7 +119,7 @@ class DamagedReplicas(NodeService):
         if aside is not None and group in self._replicas.leaving_aside:
             self._end(now, group, aside, event.error)
             return
-        if aside is None or aside.term is None or self._why_wait(group, aside):
+        if aside is None or aside.term is None or self._why_wait(now, group, aside):
             return
         if event.error is not None:
             raise event.error
@@ -133,7 +143,7 @@ class DamagedReplicas(NodeService):
         self._log("info", "damaged_replica_ended", group=group)
         self._replicas.ensure(now, group)
 
-    def _why_wait(self, group: int, aside: SetAside) -> str:
+    def _why_wait(self, now: int, group: int, aside: SetAside) -> str:
         """Why one cannot begin anew now; empty when it can. Nothing is deleted on doubt."""
         record, own = self._metadata.image.partitions.get(group), self._node_id
         if record is None or own not in record.hosts:
@@ -152,4 +162,7 @@ class DamagedReplicas(NodeService):
             # A half that is this node alone has nobody to wait for: what there is, the leader has.
             if len(others) <= len(half) // 2 and set(half) != {own}:
                 return f"more replicas of {record.name} to be there, without which it cannot be led"
+        led_at = self._led_at.get(group)
+        if led_at is None or now - led_at > LEADS_US:
+            return f"the leader of {record.name} to say that it still leads"
         return ""

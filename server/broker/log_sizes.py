@@ -33,7 +33,7 @@ class LogSizes:
         led = sorted(group for group, _ in self._host.led() if group in self._replicas.logs)
         turn = [group for group in led if group > self._told_up_to][:SIZES_AT_ONCE]
         self._told_up_to = turn[-1] if len(turn) == SIZES_AT_ONCE else 0
-        return [peer_pb2.LogSize(group=group, size_bytes=self._size(self._replicas.logs[group])) for group in turn]
+        return [peer_pb2.LogSize(group=group, size_bytes=self.size_of(self._replicas.logs[group])) for group in turn]
 
     def copies(self) -> list[admin_pb2.ReplicaCopy]:
         """Replicas of led partitions that are being added, with what they lack."""
@@ -42,7 +42,7 @@ class LogSizes:
             partition, learners = self._replicas.logs.get(group), hosted.raft.configuration.learners
             if partition is None or not learners or len(found) >= MAX_COPIES:
                 continue
-            size = self._size(partition)
+            size = self.size_of(partition)
             found.extend(
                 admin_pb2.ReplicaCopy(
                     topic=partition.identity.topic,
@@ -55,7 +55,7 @@ class LogSizes:
             )
         return found
 
-    def _size(self, partition: Partition) -> int:
+    def size_of(self, partition: Partition) -> int:
         """Bytes that are kept, about: whole batches, of those below the compaction point what compaction has left."""
         last = self._reader.last_batch(partition.group)
         compacted = 0

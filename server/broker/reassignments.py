@@ -5,8 +5,9 @@ group's configuration, so a leader that restarts, or a new one, goes on where th
 
 1. nodes that are to have a replica become learners, and get the log;
 2. once all of them have caught up, a leader that is not to stay hands over to one that is;
-3. the leader replaces the voters, by way of the joint configuration, which Raft leaves by itself;
-4. once every remaining voter has that on disk, the controller is told, and the removed replicas are destroyed.
+3. one that is to be the only copy has read all that it has (see ``last_copy``);
+4. the leader replaces the voters, by way of the joint configuration, which Raft leaves by itself;
+5. once every remaining voter has that on disk, the controller is told, and the removed replicas are destroyed.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from quorumlog.raft.group import RaftGroup
 from quorumlog.raft.progress import ProgressState
 from quorumlog.raft.types import NO_NODE, Configuration
 from quorumlog.server.broker.broker import Broker
+from quorumlog.server.broker.last_copy import LastCopyCheck
 from quorumlog.server.broker.replicas import Replicas
 from quorumlog.server.hosting.partition_replica import PartitionReplica
 from quorumlog.server.hosting.raft_host import RaftHost
@@ -52,6 +54,7 @@ class Reassignments(NodeService):
         replicas: Replicas,
         broker: Broker,
         client: ControllerClient,
+        last_copy: LastCopyCheck,
         log: Callable[..., None],
     ) -> None:
         self._options = options
@@ -59,6 +62,7 @@ class Reassignments(NodeService):
         self._replicas = replicas
         self._broker = broker
         self._client = client
+        self._last_copy = last_copy
         self._log = log
         self._due = 0
         self._telling: set[int] = set()
@@ -91,6 +95,7 @@ class Reassignments(NodeService):
                 catching_up += self._advance_move(now, record, raft, may_begin=catching_up < MAX_CATCHING_UP)
             marks[record.group] = (raft.term, raft.last_id.index)
         self._marks = marks
+        self._last_copy.forget_all_but(marks)
 
     def _may_move(self, record: PartitionRecord, partition: PartitionReplica) -> bool:
         """Only a leader that the metadata know: its report is what the end of the move is compared with."""
@@ -122,6 +127,8 @@ class Reassignments(NodeService):
         if raft.node_id not in wanted and staying:
             raft.transfer_leadership(now, staying[0])
             self._host.touch(record.group)
+            return False
+        if aim.data_voters == (raft.node_id,) != known.data_voters and not self._last_copy.is_whole(raft):
             return False
         self._propose(now, raft, aim)
         return False

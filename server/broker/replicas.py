@@ -132,11 +132,7 @@ class Replicas:
     def deleted(self) -> list[int]:
         """Raft groups of deleted topics of which this node has something, even if only on disk. Nothing is taken for
         deleted because the metadata do not show it yet."""
-        return sorted(
-            raft_group
-            for raft_group in {*self._replicas, *self._found, *self.set_aside}
-            if self.was_deleted(raft_group)
-        )
+        return [raft_group for raft_group in self.held if self.was_deleted(raft_group)]
 
     def was_deleted(self, raft_group: int) -> bool:
         """Whether a Raft group belonged to a topic that is deleted. False of one that is not known yet."""
@@ -164,6 +160,11 @@ class Replicas:
         if replica is None and raft_group in self.set_aside:
             return self.set_aside[raft_group].term or 0
         return replica.raft.term if replica is not None else self._found[raft_group].hard_state.term
+
+    @property
+    def held(self) -> list[int]:
+        """Raft groups of which anything is here, even if only on disk."""
+        return sorted({*self._replicas, *self._found, *self.set_aside})
 
     def holds(self, raft_group: int) -> bool:
         """Whether anything of a Raft group is here, even if only on disk."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import get_args
 
 from quorumlog.server.coordinator.coordinator import Coordinator
@@ -12,6 +13,7 @@ from quorumlog.server.coordinator.parked_heartbeats import HeartbeatCall, refuse
 from quorumlog.server.coordinator.pending_answers import PendingAnswers
 from quorumlog.server.coordinator.services import CoordinatorServices
 from quorumlog.server.events import ClientRequest
+from quorumlog.server.metric_catalogue import MOST_OFFSETS, Readings
 from quorumlog.server.node_service import NodeService, RequestTable, StepTime
 from quorumlog.server.request_timeouts import MAX_WAIT_US
 from quorumlog.v1 import errors_pb2, groups_pb2
@@ -82,21 +84,30 @@ class Coordinators(NodeService):
         self._led.end(group)
         self._services.rounds.forget(group)
 
-    def on_time(self, now: int, wall_ms: int) -> None:
+    def after_events(self, now: int, wall_ms: int) -> None:
         """Does what is due, and decides what has come in this step."""
         self._answers.on_time(now)
         self._led.on_time()
 
     @property
     def next_deadline(self) -> int | None:
-        """When ``on_time`` is due."""
+        """When the node is to be stepped."""
         due = (self._answers.next_deadline, self._led.next_deadline)
         return min((deadline for deadline in due if deadline is not None), default=None)
 
-    def gauges(self) -> dict[str, float]:
+    def readings(self) -> Readings:
         """Figures for metrics, by name."""
         led = list(self._led)
+        topics = self._services.metadata.image.topics_by_id
+        offsets = (
+            ((group.group_id, topics[topic_id].name, str(number)), float(stored.offset))
+            for each in led
+            for group in each.table.groups.values()
+            for (topic_id, number), stored in group.offsets.items()
+            if topic_id in topics
+        )
         return {
+            "consumer_group_committed_offset": dict(islice(offsets, MOST_OFFSETS)),
             "coordinators_led": len(led),
             "consumer_groups": sum(len(each.table.groups) for each in led),
             "consumer_group_members": sum(each.members for each in led),

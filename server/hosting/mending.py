@@ -46,6 +46,7 @@ class _Wound:
         gone: peers that have a snapshot, or what compaction made of it, in its place.
         writing: what mends it is on its way to the disk.
         lost: nobody has it any more, and it is needed no more.
+        vain: every other voter with data has been asked, and could not bring it, nor the one that vouches for it.
     """
 
     due: int
@@ -54,6 +55,7 @@ class _Wound:
     gone: frozenset[int] = frozenset()
     writing: bool = False
     lost: bool = False
+    vain: bool = False
 
     @property
     def under_way(self) -> bool:
@@ -151,6 +153,9 @@ class EntryMender:
                 wound.asked, wound.due = peer, now + ANSWER_US
                 self._frame(peer, Stream.SNAPSHOT).wanted.append(EntryWanted(group, index))
                 return True
+        after = self._wounds.get((group, index + 1))
+        asked_all = set(wound.refused) >= set(raft.configuration.data_voters) - {self._node_id}
+        wound.vain = asked_all and (after is None or after.vain)
         wound.refused, wound.due = (), now + PAUSE_US
         if group == self._never:
             self._judge(place, wound, replica)
@@ -275,6 +280,10 @@ class EntryMender:
             group,
         )
 
+    def may_mend(self, group: int) -> bool:
+        """Whether an entry of a group is damaged that another voter may yet bring."""
+        return any(not wound.vain for place, wound in self._wounds.items() if place[0] == group)
+
     def has_lost(self, group: int) -> bool:
         """Whether an entry of a group is damaged that nobody can bring, and that is applied: a checkpoint takes its
         place."""
@@ -297,6 +306,10 @@ class EntryMender:
         if mended:
             self.mended += 1
             self._log("warning", "damage_mended", group=group, index=index)
+            before = self._wounds.get((group, index - 1))
+            if before is not None and not before.under_way:
+                # What vouches for it was missing: who was asked in vain may have brought it.
+                before.refused, before.vain, before.due = (), False, self._now
         replica = self._host.replicas.get(group)
         if replica is not None:
             replica.raft.mended()

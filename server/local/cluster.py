@@ -65,6 +65,7 @@ class LocalCluster:
         advertise: node id -> host:port at which others are told to reach a node, say a proxy in front of it; where it
             listens unless given.
         settings: of every node, by name as in ``quorumlog.server.settings``.
+        node_settings: node id -> settings that only this node has.
         env: environment variables of every node, on top of this process's.
         tls: nodes serve nodes and clients by certificate. What that needs is made in ``data_dir``/certs, and
             ``client_tls`` are the options with which clients connect.
@@ -84,6 +85,7 @@ class LocalCluster:
         controllers: int | None = None,
         advertise: Mapping[int, str] | None = None,
         settings: Mapping[str, object] | None = None,
+        node_settings: Mapping[int, Mapping[str, object]] | None = None,
         env: Mapping[str, str] | None = None,
         tls: bool = False,
         detached: bool = False,
@@ -102,6 +104,7 @@ class LocalCluster:
             raise ValueError("a detached cluster needs a data_dir: whoever comes later finds it there")
         self._detached = detached
         self._advertise = dict(advertise or {})
+        self._node_settings = {node: dict(its) for node, its in (node_settings or {}).items()}
         self._temporary = data_dir is None
         self._owner = os.getpid()
         self._janitor: subprocess.Popen[bytes] | None = None
@@ -436,6 +439,7 @@ class LocalCluster:
             "data_dir": str(node.data_dir),
             "controllers": ",".join(f"{one}@{self._peer_address(one)}" for one in self._state.controllers),
             **self._state.settings,
+            **{name: str(value) for name, value in self._node_settings.get(node.node_id, {}).items()},
         }
         if self._certificates is not None:
             flags |= {"peer_listen": self._peer_address(node.node_id), **self._certificates.of_node(node.node_id)}

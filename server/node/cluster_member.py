@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Container
 
 from quorumlog.raft.types import NO_NODE
 from quorumlog.server.broker.broker import Broker
 from quorumlog.server.broker.damaged_replicas import DamagedReplicas
+from quorumlog.server.broker.last_copy import LastCopyCheck
 from quorumlog.server.broker.leader_elections import LeaderElections
 from quorumlog.server.broker.leader_reports import LeaderReports
 from quorumlog.server.broker.log_sizes import LogSizes
@@ -20,15 +22,18 @@ from quorumlog.server.broker.replicas import Replicas
 from quorumlog.server.coordinator.coordinator import Coordinator
 from quorumlog.server.coordinator.coordinators import Coordinators
 from quorumlog.server.coordinator.services import CoordinatorServices
-from quorumlog.server.events import ClientRequest, PeerIdentity
+from quorumlog.server.events import ClientRequest, JobDone, PeerIdentity
 from quorumlog.server.hosting.durable_raft_group import RaftGroupFactory
 from quorumlog.server.hosting.partition_replica import PartitionReplica
 from quorumlog.server.hosting.read_index import HeartbeatRounds
 from quorumlog.server.metadata.records import METADATA_GROUP, ApplyResult
+from quorumlog.server.metric_catalogue import Readings
+from quorumlog.server.node.cluster_journal import ClusterJournal
 from quorumlog.server.node.controller_traffic import ControllerTraffic
 from quorumlog.server.node.formation import Membership
 from quorumlog.server.node.log_services import LogServices
 from quorumlog.server.node.metadata_member import MetadataMember
+from quorumlog.server.node.readings import PartitionReadings, controller_readings
 from quorumlog.server.node.resources import NodeResources
 from quorumlog.server.node.serving_conditions import ServingConditions
 from quorumlog.server.node_service import NodeServices, StepTime
@@ -37,7 +42,7 @@ from quorumlog.server.partition.witness import PartitionWitness
 from quorumlog.server.requests.cluster_changes import ClusterChanges
 from quorumlog.server.requests.elections import ElectionRequests
 from quorumlog.server.requests.failed_responses import FAILED_RESPONSES
-from quorumlog.server.requests.image_age import ImageAge
+from quorumlog.server.requests.image_age import UNKNOWN_AGE_MS, ImageAge
 from quorumlog.server.requests.linearizable_reads import MetadataReads
 from quorumlog.server.requests.metadata_queries import MetadataQueries
 from quorumlog.server.requests.producer_identities import ProducerIdentities
@@ -82,6 +87,8 @@ class ClusterMember:
             resources.options.node_id, resources.directory_id, resources.host, resources.former, factory, metadata
         )
         self.log_sizes = LogSizes(resources.storage, resources.host, self.partitions)
+        self._readings = PartitionReadings(resources.options.node_id, resources.host, self.partitions, self.log_sizes)
+        self._journal = ClusterJournal(metadata.image, resources.log, time)
         self._reports = LeaderReports(resources.options, resources.host, self.partitions, metadata, self.log_sizes)
         self.controller_traffic = ControllerTraffic(resources, metadata, time)
         self.logs = LogServices(resources, self.partitions, metadata, rounds, conditions, time.now)
@@ -105,7 +112,10 @@ class ClusterMember:
             shared.start_job, links.enqueue, shared.log,
         )  # fmt: skip
         self.elections = LeaderElections(options, host, links, self.partitions, shared.log, self._time.now)
-        self._reassignments = Reassignments(options, host, self.partitions, self.broker, controller, shared.log)
+        self._last_copy = LastCopyCheck(shared.storage, shared.mender, shared.start_job, shared.log)
+        self._reassignments = Reassignments(
+            options, host, self.partitions, self.broker, controller, self._last_copy, shared.log
+        )
         self._endings = ReplicaEndings(
             host, self.partitions, shared.snapshots, shared.former, self._replica_ended, shared.forget_group, shared.log
         )
@@ -182,7 +192,7 @@ class ClusterMember:
         self._resources.host.is_host = self._is_host
         self._resources.pace.throttle_of = self._throttle_of
         self.partitions.found(found, damage.replicas)
-        self.damaged_replicas.say()
+        self.damaged_replicas.say(self._time.now)
         for entry in damage.entries:
             self._resources.mender.take_up(entry)
         self._endings.find_deleted()
@@ -202,6 +212,7 @@ class ClusterMember:
 
     def begin_step(self) -> None:
         """A step of the node begins."""
+        self._journal.begin_step()
         self._coordinators.begin_step(self._time.now, self._time.wall_ms)
 
     def after_round(self, group: int) -> None:
@@ -216,8 +227,17 @@ class ClusterMember:
             self._coordinators.after_round(hosted)
         elif isinstance(hosted, PartitionWitness):
             self._shorten(hosted)
-        if hosted.leads and self._reports.needs_report(hosted):
+        leads = hosted.leads
+        self._journal.follow(hosted, leads=leads)
+        if leads and self._reports.needs_report(hosted):
             self.broker.report_soon(self._time.now)
+
+    def on_job_done(self, event: JobDone) -> None:
+        """A piece of work is done that was started for one of the services."""
+        now = self._time.now
+        self.damaged_replicas.on_done(now, event)
+        self._last_copy.on_done(event)
+        self.logs.compactions.on_done(now, event)
 
     def _shorten(self, witness: PartitionWitness) -> None:
         up_to = witness.log_to_give_up(self._resources.options.limits.witness_traces)
@@ -229,6 +249,10 @@ class ClusterMember:
         self.metadata.after_round(now)
         if raft.leader_id != self._known_controller:
             self._known_controller = raft.leader_id
+            if raft.leader_id == NO_NODE:
+                self._resources.log("warning", "metadata_leader_lost", term=raft.term)
+            else:
+                self._resources.log("info", "metadata_leader", leader=raft.leader_id, term=raft.term)
             self.broker.controller_changed(now)
         self._metadata_reads.after_round()
         self._image_age.after_round()
@@ -291,8 +315,9 @@ class ClusterMember:
         if level != self._known_level:
             self._known_level = level
             self._resources.log("info", "feature_level", feature_level=level)
+        image = self.metadata.replica.image
+        self._journal.applied(image, result, is_controller=self.metadata.replica.controller is not None)
         for topic in result.deleted:
-            self._resources.log("info", "topic_deleted", topic=topic.name, partitions=len(topic.partitions))
             self._endings.deleted(record.group for record in topic.partitions)
         for group in sorted(result.changed_groups):
             self.partitions.ensure(self._time.now, group)
@@ -306,10 +331,11 @@ class ClusterMember:
 
     def metadata_restored(self) -> None:
         """A snapshot has replaced the metadata."""
+        self._journal.start_from(self.metadata.replica.image)
         self.metadata.peers_changed = True
         self._follow_lost_disks()
         self._endings.find_deleted()
-        self._endings.may_have_moved(partition.group for partition in self.partitions)
+        self._endings.may_have_moved(self.partitions.held)
         self.partitions.reconcile(self._time.now)
         for partition in self.partitions:
             self.partitions.metadata_changed(self._time.now, partition.group)
@@ -327,6 +353,7 @@ class ClusterMember:
         """This node has no replica of a partition any more: whoever waits for it is told."""
         if isinstance(hosted, Partition):
             self.logs.produce.finish(hosted.end())
+            self._readings.replica_ended(hosted)
         self.services.raft_group_gone(self._time.now, hosted.group)
 
     # -- state ------------------------------------------------------------------------------------------------
@@ -337,25 +364,27 @@ class ClusterMember:
             return self.broker.refusal or "not registered with the controller yet"
         return "the controller has not let this node in yet" if self.broker.fenced else ""
 
-    def gauges(self) -> dict[str, float]:
+    def readings(self) -> Readings:
         """Figures for metrics, by name."""
-        led = {group for group, _ in self._resources.host.led()}
-        image, own = self.metadata.replica.image, self._resources.options.node_id
+        metadata = self.metadata.replica
+        counts, age_ms = self._journal.counts, self._image_age.bound_ms(self._time.now)
         return {
-            "under_replicated_partitions": sum(
-                len(record.isr) < len(record.replicas) for group, record in image.partitions.items() if group in led
-            ),
-            "leaders_not_preferred": sum(
-                record.replicas[0] != own for group, record in image.partitions.items() if group in led
-            ),
-            "active_controller": float(self.metadata.replica.controller is not None),
-            "metadata_leader_known": float(self.metadata.replica.raft.leader_id != NO_NODE),
-            "feature_level": float(image.feature_level),
+            "active_controller": float(metadata.controller is not None),
+            "metadata_leader_known": float(metadata.raft.leader_id != NO_NODE),
+            "metadata_age_seconds": math.inf if age_ms == UNKNOWN_AGE_MS else age_ms / 1_000,
+            "feature_level": float(metadata.image.feature_level),
+            "leader_elections": counts.leader_elections,
+            "isr_shrinks": counts.isr_shrinks,
+            "isr_expansions": counts.isr_expansions,
+            "brokers_fenced": counts.brokers_fenced,
             "pending_produces": len(self.logs.produce),
             "parked_fetches": len(self.logs.fetches),
             "fetch_sessions": len(self.logs.fetches.sessions),
-            "producer_names": len(image.named_producers),
+            "producer_names": len(metadata.image.named_producers),
+            "ready": float(not self.not_ready()),
             "fenced": float(self.broker.fenced),
             "replicas_set_aside": len(self.partitions.set_aside),
-            **self._coordinators.gauges(),
+            **self._readings.take(metadata.image),
+            **(controller_readings(metadata.image) if metadata.controller is not None else {}),
+            **self._coordinators.readings(),
         }

@@ -38,9 +38,11 @@ class ControllerTraffic:
     def controller_id(self) -> int:
         """The node to ask; NO_NODE when none is known that could answer."""
         raft = self._metadata.raft
-        if raft.leader_id == NO_NODE and self._node_id not in raft.configuration.voters:
-            # A new broker hears from the leader only once it is a learner: any controller knows where to go.
-            candidates = [node for node in raft.configuration.voters if self._links[node].up]
+        if raft.leader_id == NO_NODE:
+            # A new broker hears from the leader only once it is a learner: any controller knows where to go. One that
+            # takes itself for a voter may have lost its vote before it was registered, and hears of nobody either.
+            voters = raft.configuration.voters
+            candidates = [node for node in voters if node != self._node_id and self._links[node].up]
             return self._rng.choice(candidates) if candidates else NO_NODE
         return raft.leader_id
 

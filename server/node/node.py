@@ -50,12 +50,14 @@ from quorumlog.server.hosting.raft_host import HostedReplica, RaftHost
 from quorumlog.server.hosting.snapshots import Snapshots
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.records import METADATA_GROUP
+from quorumlog.server.metric_catalogue import Readings
 from quorumlog.server.node.cluster_member import ClusterMember
 from quorumlog.server.node.cluster_search import ClusterSearch
 from quorumlog.server.node.early_votes import EarlyVotes
 from quorumlog.server.node.formation import Membership
 from quorumlog.server.node.leader_heartbeats import LeaderHeartbeats
 from quorumlog.server.node.own_directory import OwnDirectory
+from quorumlog.server.node.readings import node_readings
 from quorumlog.server.node.resources import NodeResources
 from quorumlog.server.node.scrub import Scrub
 from quorumlog.server.node.space_watch import SpaceWatch
@@ -241,8 +243,7 @@ class Node:
             case JobDone():
                 self._scrub.on_done(self._time.now, self._time.wall_ms, event)
                 if self._member is not None:
-                    self._member.damaged_replicas.on_done(self._time.now, event)
-                    self._member.logs.compactions.on_done(self._time.now, event)
+                    self._member.on_job_done(event)
             case ClientGone():
                 if self._member is not None:
                     self._member.services.client_gone(event.request_id)
@@ -375,7 +376,7 @@ class Node:
             if isinstance(message, VoteRequest) and not self._was_deleted(group):
                 self._early_votes.keep(group, message)
             elif self._member is not None:
-                self._member.damaged_replicas.answer(group, message)
+                self._member.damaged_replicas.hear(self._time.now, group, message)
             return
         if not self._host.may_speak(group, message.sender):
             # A stranger, say a node with the wrong --controllers, has no say in a group: it must not depose its leader.
@@ -545,16 +546,7 @@ class Node:
             damaged_entries=len(self._mender),
         )
 
-    def gauges(self) -> dict[str, float]:
+    def readings(self) -> Readings:
         """Figures for metrics, by name."""
-        figures = {
-            "raft_groups": len(self._host.replicas),
-            "raft_groups_led": sum(1 for _ in self._host.led()),
-            "storage_used_bytes": self._space.last.used_bytes,
-            "storage_free_bytes": self._space.last.free_bytes,
-            "damaged_entries": len(self._mender),
-            "damage_found": self._mender.found,
-            "damage_mended": self._mender.mended,
-            **self._scrub.gauges(),
-        }
-        return {**figures, **self._member.gauges()} if self._member is not None else {**figures, "fenced": 1.0}
+        own = node_readings(self._host, self._space, self._mender, self._scrub)
+        return {**own, **(self._member.readings() if self._member is not None else {"ready": 0.0, "fenced": 1.0})}

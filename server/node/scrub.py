@@ -14,6 +14,7 @@ from typing import cast
 from quorumlog.server.events import Job, JobDone
 from quorumlog.server.hosting.mending import EntryMender
 from quorumlog.server.hosting.raft_host import RaftHost
+from quorumlog.server.metric_catalogue import Readings
 from quorumlog.server.node_service import NodeService
 from quorumlog.server.options import ScrubOptions
 from quorumlog.storage.interface import ScrubPosition, ScrubSlice, StorageReader
@@ -116,6 +117,6 @@ class Scrub(NodeService):
         row = _ROW.pack(self._began_ms, self.last_finished_ms, self._position.database) + self._position.key
         self._host.set_node_state(SCRUB_ROW, row)
 
-    def gauges(self) -> dict[str, float]:
+    def readings(self) -> Readings:
         """Figures for metrics, by name."""
         return {"scrub_read_bytes": self.read_bytes, "scrub_last_finished_seconds": self.last_finished_ms / 1_000}

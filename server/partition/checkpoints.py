@@ -48,8 +48,8 @@ class PartitionCheckpoints(NodeService):
             if len(self._snapshots.checkpoints) < MAX_UNDER_WAY:
                 self._try_checkpoint(partition.group)
 
-    def on_time(self, now: int, wall_ms: int) -> None:
-        """Begins what may begin. It has no deadline: what holds a checkpoint up ends with a step."""
+    def after_events(self, now: int, wall_ms: int) -> None:
+        """Begins what may begin: what holds a checkpoint up ends with a step."""
         self.begin_due()
 
     def begin_due(self) -> None:

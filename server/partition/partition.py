@@ -110,6 +110,8 @@ class Partition:
         self._restore_begins = 0
         # A list, though it is taken from the front: an empty deque costs each of a thousand idle partitions 700 B.
         self._not_durable: list[tuple[int, int]] = []
+        #: Counted for metrics by those who have it append and read for clients.
+        self.appended_bytes = self.appended_records = self.read_bytes = 0
         self._acknowledgements = Acknowledgements()
 
     def configure(self, configs: Mapping[str, str]) -> None:

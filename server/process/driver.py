@@ -25,6 +25,7 @@ from quorumlog.server.events import (
     StorageFailed,
 )
 from quorumlog.server.log_output import Log
+from quorumlog.server.metric_catalogue import Readings
 from quorumlog.server.metrics import Meters
 from quorumlog.server.process.job_thread import JobThread
 from quorumlog.server.transport.client_requests import ClientRequests
@@ -35,6 +36,9 @@ from quorumlog.server.transport.supervision import Supervisor
 from quorumlog.storage.interface import StorageEngineError
 from quorumlog.storage.transaction import Transaction
 from quorumlog.v1 import admin_pb2
+
+#: A storage transaction that takes so long is told of.
+SLOW_STORAGE_S = 1.0
 
 
 class DrivenNode(Protocol):
@@ -60,7 +64,7 @@ class DrivenNode(Protocol):
     def describe(self) -> admin_pb2.DescribeNodeResponse:
         """Its state, for operators."""
 
-    def gauges(self) -> dict[str, float]:
+    def readings(self) -> Readings:
         """Its state, for metrics."""
 
 
@@ -205,14 +209,16 @@ class Driver:
             self.fail("a step of the node", error)
 
     def _carry_out(self, effects: Effects) -> None:
-        # Frames leave before the transaction is even begun (Raft thesis §10.2.1): followers write while we do.
+        # Frames leave before the transaction is even begun (Raft thesis §10.2.1): followers write while we do. The
+        # tasks that write them run in the next turn of the loop, and the transaction is handed over behind them: the
+        # storage thread would take the interpreter in between, and keep it until its first system call.
         for peer, frame in effects.frames:
             self.links.send(peer, frame)
         if effects.transaction is not None:
-            assert self._writer is not None
-            self._meters.transactions += 1
-            self._submitted_at = time.perf_counter()
-            self._writer.submit(effects.transaction)
+            if effects.frames and effects.halt is None:
+                self._loop.call_soon(self._submit, effects.transaction)
+            else:
+                self._submit(effects.transaction)
         for job in effects.jobs:
             self.jobs.submit(job)
         for reply in effects.replies:
@@ -227,6 +233,12 @@ class Driver:
             self._write_log(line)
         if effects.halt is not None:
             self.halt(effects.halt.error)
+
+    def _submit(self, transaction: Transaction) -> None:
+        assert self._writer is not None
+        self._meters.transactions += 1
+        self._submitted_at = time.perf_counter()
+        self._writer.submit(transaction)
 
     async def _report_loss(self, address: str, directory_id: str) -> None:
         refused = await report_loss(
@@ -257,6 +269,8 @@ class Driver:
 
     def _transaction_ended(self, number: int, error: StorageEngineError | None, elapsed_s: float) -> None:
         self._meters.fsync_seconds.observe(elapsed_s)
+        if elapsed_s >= SLOW_STORAGE_S:
+            self._log.warning("slow_storage", seconds=round(elapsed_s, 3))
         self.emit(StorageDone(number) if error is None else StorageFailed(number, error))
 
     def _write_log(self, line: LogLine) -> None:

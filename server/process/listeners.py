@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 
 import grpc
@@ -10,6 +11,7 @@ import grpc
 from quorumlog.server.certificates.pairs import Pair, WatchedPair
 from quorumlog.server.client_origin import Listener
 from quorumlog.server.log_output import Log
+from quorumlog.server.metric_catalogue import Readings
 from quorumlog.server.metrics import Meters
 from quorumlog.server.process.descriptors import room_for_connections
 from quorumlog.server.process.driver import DrivenNode, Driver
@@ -109,11 +111,10 @@ class Listeners:
         await asyncio.gather(*(server.end_calls(grace_s) for server in self._servers))
         await wait_for_calls()
 
-    def gauges(self) -> dict[str, float]:
-        """How long the certificate is valid with which this node serves, in seconds."""
-        if not self._pairs:
-            return {}
-        return {"certificate_expiry_seconds": min(pair.current().validity.ends_s for pair in self._pairs) - time.time()}
+    def readings(self) -> Readings:
+        """How long the certificate is valid with which this node serves, in seconds; for ever without TLS."""
+        ends_s = (pair.current().validity.ends_s for pair in self._pairs)
+        return {"certificate_expiry_seconds": min(ends_s, default=math.inf) - time.time()}
 
 
 def _client_handlers(settings: Settings, driver: Driver, meters: Meters) -> tuple[Handlers, ...]:

@@ -15,12 +15,13 @@ from typing import Any
 
 import uvloop
 
+from quorumlog.pure import is_compiled
 from quorumlog.server.certificates.x509 import CertificateError
 from quorumlog.server.events import StopRequested
 from quorumlog.server.listening import ListenError, check_listening
 from quorumlog.server.log_output import Log, open_log, take_over_library_logs
 from quorumlog.server.metadata.records import METADATA_GROUP
-from quorumlog.server.metrics import Exporter, Meters
+from quorumlog.server.metrics import Meters
 from quorumlog.server.process.driver import DrivenNode, Driver
 from quorumlog.server.process.listeners import Listeners, watch_pair
 from quorumlog.server.process.malloc import keep_freed_memory
@@ -143,7 +144,17 @@ async def serve(settings: Settings, node: DrivenNode, storage: Storage, log: Log
     server = Listeners(settings, node, driver, log, meters)
     exporter = None
     if settings.metrics_listen is not None:
-        exporter = Exporter(settings.metrics_listen, meters, lambda: node.gauges() | server.gauges())
+        # It brings a library of its own, for those who want it.
+        from quorumlog.server.process.exporter import Exporter
+
+        build = (settings.node_options().version, is_compiled())
+        exporter = Exporter(
+            settings.metrics_listen,
+            meters,
+            lambda: node.readings() | server.readings(),
+            lambda: node.describe().reason,
+            build,
+        )
     writer = StorageWriter(storage, driver.storage_completed)
     try:
         await server.start()

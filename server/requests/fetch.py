@@ -179,6 +179,11 @@ class FetchRequests(NodeService):
             gaps_before(partition.compacted_offset, partition.restoration),
         )  # fmt: skip
 
+    def _count(self, reader: FetchedPartition, size_bytes: int) -> None:
+        partition = self._partitions.find(reader.topic_id, reader.number)
+        if partition is not None:
+            partition.read_bytes += size_bytes
+
     def _answer(self, fetch: PendingFetch) -> None:
         session = fetch.session
         self._parked.take(fetch.request_id)
@@ -187,6 +192,8 @@ class FetchRequests(NodeService):
         for reader, found in fetch.found.items():
             if found.size_bytes and not found.entries:
                 found = self._read(reader, found.size_bytes)  # the same, with its entries
+            if found.size_bytes:
+                self._count(reader, found.size_bytes)
             response.results.add(
                 topic_id=reader.topic_id, partition=reader.number, error=found.error,
                 high_watermark=found.high_watermark, log_start_offset=found.log_start_offset,

@@ -168,7 +168,7 @@ class MetadataReads(NodeService):
         if self._questions:
             self._finish()
 
-    def on_time(self, now: int, wall_ms: int) -> None:
+    def after_events(self, now: int, wall_ms: int) -> None:
         """Asks what came in this step or is due again, and gives up whose time is over."""
         for _ in self._confirmations.take_expired(now):
             pass  # Who asked has given it up by itself.
@@ -186,7 +186,7 @@ class MetadataReads(NodeService):
 
     @property
     def next_deadline(self) -> int | None:
-        """When ``on_time`` is due."""
+        """When the node is to be stepped."""
         due = [self._confirmations.next_deadline, self._questions.next_deadline]
         if not self._asking and self._questions and any(not question.asked for question in self._questions):
             due.append(self._ask_at)

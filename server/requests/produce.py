@@ -102,7 +102,12 @@ class ProduceRequests(NodeService):
         if partition is None:
             return self._absent.problem(batch.topic_id, batch.partition)
         live = self._conditions.live_replicas(partition)
-        problem = partition.append(time.now, time.wall_ms, batch.batch, acks, call, slot, live)
+        end_before, data = partition.log_end_offset, batch.batch
+        problem = partition.append(time.now, time.wall_ms, data, acks, call, slot, live)
+        appended = partition.log_end_offset - end_before
+        if appended:  # Nothing is, of a batch that was appended before.
+            partition.appended_bytes += len(data)
+            partition.appended_records += appended
         if problem is None:
             self._host.touch(partition.group)
         return problem

@@ -133,6 +133,14 @@ def test_a_log_is_compacted_to_a_damaged_entry_and_to_no_other() -> None:
     assert log.anchor.index == 4
 
 
+def test_a_log_is_compacted_to_an_entry_of_which_nobody_can_tell_any_more() -> None:
+    """It and the next one are damaged. What takes their place was read while they were whole, and is on the disk."""
+    store = Store(entries(6), {4, 5})
+    log = log_of(store, commit=6, applied=6)
+    log.compact(EntryId(4, store.kept[3].term, store.kept[3].hash))
+    assert log.anchor.index == 4
+
+
 class _DamagedDisk(Disk):
     """A disk that has lost the bytes of everything that a replica would have to apply again."""
 

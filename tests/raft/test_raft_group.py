@@ -431,6 +431,41 @@ def test_one_completion_may_stand_for_all_writes_before_it() -> None:
     assert cluster.core(1).durable_index == 3
 
 
+def test_a_completion_says_nothing_of_an_entry_that_was_appended_while_others_were_handed_out() -> None:
+    """A joint configuration that is applied is left at once: that entry is of the next write."""
+    cluster = Cluster((1, 2, 3))
+    cluster.elect(1)
+    core, disk = cluster.core(1), cluster.replicas[1].disk
+    core.propose_configuration(0, Configuration((1, 2)))
+    ready = core.take_ready()
+    disk.sync(ready)
+    assert ready.durable is not None
+    core.on_durable(0, ready.durable)
+    joint = core.last_id
+    core.step(0, AppendResponse(2, 1, core.term, joint.index, False))
+    cluster.propose(1, b"one more")
+    ready = core.take_ready()
+    disk.sync(ready)
+    assert core.configuration.is_joint
+    assert core.last_id.index == joint.index + 2 == disk.last.index + 1
+    assert ready.durable is not None
+    assert ready.durable.last == disk.last
+    core.on_durable(0, ready.durable)
+    assert core.durable_index == disk.last.index
+
+
+def test_a_completion_of_more_than_was_handed_out_stops_the_node() -> None:
+    cluster = Cluster((1, 2, 3))
+    cluster.elect(1)
+    core = cluster.core(1)
+    cluster.propose(1, b"a")
+    token = core.take_ready().durable
+    assert token is not None
+    cluster.propose(1, b"b")
+    with pytest.raises(InvariantViolationError, match="was never handed to storage"):
+        core.on_durable(0, token._replace(last=core.last_id))
+
+
 @pytest.mark.scenario("2a")
 def test_no_message_carries_a_term_that_could_be_forgotten() -> None:
     cluster = Cluster((1, 2, 3))

@@ -84,6 +84,18 @@ async def test_a_node_that_has_heard_of_no_broker_is_passed_over() -> None:
     assert bench.cluster.metadata._absent == {}
 
 
+async def test_who_is_told_by_an_error_alone_that_no_cluster_has_formed_is_told_so() -> None:
+    bench = _Bench()
+    asking = asyncio.ensure_future(bench.cluster.ask_metadata(["t"]))
+    for _ in NODES:
+        _, question = await bench.asked()
+        question.answer.set_exception(ClusterNotFormedError("waits for the controllers"))
+        await asyncio.sleep(0)
+    with pytest.raises(ClusterNotFormedError, match="waits for the controllers"):
+        async with asyncio.timeout(5):
+            await asking
+
+
 async def test_where_no_node_belongs_to_a_cluster_no_topic_is_said_to_be_missing() -> None:
     bench = _Bench()
     waiting = asyncio.ensure_future(bench.cluster.ensure_topics(["t"], 60))

@@ -226,6 +226,17 @@ async def test_one_long_poll_is_no_absence_and_time_counts_from_its_end() -> Non
     await bench.end()
 
 
+async def test_a_poll_right_after_an_absence_joins_again_though_nobody_was_told_of_the_leaving_yet() -> None:
+    bench = Bench(max_poll_interval_ms=60)
+    await bench.join(0)
+    bench.group._last_poll_s -= 1
+    bench.group._watch_polls()
+    assert bench.group.membership.state is MembershipState.OUT, "before anything else runs"
+    assert bench.group.pending
+    await turn(20)
+    await bench.end()
+
+
 async def test_a_poll_within_a_poll_is_refused_and_the_first_goes_on_to_its_end() -> None:
     bench = Bench()
     with bench.group.in_poll():

@@ -18,6 +18,7 @@ from quorumlog.server.metadata.records import PartitionRecord, Topic
 from quorumlog.storage.interface import DamageError, SetAside
 
 GROUP = 1000
+SECOND = 1_000_000
 TOPIC = Topic("orders", bytes(16), {})
 
 
@@ -92,16 +93,37 @@ class Watched:
 def test_a_replica_beside_one_other_and_a_witness_is_kept_until_its_partition_is_moved_away() -> None:
     """Node 1 may lead with a log that its own disk does not have yet: what is committed may be on this disk alone."""
     watched = Watched(PartitionRecord(TOPIC, 0, GROUP, (1, 2), (1,), 1, 3, witness=3), up=(1, 3))
+    watched.damaged.hear(0, GROUP, Heartbeat(1, 2, 3, 5, 1))
     watched.damaged.on_time(0, 0)
     assert watched.jobs == []
+
+
+@pytest.mark.parametrize("record", [
+    PartitionRecord(TOPIC, 0, GROUP, (1,), (1,), 1, 3, target=(2,)),
+    PartitionRecord(TOPIC, 0, GROUP, (1, 2, 3), (1, 3), 1, 3),
+])  # fmt: skip
+def test_a_damaged_replica_is_kept_until_the_leader_itself_has_spoken_just_now(record: PartitionRecord) -> None:
+    """The metadata name the leader that was. Its replica may be damaged, too: then nobody leads, and what is here may
+    be all that there is."""
+    watched = Watched(record, up=(1, 2, 3))
+    watched.damaged.on_time(0, 0)
+    watched.damaged.hear(SECOND, GROUP, Heartbeat(1, 2, 2, 5, 1))
+    watched.damaged.hear(SECOND, GROUP, VoteResponse(1, 2, 3, False, False))
+    watched.damaged.on_time(SECOND, 0)
+    watched.damaged.hear(SECOND, GROUP, Heartbeat(1, 2, 3, 5, 1))
+    watched.damaged.on_time(3 * SECOND, 0)
+    assert watched.jobs == [], "it has spoken, and not for two seconds"
+    watched.damaged.hear(3 * SECOND, GROUP, Heartbeat(1, 2, 3, 5, 1))
+    watched.damaged.on_time(4 * SECOND, 0)
+    assert len(watched.jobs) == 1
 
 
 def test_a_leader_of_an_older_term_than_a_damaged_replica_has_seen_is_told_of_it() -> None:
     watched = Watched(PartitionRecord(TOPIC, 0, GROUP, (1, 2, 3), (1,), 1, 2), up=(1, 2, 3))
     for term in (2, 3):
-        watched.damaged.answer(GROUP, Heartbeat(1, 2, term, 5, 1))
-    watched.damaged.answer(GROUP + 1, Heartbeat(1, 2, 2, 5, 1))
-    watched.damaged.answer(GROUP, VoteResponse(1, 2, 2, False, False))
+        watched.damaged.hear(0, GROUP, Heartbeat(1, 2, term, 5, 1))
+    watched.damaged.hear(0, GROUP + 1, Heartbeat(1, 2, 2, 5, 1))
+    watched.damaged.hear(0, GROUP, VoteResponse(1, 2, 2, False, False))
     assert watched.sent == [(GROUP, AppendResponse(2, 1, 3, 0, True))]
 
 

@@ -47,7 +47,7 @@ def test_a_read_waits_until_the_image_has_applied_what_the_controller_names() ->
     )
     answers: list[object] = []
     reads.read(1, 1_000, answers.append)
-    reads.on_time(2, 0)
+    reads.after_events(2, 0)
     asked[0](peer_pb2.ControllerResponse(metadata_read_index=peer_pb2.MetadataReadIndexResponse(index=9)))
     for image.applied_index in (7, 8):
         reads.after_round()

@@ -1,89 +1,13 @@
 """The metadata image applies entries as the design says, entry by entry."""
 
 import pytest
+from image_log import GROUP, ImageLog
 
 from quorumlog.server.metadata.image import MetadataImage, MetadataLogError
-from quorumlog.server.metadata.records import FEATURE_LEVEL, FIRST_PARTITION_GROUP, ApplyResult, PartitionRecord
+from quorumlog.server.metadata.records import FEATURE_LEVEL, ApplyResult
 from quorumlog.v1 import metadata_log_pb2 as log
 from quorumlog.v1 import peer_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
-
-GROUP = FIRST_PARTITION_GROUP
-
-
-class Log:
-    """An image and the entries that it is given, one after the other."""
-
-    def __init__(self) -> None:
-        self.image = MetadataImage()
-
-    def apply(self, command: log.MetadataCommand) -> ApplyResult:
-        return self.image.apply(self.image.applied_index + 1, command)
-
-    def register(self, node: int, *, directory: str = "", boot: int = 1, level: int = FEATURE_LEVEL) -> ApplyResult:
-        body = peer_pb2.RegisterBroker(
-            node_id=node,
-            directory_id=directory or f"dir-{node}",
-            boot_id=boot,
-            host="127.0.0.1",
-            port=19091 + node,
-            feature_level=level,
-        )
-        return self.apply(log.MetadataCommand(register_broker=body))
-
-    def epoch(self, node: int) -> int:
-        return self.image.brokers[node].epoch
-
-    def identity(self, node: int) -> log.BrokerIdentity:
-        return log.BrokerIdentity(node_id=node, broker_epoch=self.epoch(node))
-
-    def fence(self, *nodes: int) -> ApplyResult:
-        body = log.FenceBrokers(brokers=[self.identity(node) for node in nodes])
-        return self.apply(log.MetadataCommand(fence_brokers=body))
-
-    def unfence(self, *nodes: int) -> ApplyResult:
-        body = log.UnfenceBrokers(brokers=[self.identity(node) for node in nodes])
-        return self.apply(log.MetadataCommand(unfence_brokers=body))
-
-    def create(self, name: str, *replicas: tuple[int, ...]) -> ApplyResult:
-        body = log.CreateTopic(
-            name=name,
-            topic_id=name.encode().ljust(16, b"\0"),
-            configs={"retention.ms": "1", "cleanup.policy": "delete"},
-            partitions=[log.ReplicaSet(replicas=nodes) for nodes in replicas],
-        )
-        return self.apply(log.MetadataCommand(create_topic=body))
-
-    def report(
-        self, node: int, leader_epoch: int, *, broker_epoch: int | None = None, group: int = GROUP
-    ) -> ApplyResult:
-        body = peer_pb2.ReportLeaders(
-            node_id=node,
-            broker_epoch=self.epoch(node) if broker_epoch is None else broker_epoch,
-            reports=[peer_pb2.LeaderReport(group=group, leader_epoch=leader_epoch)],
-        )
-        return self.apply(log.MetadataCommand(report_leaders=body))
-
-    def change(self, *isr: int, epoch: int | None = None, **epochs: int) -> peer_pb2.IsrChange:
-        """A change of the ISR as the leader that knows the image would ask for it; single epochs may be set."""
-        partition = self.partition
-        return peer_pb2.IsrChange(
-            group=GROUP,
-            leader_epoch=epochs.get("leader_epoch", partition.leader_epoch),
-            partition_epoch=partition.partition_epoch if epoch is None else epoch,
-            isr=[
-                peer_pb2.IsrMember(node_id=node, broker_epoch=epochs.get(f"broker_{node}", self.epoch(node)))
-                for node in isr
-            ],
-        )
-
-    def alter(self, node: int, change: peer_pb2.IsrChange) -> ApplyResult:
-        body = peer_pb2.AlterIsr(node_id=node, broker_epoch=self.epoch(node), changes=[change])
-        return self.apply(log.MetadataCommand(alter_isr=body))
-
-    @property
-    def partition(self) -> PartitionRecord:
-        return self.image.partitions[GROUP]
 
 
 def code_of(result: ApplyResult) -> int:
@@ -93,9 +17,9 @@ def code_of(result: ApplyResult) -> int:
 
 
 @pytest.fixture
-def three() -> Log:
+def three() -> ImageLog:
     """Three unfenced brokers and a topic of one partition on all of them, without a leader yet."""
-    made = Log()
+    made = ImageLog()
     for node in (1, 2, 3):
         made.register(node)
     made.unfence(1, 2, 3)
@@ -104,7 +28,7 @@ def three() -> Log:
 
 
 @pytest.fixture
-def led(three: Log) -> Log:
+def led(three: ImageLog) -> ImageLog:
     """The same, led by node 1 in epoch 1."""
     three.report(1, 1)
     return three
@@ -114,7 +38,7 @@ def led(three: Log) -> Log:
 
 
 def test_a_broker_starts_fenced_and_its_epoch_is_the_index_of_its_registration() -> None:
-    made = Log()
+    made = ImageLog()
     made.image.advance(7)
     result = made.register(1)
     assert result.response.broker_registered.broker_epoch == 8
@@ -122,7 +46,7 @@ def test_a_broker_starts_fenced_and_its_epoch_is_the_index_of_its_registration()
     assert made.image.brokers[1].fenced
 
 
-def test_a_new_process_gets_a_new_epoch_is_fenced_and_leaves_the_isrs(led: Log) -> None:
+def test_a_new_process_gets_a_new_epoch_is_fenced_and_leaves_the_isrs(led: ImageLog) -> None:
     before = led.epoch(2)
     result = led.register(2, boot=2)
     assert led.epoch(2) == led.image.applied_index > before
@@ -131,7 +55,7 @@ def test_a_new_process_gets_a_new_epoch_is_fenced_and_leaves_the_isrs(led: Log) 
     assert result.changed_groups == {GROUP}
 
 
-def test_the_same_process_asking_again_keeps_its_epoch(led: Log) -> None:
+def test_the_same_process_asking_again_keeps_its_epoch(led: ImageLog) -> None:
     before = led.epoch(2)
     result = led.register(2)
     assert result.response.broker_registered.broker_epoch == before == led.epoch(2)
@@ -139,7 +63,7 @@ def test_the_same_process_asking_again_keeps_its_epoch(led: Log) -> None:
     assert led.partition.isr == (1, 2, 3)
 
 
-def test_another_directory_under_a_known_node_id_is_refused(led: Log) -> None:
+def test_another_directory_under_a_known_node_id_is_refused(led: ImageLog) -> None:
     result = led.register(2, directory="other", boot=2)
     assert result.response.error.code == ErrorCode.DUPLICATE_BROKER_REGISTRATION
     assert "dir-2" in result.response.error.message
@@ -147,7 +71,7 @@ def test_another_directory_under_a_known_node_id_is_refused(led: Log) -> None:
 
 
 def test_a_node_below_the_feature_level_is_refused() -> None:
-    made = Log()
+    made = ImageLog()
     made.register(1)
     made.unfence(1)
     made.apply(log.MetadataCommand(raise_feature_level=log.RaiseFeatureLevel(level=FEATURE_LEVEL)))
@@ -157,13 +81,13 @@ def test_a_node_below_the_feature_level_is_refused() -> None:
 
 
 def test_a_log_begins_at_the_first_feature_level_whichever_version_reads_it() -> None:
-    made = Log()
+    made = ImageLog()
     assert made.image.feature_level == 1
     assert not made.register(1, level=1).response.HasField("error")
 
 
 def test_a_feature_level_that_this_version_does_not_know_ends_the_node() -> None:
-    made = Log()
+    made = ImageLog()
     with pytest.raises(MetadataLogError, match="upgrade this node"):
         made.apply(log.MetadataCommand(raise_feature_level=log.RaiseFeatureLevel(level=FEATURE_LEVEL + 1)))
     snapshot = log.MetadataSnapshot.FromString(made.image.to_snapshot())
@@ -172,7 +96,7 @@ def test_a_feature_level_that_this_version_does_not_know_ends_the_node() -> None
         MetadataImage.from_snapshot(snapshot.SerializeToString())
 
 
-def test_fencing_of_a_former_life_does_nothing(led: Log) -> None:
+def test_fencing_of_a_former_life_does_nothing(led: ImageLog) -> None:
     old = led.identity(2)
     led.register(2, boot=2)
     led.unfence(2)
@@ -181,7 +105,7 @@ def test_fencing_of_a_former_life_does_nothing(led: Log) -> None:
     assert not result.brokers_changed
 
 
-def test_unfencing_of_a_former_life_does_nothing(led: Log) -> None:
+def test_unfencing_of_a_former_life_does_nothing(led: ImageLog) -> None:
     old = led.identity(2)
     led.register(2, boot=2)
     led.apply(log.MetadataCommand(unfence_brokers=log.UnfenceBrokers(brokers=[old])))
@@ -189,7 +113,7 @@ def test_unfencing_of_a_former_life_does_nothing(led: Log) -> None:
 
 
 @pytest.mark.scenario("25c")
-def test_a_fenced_broker_leaves_the_isr_in_the_same_entry(led: Log) -> None:
+def test_a_fenced_broker_leaves_the_isr_in_the_same_entry(led: ImageLog) -> None:
     before = led.partition.partition_epoch
     result = led.fence(3)
     assert led.partition.isr == (1, 2)
@@ -197,13 +121,13 @@ def test_a_fenced_broker_leaves_the_isr_in_the_same_entry(led: Log) -> None:
     assert result.changed_groups == {GROUP}
 
 
-def test_the_last_member_of_an_isr_stays(three: Log) -> None:
+def test_the_last_member_of_an_isr_stays(three: ImageLog) -> None:
     three.fence(1, 2, 3)
     assert three.partition.isr == (1,)
     assert three.partition.leader == -1
 
 
-def test_a_fenced_leader_stays_until_another_reports_but_is_not_shown(led: Log) -> None:
+def test_a_fenced_leader_stays_until_another_reports_but_is_not_shown(led: ImageLog) -> None:
     led.fence(1)
     assert led.partition.leader == 1
     assert led.partition.isr == (1, 2, 3)
@@ -217,7 +141,7 @@ def test_a_fenced_leader_stays_until_another_reports_but_is_not_shown(led: Log) 
 
 
 def test_groups_are_given_out_when_the_command_is_applied() -> None:
-    made = Log()
+    made = ImageLog()
     made.register(1)
     made.unfence(1)
     first = made.create("a", (1,), (1,))
@@ -229,7 +153,7 @@ def test_groups_are_given_out_when_the_command_is_applied() -> None:
 
 
 def test_a_new_partition_has_no_leader_and_its_isr_is_who_is_present() -> None:
-    made = Log()
+    made = ImageLog()
     for node in (1, 2, 3):
         made.register(node)
     made.unfence(1, 3)
@@ -237,7 +161,7 @@ def test_a_new_partition_has_no_leader_and_its_isr_is_who_is_present() -> None:
     assert (made.partition.leader, made.partition.leader_epoch, made.partition.isr) == (-1, 0, (1, 3))
 
 
-def test_the_second_creation_of_a_name_is_refused_whoever_proposed_it(three: Log) -> None:
+def test_the_second_creation_of_a_name_is_refused_whoever_proposed_it(three: ImageLog) -> None:
     before = three.image.topic_table.next_group
     result = three.create("orders", (1, 2, 3))
     assert result.response.create_topics.results[0].error.code == ErrorCode.TOPIC_ALREADY_EXISTS
@@ -245,7 +169,7 @@ def test_the_second_creation_of_a_name_is_refused_whoever_proposed_it(three: Log
     assert three.image.topic_table.next_group == before
 
 
-def test_names_that_metrics_cannot_tell_apart_are_refused(three: Log) -> None:
+def test_names_that_metrics_cannot_tell_apart_are_refused(three: ImageLog) -> None:
     three.create("a.b", (1,))
     result = three.create("a_b", (1,))
     assert result.response.create_topics.results[0].error.code == ErrorCode.INVALID_TOPIC
@@ -256,7 +180,7 @@ def test_names_that_metrics_cannot_tell_apart_are_refused(three: Log) -> None:
 
 
 @pytest.mark.scenario("25c")
-def test_a_report_sets_leader_and_isr_in_one_entry(led: Log) -> None:
+def test_a_report_sets_leader_and_isr_in_one_entry(led: ImageLog) -> None:
     led.alter(1, led.change(1, 2))
     before = led.partition.partition_epoch
     result = led.report(3, 2)
@@ -265,7 +189,7 @@ def test_a_report_sets_leader_and_isr_in_one_entry(led: Log) -> None:
     assert led.partition.partition_epoch == before + 1 == result.response.partition_changes.results[0].partition_epoch
 
 
-def test_a_report_of_an_older_leader_is_refused(led: Log) -> None:
+def test_a_report_of_an_older_leader_is_refused(led: ImageLog) -> None:
     led.report(2, 5)
     result = led.report(1, 4)
     assert code_of(result) == ErrorCode.FENCED_LEADER_EPOCH
@@ -273,12 +197,12 @@ def test_a_report_of_an_older_leader_is_refused(led: Log) -> None:
     assert led.partition.leader == 2
 
 
-def test_a_second_leader_of_the_same_epoch_is_refused(led: Log) -> None:
+def test_a_second_leader_of_the_same_epoch_is_refused(led: ImageLog) -> None:
     assert code_of(led.report(2, 1)) == ErrorCode.FENCED_LEADER_EPOCH
     assert led.partition.leader == 1
 
 
-def test_a_repeated_report_changes_nothing(led: Log) -> None:
+def test_a_repeated_report_changes_nothing(led: ImageLog) -> None:
     before = led.partition.partition_epoch
     result = led.report(1, 1)
     assert code_of(result) == ErrorCode.NONE
@@ -286,7 +210,7 @@ def test_a_repeated_report_changes_nothing(led: Log) -> None:
     assert led.partition.partition_epoch == before
 
 
-def test_a_report_of_a_former_life_is_refused_as_a_whole(led: Log) -> None:
+def test_a_report_of_a_former_life_is_refused_as_a_whole(led: ImageLog) -> None:
     old = led.epoch(2)
     led.register(2, boot=2)
     result = led.report(2, 9, broker_epoch=old)
@@ -294,20 +218,20 @@ def test_a_report_of_a_former_life_is_refused_as_a_whole(led: Log) -> None:
     assert led.partition.leader == 1
 
 
-def test_who_has_no_replica_cannot_lead(led: Log) -> None:
+def test_who_has_no_replica_cannot_lead(led: ImageLog) -> None:
     led.register(4)
     assert code_of(led.report(4, 9)) == ErrorCode.INVALID_REQUEST
     assert led.partition.leader == 1
 
 
-def test_a_report_for_no_partition_is_told_so(led: Log) -> None:
+def test_a_report_for_no_partition_is_told_so(led: ImageLog) -> None:
     assert code_of(led.report(1, 9, group=77)) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 # -- ISR: scenario 25 ---------------------------------------------------------------------------------------------
 
 
-def test_a_leader_shrinks_and_expands_its_isr(led: Log) -> None:
+def test_a_leader_shrinks_and_expands_its_isr(led: ImageLog) -> None:
     assert code_of(led.alter(1, led.change(1, 2))) == ErrorCode.NONE
     assert led.partition.isr == (1, 2)
     assert code_of(led.alter(1, led.change(3, 2, 1))) == ErrorCode.NONE
@@ -315,7 +239,7 @@ def test_a_leader_shrinks_and_expands_its_isr(led: Log) -> None:
 
 
 @pytest.mark.scenario("25a")
-def test_a_shrink_that_was_delayed_does_not_land_after_the_expansion(led: Log) -> None:
+def test_a_shrink_that_was_delayed_does_not_land_after_the_expansion(led: ImageLog) -> None:
     delayed = led.change(1, 2)
     led.alter(1, led.change(1, 2))
     led.alter(1, led.change(1, 2, 3))
@@ -324,14 +248,14 @@ def test_a_shrink_that_was_delayed_does_not_land_after_the_expansion(led: Log) -
 
 
 @pytest.mark.scenario("25b")
-def test_a_fenced_broker_is_not_added(led: Log) -> None:
+def test_a_fenced_broker_is_not_added(led: ImageLog) -> None:
     led.fence(3)
     assert code_of(led.alter(1, led.change(1, 2, 3))) == ErrorCode.INELIGIBLE_REPLICA
     assert led.partition.isr == (1, 2)
 
 
 @pytest.mark.scenario("25b")
-def test_a_broker_is_not_added_on_what_its_former_life_held(led: Log) -> None:
+def test_a_broker_is_not_added_on_what_its_former_life_held(led: ImageLog) -> None:
     old = led.epoch(3)
     led.register(3, boot=2)
     led.unfence(3)
@@ -340,28 +264,28 @@ def test_a_broker_is_not_added_on_what_its_former_life_held(led: Log) -> None:
 
 
 @pytest.mark.scenario("25a")
-def test_a_change_of_an_older_leader_is_refused(led: Log) -> None:
+def test_a_change_of_an_older_leader_is_refused(led: ImageLog) -> None:
     delayed = led.change(1)
     led.report(2, 2)
     assert code_of(led.alter(1, delayed)) == ErrorCode.FENCED_LEADER_EPOCH
     assert led.partition.isr == (1, 2, 3)
 
 
-def test_a_change_before_its_leaders_report_is_to_come_again(led: Log) -> None:
+def test_a_change_before_its_leaders_report_is_to_come_again(led: ImageLog) -> None:
     assert code_of(led.alter(1, led.change(1, 2, leader_epoch=2))) == ErrorCode.UNKNOWN_LEADER_EPOCH
 
 
-def test_only_the_leader_changes_the_isr(led: Log) -> None:
+def test_only_the_leader_changes_the_isr(led: ImageLog) -> None:
     result = led.alter(2, led.change(1, 2))
     assert code_of(result) == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert result.response.partition_changes.results[0].error.leader.node_id == 1
 
 
-def test_the_leader_cannot_leave_its_isr(led: Log) -> None:
+def test_the_leader_cannot_leave_its_isr(led: ImageLog) -> None:
     assert code_of(led.alter(1, led.change(2, 3))) == ErrorCode.INVALID_REQUEST
 
 
-def test_the_isr_cannot_hold_a_node_twice_or_one_without_a_replica(led: Log) -> None:
+def test_the_isr_cannot_hold_a_node_twice_or_one_without_a_replica(led: ImageLog) -> None:
     led.register(4)
     led.unfence(4)
     assert code_of(led.alter(1, led.change(1, 1, 2))) == ErrorCode.INVALID_REQUEST
@@ -371,14 +295,14 @@ def test_the_isr_cannot_hold_a_node_twice_or_one_without_a_replica(led: Log) -> 
 # -- ids, snapshots -----------------------------------------------------------------------------------------------
 
 
-def test_producer_ids_come_in_blocks_that_never_overlap(three: Log) -> None:
+def test_producer_ids_come_in_blocks_that_never_overlap(three: ImageLog) -> None:
     body = peer_pb2.AllocateProducerIds(node_id=1, broker_epoch=three.epoch(1))
     command = log.MetadataCommand(allocate_producer_ids=body)
     blocks = [three.apply(command).response.producer_id_block for _ in range(3)]
     assert [(block.first_id, block.count) for block in blocks] == [(0, 1000), (1000, 1000), (2000, 1000)]
 
 
-def test_a_snapshot_is_the_image(led: Log) -> None:
+def test_a_snapshot_is_the_image(led: ImageLog) -> None:
     led.fence(3)
     led.create("more", (2, 3, 1), (3, 1, 2))
     data = led.image.to_snapshot()
@@ -402,4 +326,4 @@ def test_an_empty_snapshot_is_an_empty_image() -> None:
 
 def test_a_command_of_a_later_version_stops_the_node() -> None:
     with pytest.raises(MetadataLogError, match=r"entry 1 .* upgrade this node"):
-        Log().apply(log.MetadataCommand())
+        ImageLog().apply(log.MetadataCommand())

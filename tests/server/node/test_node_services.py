@@ -62,6 +62,46 @@ def test_a_service_is_told_what_happens_and_its_deadline_counts() -> None:
     assert services.next_deadline is None
 
 
+class Timed(NodeService):
+    """Has a deadline, and writes down when it was told of the time."""
+
+    def __init__(self, due: int | None) -> None:
+        self.due = due
+        self.told: list[int] = []
+
+    def on_time(self, now: int, wall_ms: int) -> None:
+        self.told.append(now)
+
+    @property
+    def next_deadline(self) -> int | None:
+        return self.due
+
+
+class AfterEvents(NodeService):
+    """Counts the steps."""
+
+    def __init__(self) -> None:
+        self.steps = 0
+
+    def after_events(self, now: int, wall_ms: int) -> None:
+        self.steps += 1
+
+
+def test_services_are_told_of_the_time_when_the_first_of_them_has_something_due() -> None:
+    early, late, following = Timed(7), Timed(20), AfterEvents()
+    services = NodeServices([late, following, early])
+    services.on_time(1, 0)  # Nobody has been asked yet.
+    assert services.next_deadline == 7
+    for now in (6, 7):
+        services.on_time(now, 0)
+    assert (early.told, late.told) == ([1, 7], [1, 7])
+    early.due = late.due = None
+    assert services.next_deadline is None
+    services.on_time(1_000, 0)
+    assert (early.told, late.told) == ([1, 7], [1, 7])
+    assert following.steps == 4
+
+
 def test_a_kind_of_request_has_one_handler() -> None:
     table = RequestTable()
     table.declare(data_plane_pb2.FetchRequest, lambda time, asked, request: None)

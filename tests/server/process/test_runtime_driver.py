@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from typing import cast
 
 import pytest
 from google.protobuf.message import Message as ProtoMessage
@@ -28,9 +29,11 @@ from quorumlog.server.events import (
     StorageFailed,
     Stream,
 )
+from quorumlog.server.metric_catalogue import Readings
 from quorumlog.server.metrics import Meters
 from quorumlog.server.process.driver import Driver
 from quorumlog.server.transport.client_requests import NodeStoppingError
+from quorumlog.server.transport.peer_session import FrameQueue
 from quorumlog.storage.interface import DiskFullError, StorageEngineError
 from quorumlog.storage.transaction import Transaction
 from quorumlog.v1 import admin_pb2, data_plane_pb2
@@ -59,7 +62,7 @@ class ScriptedNode:
     def describe(self) -> admin_pb2.DescribeNodeResponse:
         return admin_pb2.DescribeNodeResponse()
 
-    def gauges(self) -> dict[str, float]:
+    def readings(self) -> Readings:
         return {}
 
 
@@ -136,18 +139,51 @@ async def test_a_transaction_comes_back_as_done_or_as_failed() -> None:
     await running.until(lambda: [StorageFailed(7, full)] in node.steps)
 
 
-async def test_frames_leave_before_the_transaction_is_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_transaction_that_takes_long_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    running = Running(ScriptedNode(lambda events: Effects(transaction=None if events else Transaction(7))))
+    await running.until(lambda: [StorageDone(7)] in running.node.steps)
+    monkeypatch.setattr(running.driver, "_submitted_at", time.perf_counter() - 2)
+    running.driver.storage_completed(8, None)
+    await running.until(lambda: running.log.lines)
+    ((level, event, fields),) = running.log.lines
+    assert (level, event) == ("warning", "slow_storage")
+    assert cast("float", fields["seconds"]) >= 2
+
+
+async def test_frames_are_written_before_the_storage_thread_is_woken(monkeypatch: pytest.MonkeyPatch) -> None:
     order: list[str] = []
+    queues = {peer: FrameQueue() for peer in (2, 3)}
     frame = PeerFrame(Stream.CONTROL, messages=[(0, Heartbeat(1, 2, 1, 0, 0))])
     effects = Effects(
-        frames=[(2, frame)], transaction=Transaction(1), replies=[Reply(1, data_plane_pb2.FetchResponse())]
+        frames=[(peer, frame) for peer in queues],
+        transaction=Transaction(1),
+        replies=[Reply(1, data_plane_pb2.FetchResponse())],
     )
+
+    async def write_to(peer: int) -> None:
+        async def write(data: bytes) -> None:
+            order.append(f"frame to {peer}")
+
+        await queues[peer].drain(write)
+
     running = Running(ScriptedNode(lambda events: Effects() if events else effects))
-    monkeypatch.setattr(running.driver.links, "send", lambda peer, frame: order.append(f"frame to {peer}"))
+    monkeypatch.setattr(running.driver.links, "send", lambda peer, frame: queues[peer].put(b"frame"))
     monkeypatch.setattr(running.writer, "submit", lambda transaction: order.append("transaction"))
     monkeypatch.setattr(running.driver.requests, "deliver", lambda reply: order.append("reply"))
-    await running.until(lambda: len(order) == 3)
-    assert order == ["frame to 2", "transaction", "reply"]
+    writers = [asyncio.ensure_future(write_to(peer)) for peer in queues]
+    await running.until(lambda: len(order) == 4)
+    assert order == ["reply", "frame to 2", "frame to 3", "transaction"]
+    for task in writers:
+        task.cancel()
+
+
+async def test_a_node_that_halts_hands_over_what_it_was_about_to_write() -> None:
+    frame = PeerFrame(Stream.CONTROL, messages=[(0, Heartbeat(1, 2, 1, 0, 0))])
+    last = Transaction(1)
+    effects = Effects(frames=[(2, frame)], transaction=last, halt=Halt("a reason"))
+    running = Running(ScriptedNode(lambda events: effects))
+    assert await running.end() == "a reason"
+    assert running.writer.submitted == [last]
 
 
 async def test_the_node_is_stepped_by_its_deadline_and_not_before() -> None:

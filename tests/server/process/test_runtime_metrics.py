@@ -5,39 +5,162 @@ from __future__ import annotations
 import io
 import json
 import logging
+import time
+import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
+from prometheus_client import Metric
+from prometheus_client.parser import text_string_to_metric_families
 
+from quorumlog.sdk import Admin, Consumer, NewTopic, Producer
 from quorumlog.server.local import LocalCluster
 from quorumlog.server.local.ports import ReservedPorts
 from quorumlog.server.log_output import open_log, take_over_library_logs
+from quorumlog.server.metric_catalogue import CATALOGUE
 from quorumlog.server.metrics import Histogram
 
 
-@pytest.mark.cluster
-def test_a_scrape_shows_counters_gauges_and_the_fsync_histogram() -> None:
-    reserved = ReservedPorts(1)
-    address = f"127.0.0.1:{reserved.ports[0]}"
-    with (
-        LocalCluster(nodes=1, settings={"metrics_listen": address, "log_format": "json"}) as cluster,
-        urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as page,
-    ):
-        rows = dict(line.rsplit(" ", 1) for line in page.read().decode().splitlines() if not line.startswith("#"))
-        lines = [json.loads(line) for line in cluster.log_path(1).read_text().splitlines()]
+class Page:
+    """The metrics of the nodes of a cluster, each scraped once."""
+
+    def __init__(self, addresses: list[str]) -> None:
+        self.families = [family for address in addresses for family in scrape(address)]
+
+    def values(self, name: str, **labels: str) -> list[float]:
+        """Of every sample of that name that has these labels."""
+        return [
+            sample.value
+            for family in self.families
+            for sample in family.samples
+            if sample.name == name and labels.items() <= sample.labels.items()
+        ]
+
+
+def scrape(address: str) -> list[Metric]:
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as page:
+        return list(text_string_to_metric_families(page.read().decode()))
+
+
+def status_of(url: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(url, timeout=10) as page:
+            return page.status, page.read().decode()
+    except urllib.error.HTTPError as refused:
+        return refused.code, refused.read().decode()
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[tuple[LocalCluster, list[str]]]:
+    """Three nodes with a topic that was written to and read by a consumer group, and where their metrics are."""
+    reserved = ReservedPorts(3)
+    addresses = [f"127.0.0.1:{port}" for port in reserved.ports]
+    per_node = {node: {"metrics_listen": address} for node, address in enumerate(addresses, start=1)}
+    with LocalCluster(nodes=3, settings={"log_format": "json"}, node_settings=per_node) as cluster:
+        servers = cluster.bootstrap_servers
+        with Admin(bootstrap_servers=servers) as admin:
+            admin.create_topics([NewTopic("orders", 2, 3, {"retention.ms": 3_600_000})])
+        with Producer(bootstrap_servers=servers) as producer:
+            for number in range(10):
+                producer.send("orders", b"value", partition=number % 2).result(timeout=30)
+        with Consumer(
+            "orders", bootstrap_servers=servers, group_id="billing", auto_offset_reset="earliest"
+        ) as consumer:
+            seen = 0
+            while seen < 10:
+                seen += sum(map(len, consumer.poll(timeout_ms=1_000).values()))
+            consumer.commit()
+        yield cluster, addresses
     reserved.close()
-    assert float(rows["quorumlog_rounds_total"]) > 1
-    assert float(rows["quorumlog_raft_groups_led"]) == 1
-    assert float(rows["quorumlog_transactions_total"]) >= 1
-    groups = (
-        "consumer_group_heartbeats_total", "offset_commits_total", "consumer_groups", "consumer_group_members",
-        "parked_heartbeats",
-    )  # fmt: skip
-    assert {float(rows[f"quorumlog_{name}"]) for name in groups} == {0}
-    assert rows["quorumlog_fsync_seconds_count"] == rows['quorumlog_fsync_seconds_bucket{le="+Inf"}']
-    assert {"node_started", "controller_active"} <= {line["event"] for line in lines}
-    assert {line["node"] for line in lines} == {1}
+
+
+@pytest.mark.cluster
+def test_a_scrape_shows_what_the_nodes_do(served: tuple[LocalCluster, list[str]]) -> None:
+    page = Page(served[1])
+    assert min(page.values("quorumlog_rounds_total")) > 1
+    assert min(page.values("quorumlog_transactions_total")) >= 1
+    assert sum(page.values("quorumlog_active_controller")) == 1
+    assert page.values("quorumlog_fsync_seconds_count") == page.values("quorumlog_fsync_seconds_bucket", le="+Inf")
+    assert page.values("quorumlog_brokers", state="active") == [3]
+    assert page.values("quorumlog_offline_partitions") == [0]
+    assert page.values("quorumlog_build_info", compiled="false") == [1, 1, 1]
+    assert max(page.values("quorumlog_metadata_age_seconds")) < 60
+    assert len(page.values("process_resident_memory_bytes")) == 3
+
+
+@pytest.mark.cluster
+def test_a_scrape_shows_every_partition_once_where_it_is_led(served: tuple[LocalCluster, list[str]]) -> None:
+    page = Page(served[1])
+    for name in ("high_watermark", "log_end_offset"):
+        both = [page.values(f"quorumlog_partition_{name}", topic="orders", partition=number) for number in ("0", "1")]
+        assert both == [[5], [5]]
+    assert page.values("quorumlog_partition_in_sync_replicas", topic="orders") == [3, 3]
+    assert min(page.values("quorumlog_partition_size_bytes", topic="orders")) > 0
+    assert sum(page.values("quorumlog_topic_appended_records_total", topic="orders")) == 10
+    assert sum(page.values("quorumlog_topic_read_bytes_total", topic="orders")) > 10 * len(b"value")
+    committed = page.values("quorumlog_consumer_group_committed_offset", group="billing", topic="orders")
+    assert committed == [5, 5]
+    assert sum(page.values("quorumlog_leader_elections_total")) >= 2
+
+
+@pytest.mark.cluster
+def test_every_metric_is_in_the_catalogue_with_a_sentence_for_help(served: tuple[LocalCluster, list[str]]) -> None:
+    families = {family.name: family for address in served[1] for family in scrape(address)}
+    ours = {name.removeprefix("quorumlog_") for name in families if name.startswith("quorumlog_")}
+    assert ours == set(CATALOGUE)
+    for name, family in CATALOGUE.items():
+        assert families[f"quorumlog_{name}"].documentation == family.help
+        assert family.help[0].isupper()
+        assert family.help.endswith(".")
+
+
+@pytest.mark.cluster
+def test_the_log_tells_of_topics_brokers_and_leaders_once(served: tuple[LocalCluster, list[str]]) -> None:
+    cluster, _ = served
+    lines = [json.loads(line) for node in (1, 2, 3) for line in cluster.log_path(node).read_text().splitlines()]
+    said = [line for line in lines if line.get("topic") == "orders"]
+    assert [line["event"] for line in said] == ["topic_created", "topic_config_changed"]
+    assert sorted(line["broker"] for line in lines if line["event"] == "broker_registered") == [1, 2, 3]
+    elected = [line["partition"] for line in lines if line["event"] == "leader_elected"]
+    assert {"orders-0", "orders-1"} <= set(elected)
+    assert {"node_started", "controller_active", "metadata_leader"} <= {line["event"] for line in lines}
+
+
+@pytest.mark.cluster
+def test_a_node_says_whether_it_lives_and_whether_it_serves() -> None:
+    reserved = ReservedPorts(1)
+    at = f"http://127.0.0.1:{reserved.ports[0]}"
+    with LocalCluster(nodes=3, node_settings={1: {"metrics_listen": at[7:]}}) as cluster:
+        assert status_of(f"{at}/livez") == (200, "ok\n")
+        assert status_of(f"{at}/readyz") == (200, "ok\n")
+        assert status_of(f"{at}/healthz") == (404, "there are /metrics, /livez and /readyz\n")
+        cluster.kill(2)
+        cluster.kill(3)
+        until(lambda: "event=metadata_leader_lost" in cluster.log_path(1).read_text())
+        cluster.kill(1)
+        # Alone it finds no majority.
+        cluster.start(1)
+        until(lambda: answer_of(f"{at}/readyz") is not None)
+        status, reason = status_of(f"{at}/readyz")
+        assert (status, reason.strip() in ("", "ok")) == (503, False)
+        assert status_of(f"{at}/livez") == (200, "ok\n")
+    reserved.close()
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def answer_of(url: str) -> tuple[int, str] | None:
+    """None while nobody listens."""
+    try:
+        return status_of(url)
+    except urllib.error.URLError:
+        return None
 
 
 def test_a_histogram_counts_up_to_and_including_its_bounds() -> None:

@@ -37,7 +37,7 @@ class Log:
         self.leads = True
         self.raft = self
         self.term = 1
-        self.reads = 0
+        self.reads = self.read_bytes = 0
 
     def append(self, count: int = 1, size: int = 100) -> None:
         batch = build_batch(b"x" * size, record_count=count, codec=Codec.NONE, base_timestamp_ms=1, max_timestamp_ms=1)

@@ -6,6 +6,8 @@ import pytest
 from quiet_cluster import SECOND, Quiet
 
 from quorumlog.server.events import PeerFrame
+from quorumlog.server.metadata.records import METADATA_GROUP
+from quorumlog.v1 import admin_pb2
 
 
 def test_an_answer_to_the_former_process_registers_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -43,3 +45,45 @@ def test_an_answer_to_the_former_process_registers_nobody_else(monkeypatch: pyte
     # Whichever of the first one's numbers was answered late, the second uses none of them.
     assert len(second) > len(first)
     assert not first & second
+
+
+class Forming(Quiet):
+    """A cluster that is about to form, without a topic."""
+
+    def create(self, name: str, partitions: int = 1, node: int = 1) -> None:
+        """Three nodes would have to be registered for it."""
+
+    def registered(self) -> set[int]:
+        """Who is known to those who have metadata."""
+        images = [process.image for process in self.cluster.processes.values() if process.image is not None]
+        return {node for image in images for node in image.brokers}
+
+
+@pytest.mark.parametrize("entries", [0, 1])
+@pytest.mark.parametrize("seed", range(1, 4))
+def test_a_node_that_lost_its_vote_before_it_was_registered_finds_the_controller(seed: int, entries: int) -> None:
+    """It takes itself for a voter, and nobody speaks to it: it is no member any more, and nobody has heard of it."""
+    forming = Forming(seed)
+    nodes = forming.cluster.processes
+    forming.until(lambda: all(METADATA_GROUP in process.replicas for process in nodes.values()), 5)
+    late = next(node for node in nodes if node != forming.led_by(METADATA_GROUP))
+    if entries:
+        forming.until(lambda: forming.replicas_of(METADATA_GROUP)[late].last_id.index >= entries, 5)
+    for node in nodes:
+        forming.cluster.network.cut(node, late)
+        forming.cluster.network.cut(late, node)
+    others = set(nodes) - {late}
+    forming.until(lambda: forming.registered() >= others, 10)
+    assert late not in forming.registered()
+    leader = forming.led_by(METADATA_GROUP)
+    assert leader is not None
+    raft = forming.replicas_of(METADATA_GROUP)[leader]
+    end = forming.scheduler.now + 20 * SECOND
+    while set(raft.configuration.members) != others:
+        # Refused while the cluster has just formed.
+        assert forming.scheduler.now < end, "it still votes"
+        request = admin_pb2.AlterQuorumRequest(remove=(late,), timeout_ms=500)
+        forming.cluster.request("admin", min(others), request, lambda answer: None)
+        forming.run(0.5)
+    forming.cluster.network.heal()
+    forming.until(lambda: late in forming.registered(), 10)

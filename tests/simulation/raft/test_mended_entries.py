@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from quiet_cluster import Writing
+from quiet_cluster import TOPIC, Writing
 
 from quorumlog.chaos.checkers.history import OperationOutcome
 from quorumlog.chaos.simulator.cluster import EVERYTHING
@@ -110,7 +110,7 @@ def test_an_entry_that_is_lost_everywhere_is_never_served_and_ends_nobody() -> N
     assert all(process.disk.damaged == {group: {30}} for process in writing.cluster.processes.values())
     for process in writing.cluster.processes.values():
         assert process.node is not None
-        assert process.node.gauges()["damaged_entries"] == 1
+        assert process.node.readings()["damaged_entries"] == 1
 
 
 def test_a_scrub_goes_on_where_it_was_after_a_restart() -> None:
@@ -149,4 +149,62 @@ def test_a_cluster_is_as_whole_as_it_can_be_where_no_disk_has_an_entry_any_more(
     (group,) = writing.groups()
     for process in writing.cluster.processes.values():
         damage(process, group, [20])
+    assert not missing_repairs(writing.cluster)
+
+
+def moved_to(writing: Writing, group: int, process: SimProcess) -> bool:
+    image = process.image
+    return image is not None and image.partitions[group].replicas == (process.node_id,)
+
+
+def move_to(writing: Writing, process: SimProcess) -> None:
+    request = admin_pb2.ReassignPartitionsRequest(timeout_ms=2_000)
+    request.reassignments.add(topic=TOPIC, partition=0, replicas=[process.node_id])
+    writing.cluster.request("admin", writing.leader().node_id, request, lambda answer: None)
+
+
+@pytest.mark.parametrize("leads", [True, False])
+@pytest.mark.parametrize("seed", range(1, 4))
+def test_what_is_to_be_the_only_copy_is_mended_before_the_others_go(seed: int, leads: bool) -> None:
+    """Nobody has read these entries since, and nothing else looks for damage here."""
+    writing = Writing(seed)
+    (group,) = writing.groups()
+    forget_in_memory(writing, group)
+    stays = writing.leader() if leads else followers(writing)[0]
+    damage(stays, group, [7, 8, 30])
+    before = acknowledged_sends(writing)
+    move_to(writing, stays)
+    writing.until(lambda: moved_to(writing, group, stays), 20)
+    assert not stays.disk.damaged
+    writing.run(1)
+    assert_all_went_well(writing, before)
+
+
+@pytest.mark.parametrize("seed", range(1, 4))
+def test_an_entry_that_nobody_has_any_more_holds_no_move_up(seed: int) -> None:
+    writing = Writing(seed)
+    (group,) = writing.groups()
+    forget_in_memory(writing, group)
+    for process in writing.cluster.processes.values():
+        damage(process, group, [7])
+    before, stays = acknowledged_sends(writing), writing.leader()
+    damage(stays, group, [30])
+    move_to(writing, stays)
+    writing.until(lambda: moved_to(writing, group, stays), 30)
+    assert stays.disk.damaged == {group: {7}}
+    writing.run(1)
+    assert_all_went_well(writing, before)
+
+
+def test_what_has_to_be_mended_in_the_end_is_what_another_disk_has_and_the_next_entry_vouches_for() -> None:
+    writing = Writing(1)
+    (group,) = writing.groups()
+    one, two = followers(writing)
+    damage(one, group, [7, 8, 20])
+    damage(two, group, [8])
+    assert missing_repairs(writing.cluster).startswith("entries [7, 8, 20] of")
+    damage(writing.leader(), group, [8])
+    assert missing_repairs(writing.cluster).startswith("entries [20] of")
+    damage(two, group, [20])
+    damage(writing.leader(), group, [20])
     assert not missing_repairs(writing.cluster)

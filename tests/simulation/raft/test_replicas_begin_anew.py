@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from quiet_cluster import TOPIC, Writing
+from quiet_cluster import TOPIC, Quiet, Writing
 
 from quorumlog.chaos.checkers.history import OperationOutcome
 from quorumlog.chaos.simulator.process import SimProcess
 from quorumlog.raft.types import HardState
+from quorumlog.server.metadata.records import METADATA_GROUP
 from quorumlog.v1 import admin_pb2
 
 pytestmark = pytest.mark.scenario("20b")
@@ -62,7 +63,7 @@ def test_a_broken_replica_is_kept_while_the_others_are_not_there(seed: int) -> N
     assert group in victim.disk.broken
     assert group not in victim.replicas
     assert victim.node is not None
-    assert victim.node.gauges()["replicas_set_aside"] == 1
+    assert victim.node.readings()["replicas_set_aside"] == 1
     writing.cluster.start(third.node_id)
     writing.until(lambda: group in victim.replicas, 20)
 
@@ -86,6 +87,23 @@ def test_a_broken_replica_that_stood_for_election_last_begins_anew_without_a_han
     found = acknowledged(writing)
     assert found == list(range(len(found)))
     assert len(found) > before + 50
+
+
+@pytest.mark.parametrize("down_s", [0.0, 30.0])
+@pytest.mark.parametrize("seed", range(1, 3))
+def test_a_broken_replica_begins_anew_where_nobody_writes(seed: int, down_s: float) -> None:
+    """Its leader sleeps, and must speak for it to know that it is led."""
+    quiet = Quiet(seed)
+    quiet.until(lambda: all(quiet.led_by(group) is not None for group in quiet.groups()) and bool(quiet.groups()), 10)
+    (group,) = quiet.groups()
+    quiet.until(lambda: all(raft.quiescent for raft in quiet.replicas_of(group).values()), 10)
+    victim = quiet.cluster.processes[next(n for n in quiet.cluster.node_ids if n != quiet.led_by(group))]
+    victim.die(silent=False)
+    victim.disk.broken.add(group)
+    quiet.run(down_s)
+    quiet.cluster.start(victim.node_id)
+    quiet.until(lambda: group in victim.replicas, 15)
+    quiet.until(lambda: all(raft.quiescent for raft in quiet.replicas_of(group).values()), 15)
 
 
 @pytest.mark.parametrize("seed", range(1, 4))
@@ -142,3 +160,37 @@ def test_a_replica_that_began_anew_has_no_say_before_it_has_caught_up(seed: int)
     found = acknowledged(writing)
     assert found == list(range(len(found)))
     assert len(found) > promised
+
+
+@pytest.mark.parametrize("seed", range(1, 4))
+def test_a_broken_replica_ends_where_a_snapshot_of_the_metadata_says_that_its_partition_was_moved_away(
+    seed: int,
+) -> None:
+    quiet = Quiet(seed, checkpoint_entries=1)
+    quiet.until(lambda: bool(quiet.groups()) and None not in map(quiet.led_by, (METADATA_GROUP, *quiet.groups())), 10)
+    (group,) = quiet.groups()
+    leader = quiet.led_by(group)
+    assert leader is not None
+    stays, nodes = quiet.cluster.processes[leader], quiet.cluster.processes
+    victim = next(p for n, p in nodes.items() if n not in (leader, quiet.led_by(METADATA_GROUP)))
+    victim.die(silent=False)
+    victim.disk.broken.add(group)
+    for node in quiet.cluster.node_ids:
+        quiet.cluster.network.cut(node, victim.node_id)
+    quiet.cluster.start(victim.node_id)
+    quiet.run(1)
+    before = victim.disk.synced[METADATA_GROUP].last.index
+    request = admin_pb2.ReassignPartitionsRequest(timeout_ms=2_000)
+    request.reassignments.add(topic=TOPIC, partition=0, replicas=[leader])
+    quiet.cluster.request("admin", leader, request, lambda answer: None)
+
+    def is_moved() -> bool:
+        record = stays.image.partitions[group] if stays.image is not None else None
+        return record is not None and record.replicas == (leader,) and not record.is_moving
+
+    quiet.until(is_moved, 20)
+    others = [process for process in nodes.values() if process is not victim]
+    quiet.until(lambda: all(each.disk.synced[METADATA_GROUP].anchor.index > before for each in others), 10)
+    assert group in victim.disk.broken
+    quiet.cluster.network.heal()
+    quiet.until(lambda: group not in victim.disk.synced, 10)

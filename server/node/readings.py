@@ -1,0 +1,115 @@
+"""What a node tells metrics of itself, its partitions and its cluster, in figures."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import islice
+
+from quorumlog.raft.types import NO_NODE
+from quorumlog.server.broker.log_sizes import LogSizes
+from quorumlog.server.broker.replicas import Replicas
+from quorumlog.server.hosting.mending import EntryMender
+from quorumlog.server.hosting.raft_host import RaftHost
+from quorumlog.server.metadata.image import MetadataImage
+from quorumlog.server.metric_catalogue import MOST_PARTITIONS, Readings
+from quorumlog.server.node.scrub import Scrub
+from quorumlog.server.node.space_watch import SpaceWatch
+from quorumlog.server.partition.partition import Partition
+
+
+class PartitionReadings:
+    """Figures of the partitions that a node leads, and of topics.
+
+    Arguments:
+        sizes: of the logs that are led here.
+    """
+
+    def __init__(self, own_id: int, host: RaftHost, replicas: Replicas, sizes: LogSizes) -> None:
+        self._own_id = own_id
+        self._host = host
+        self._replicas = replicas
+        self._sizes = sizes
+        #: By topic, of replicas that have ended: bytes and records appended, and bytes read.
+        self._ended: dict[str, tuple[int, int, int]] = {}
+
+    def replica_ended(self, partition: Partition) -> None:
+        """This node has no replica of a partition any more: what it counted is kept."""
+        topic = partition.identity.topic
+        self._ended[topic] = _sum(self._ended.get(topic, (0, 0, 0)), partition)
+
+    def take(self, image: MetadataImage) -> Readings:
+        """The figures now, by name."""
+        led = [
+            (partition, image.partitions[partition.group])
+            for partition in self._replicas.logs.values()
+            if partition.leads and partition.group in image.partitions
+        ]
+        shown = list(islice(led, MOST_PARTITIONS))
+        labels = [(record.topic.name, str(record.number)) for _, record in shown]
+        return {
+            **self._counts(image),
+            "under_min_isr_partitions": sum(len(record.isr) < partition.copies_needed for partition, record in led),
+            "series_left_out": len(led) - len(shown),
+            "partition_log_start_offset": dict(zip(labels, (each.log_start_offset for each, _ in shown), strict=True)),
+            "partition_high_watermark": dict(zip(labels, (each.high_watermark for each, _ in shown), strict=True)),
+            "partition_log_end_offset": dict(zip(labels, (each.log_end_offset for each, _ in shown), strict=True)),
+            "partition_leader_epoch": dict(zip(labels, (each.leading_term for each, _ in shown), strict=True)),
+            "partition_size_bytes": dict(zip(labels, (self._sizes.size_of(each) for each, _ in shown), strict=True)),
+            "partition_replicas": dict(zip(labels, (len(each.replicas) for _, each in shown), strict=True)),
+            "partition_in_sync_replicas": dict(zip(labels, (len(each.isr) for _, each in shown), strict=True)),
+            **self._traffic(image),
+        }
+
+    def _counts(self, image: MetadataImage) -> Readings:
+        """Those of consumer groups' coordinators count as well."""
+        led = [image.partitions[group] for group, _ in self._host.led() if group in image.partitions]
+        return {
+            "under_replicated_partitions": sum(len(record.isr) < len(record.replicas) for record in led),
+            "leaders_not_preferred": sum(record.replicas[0] != self._own_id for record in led),
+        }
+
+    def _traffic(self, image: MetadataImage) -> Readings:
+        """By topic; what is known of one that is deleted is forgotten."""
+        self._ended = {topic: traffic for topic, traffic in self._ended.items() if topic in image.topics}
+        totals = dict(self._ended)
+        for partition in self._replicas.logs.values():
+            topic = partition.identity.topic
+            totals[topic] = _sum(totals.get(topic, (0, 0, 0)), partition)
+        shown = dict(islice(sorted(totals.items()), MOST_PARTITIONS))
+        return {
+            "topic_appended_bytes": {(topic,): appended for topic, (appended, _, _) in shown.items()},
+            "topic_appended_records": {(topic,): records for topic, (_, records, _) in shown.items()},
+            "topic_read_bytes": {(topic,): read for topic, (_, _, read) in shown.items()},
+        }
+
+
+def _sum(so_far: tuple[int, int, int], more: Partition) -> tuple[int, int, int]:
+    appended, records, read = so_far
+    return appended + more.appended_bytes, records + more.appended_records, read + more.read_bytes
+
+
+def node_readings(host: RaftHost, space: SpaceWatch, mender: EntryMender, scrub: Scrub) -> Readings:
+    """A node by itself, in a cluster or not."""
+    return {
+        "raft_groups": len(host.replicas),
+        "raft_groups_led": sum(1 for _ in host.led()),
+        "storage_used_bytes": space.last.used_bytes,
+        "storage_free_bytes": space.last.free_bytes,
+        "damaged_entries": len(mender),
+        "damage_found": mender.found,
+        "damage_mended": mender.mended,
+        **scrub.readings(),
+    }
+
+
+def controller_readings(image: MetadataImage) -> Readings:
+    """The cluster as the active controller sees it."""
+    states = Counter("fenced" if broker.fenced else "active" for broker in image.brokers.values())
+    return {
+        "brokers": {(state,): states[state] for state in ("active", "fenced")},
+        "topics": len(image.topics),
+        "partitions": len(image.partitions),
+        "offline_partitions": sum(
+            record.leader == NO_NODE or image.is_fenced(record.leader) for record in image.partitions.values()
+        ),
+    }

@@ -1,0 +1,159 @@
+"""The page that Prometheus reads, and those that say whether the node lives and serves."""
+
+from __future__ import annotations
+
+import asyncio
+import platform
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
+from socketserver import ThreadingMixIn
+from typing import TYPE_CHECKING, Any, TypeVar
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+
+from prometheus_client import (
+    CollectorRegistry,
+    GCCollector,
+    PlatformCollector,
+    ProcessCollector,
+    make_wsgi_app,
+)
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+
+from quorumlog.server.listening import ListenError
+from quorumlog.server.metric_catalogue import CATALOGUE, MetricKind, Readings
+from quorumlog.server.metrics import Meters
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+
+Answer = TypeVar("Answer")
+
+#: How long a scrape, or whoever asks whether the node lives, waits for the node's own thread.
+ANSWER_TIMEOUT_S = 2.0
+#: A client that says nothing for so long is cut off: every connection takes a thread.
+SILENCE_S = 10.0
+_PREFIX = "quorumlog_"
+
+
+class _Server(ThreadingMixIn, WSGIServer):
+    """A thread for each connection, so that a slow reader holds up nobody."""
+
+    daemon_threads = True
+
+
+class _Handler(WSGIRequestHandler):
+    """Writes no line per request."""
+
+    timeout = SILENCE_S
+
+    def log_message(self, format: str, *args: object) -> None:  # the name that is overridden
+        """Says nothing."""
+
+
+class Exporter:
+    """Serves ``/metrics``, ``/livez`` and ``/readyz`` over HTTP.
+
+    Arguments:
+        address: host:port.
+        readings: ``Node.readings``; called on the loop's thread, for the node belongs to it.
+        not_ready: why the node does not serve clients, in one line; empty when it does. Called on the loop's thread.
+        build: of this program: version, and whether it is compiled.
+
+    Raises:
+        ListenError: the address cannot be listened on.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        meters: Meters,
+        readings: Callable[[], Readings],
+        not_ready: Callable[[], str],
+        build: tuple[str, bool],
+    ) -> None:
+        self._meters = meters
+        self._readings = readings
+        self._not_ready = not_ready
+        version, compiled = build
+        self._build = (version, platform.python_version(), str(compiled).lower())
+        self._loop = asyncio.get_running_loop()
+        registry = CollectorRegistry()
+        registry.register(self)
+        ProcessCollector(registry=registry)
+        PlatformCollector(registry=registry)
+        GCCollector(registry=registry)
+        self._metrics = make_wsgi_app(registry)
+        host, _, port = address.rpartition(":")
+        try:
+            self._server = make_server(host.strip("[]"), int(port), self._serve, _Server, _Handler)
+        except OSError as error:
+            raise ListenError(f"metrics_listen = {address}: cannot listen there: {error.strerror}") from None
+        threading.Thread(target=self._server.serve_forever, name="quorumlog-metrics", daemon=True).start()
+
+    def describe(self) -> Iterator[Metric]:
+        """Nothing: asking the node takes a running loop."""
+        return iter(())
+
+    def collect(self) -> Iterator[Metric]:
+        """One scrape, called on a thread of the HTTP server's."""
+        readings = self._ask(self._readings)
+        readings["build_info"] = {self._build: 1.0}
+        for name, value in {**readings, **self._meters.counters()}.items():
+            yield _shown(name, value)
+        fsync = self._meters.fsync_seconds
+        family = CATALOGUE["fsync_seconds"]
+        yield HistogramMetricFamily(f"{_PREFIX}fsync_seconds", family.help, fsync.cumulative(), fsync.total)
+
+    def close(self) -> None:
+        """Stops serving."""
+        self._server.shutdown()
+        self._server.server_close()
+
+    def _serve(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        path = environ.get("PATH_INFO", "/")
+        if path == "/metrics":
+            page: Iterable[bytes] = self._metrics(environ, start_response)
+            return page
+        if path in ("/livez", "/readyz"):
+            try:
+                reason = self._ask(self._not_ready)
+            except TimeoutError:
+                return _answer(start_response, "503 Service Unavailable", "the node does not answer")
+            if path == "/readyz" and reason:
+                return _answer(start_response, "503 Service Unavailable", reason)
+            return _answer(start_response, "200 OK", "ok")
+        return _answer(start_response, "404 Not Found", "there are /metrics, /livez and /readyz")
+
+    def _ask(self, question: Callable[[], Answer]) -> Answer:
+        """Asks the node on its own thread.
+
+        Raises:
+            TimeoutError: it did not answer in time.
+        """
+        answer: Future[Answer] = Future()
+
+        def ask() -> None:
+            try:
+                answer.set_result(question())
+            except Exception as error:
+                # Whoever asked is told: a figure that cannot be had is no reason to end the node.
+                answer.set_exception(error)
+
+        self._loop.call_soon_threadsafe(ask)
+        return answer.result(ANSWER_TIMEOUT_S)
+
+
+def _shown(name: str, value: object) -> Metric:
+    family = CATALOGUE[name]
+    kind = CounterMetricFamily if family.kind is MetricKind.COUNTER else GaugeMetricFamily
+    metric: Metric = kind(f"{_PREFIX}{name}", family.help, labels=family.labels)
+    rows = value if isinstance(value, dict) else {(): value}
+    for labels, number in rows.items():
+        metric.add_metric(labels, number)  # type: ignore[attr-defined]  # both kinds have it
+    return metric
+
+
+def _answer(start_response: Callable[..., Any], status: str, text: str) -> list[bytes]:
+    start_response(status, [("Content-Type", "text/plain; charset=utf-8"), ("Cache-Control", "no-store")])
+    return [text.encode() + b"\n"]
