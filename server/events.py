@@ -206,11 +206,15 @@ class ClientRequest:
 
     request_id: int
     message: ProtoMessage
-    principal: str = "anonymous"
     #: The stream that it came on, for what lasts as long as that does; 0 without one.
     stream: int = 0
     #: Who asks, and from where.
     client: ClientOrigin = UNKNOWN_CLIENT
+
+    @property
+    def principal(self) -> str:
+        """Who asks."""
+        return self.client.principal
 
 
 @dataclass(slots=True)

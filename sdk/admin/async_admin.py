@@ -43,6 +43,7 @@ from quorumlog.sdk.help_text import named, shows_options
 from quorumlog.sdk.runtime.backoff import Backoff
 from quorumlog.sdk.runtime.client_runtime import SYSTEM_RUNTIME, ClientRuntime
 from quorumlog.sdk.runtime.fork import ForkGuard
+from quorumlog.sdk.runtime.security import ClientSecurity
 from quorumlog.sdk.types import (
     ClusterDescription,
     ConfigEntry,
@@ -88,6 +89,7 @@ class AsyncAdmin(ClusterAdmin):
             backoff=Backoff(runtime=runtime),
             client_id=config.client_id,
             runtime=runtime,
+            security=ClientSecurity.of(config),
         )
         self._topics = TopicChanges(self._cluster, self._limit_s)
         self._partitions = PartitionAdmin(self._cluster, self._limit_s)

@@ -40,7 +40,7 @@ class Coordinators(NodeService):
             table.declare(kind, self._call)
 
     def _find(self, time: StepTime, asked: ClientRequest, request: groups_pb2.FindCoordinatorsRequest) -> None:
-        self._finder.find(time.now, asked.request_id, request)
+        self._finder.find(time.now, asked.request_id, request, asked.client.listener)
 
     def _call(self, time: StepTime, asked: ClientRequest, request: UnaryRequest) -> None:
         self._calls.serve(time.now, asked.request_id, request)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import google_crc32c
 
 from quorumlog.raft.types import NO_NODE
+from quorumlog.server.client_origin import Listener
 from quorumlog.server.coordinator.pending_answers import PendingAnswers
 from quorumlog.server.coordinator.request_checks import check_group_id
 from quorumlog.server.coordinator.services import KnownLeaders
@@ -44,19 +45,23 @@ class CoordinatorFinder:
         self._leaders = leaders
         self._controller = controller
         self._answers = answers
-        self._waiting: dict[int, FindCoordinatorsRequest] = {}
+        self._waiting: dict[int, tuple[FindCoordinatorsRequest, Listener]] = {}
         self._is_asking = False
         #: The metadata index at which the image shows the coordinators that were created.
         self._shown_at: int | None = None
 
-    def find(self, now: int, request_id: int, request: FindCoordinatorsRequest) -> None:
-        """Answers now where there are coordinators, else once they are created."""
+    def find(self, now: int, request_id: int, request: FindCoordinatorsRequest, listener: Listener) -> None:
+        """Answers now where there are coordinators, else once they are created.
+
+        Arguments:
+            listener: at which it was asked, and coordinators are to be reached.
+        """
         self._answers.expect(request_id, now + CREATION_US, _failed)
         topic = self._metadata.image.topics.get(GROUPS_TOPIC)
         if topic is not None:
-            self._answers.give(request_id, self._found(topic, request))
+            self._answers.give(request_id, self._found(topic, request, listener))
             return
-        self._waiting[request_id] = request
+        self._waiting[request_id] = request, listener
         if not self._is_asking and self._shown_at is None:
             self._is_asking = True
             asked = peer_pb2.ControllerRequest(create_coordinators=peer_pb2.CreateCoordinators())
@@ -87,8 +92,8 @@ class CoordinatorFinder:
         topic = image.topics.get(GROUPS_TOPIC)
         if topic is not None:
             waiting, self._waiting = self._waiting, {}
-            for request_id, request in waiting.items():
-                self._answers.give(request_id, self._found(topic, request))
+            for request_id, (request, listener) in waiting.items():
+                self._answers.give(request_id, self._found(topic, request, listener))
         if self._shown_at is not None and image.applied_index >= self._shown_at:
             self._shown_at = None
 
@@ -98,11 +103,11 @@ class CoordinatorFinder:
 
     # -- where they are ---------------------------------------------------------------------------------------
 
-    def _found(self, topic: Topic, request: FindCoordinatorsRequest) -> FindCoordinatorsResponse:
+    def _found(self, topic: Topic, request: FindCoordinatorsRequest, listener: Listener) -> FindCoordinatorsResponse:
         response = FindCoordinatorsResponse()
         if request.all:
             for record in topic.partitions:
-                self._place(record, response.coordinators.add())
+                self._place(record, response.coordinators.add(), listener)
             return response
         for group_id in request.group_ids:
             found = response.coordinators.add(group_id=group_id, partition=-1, node_id=NO_NODE)
@@ -110,17 +115,18 @@ class CoordinatorFinder:
             if refused is not None:
                 found.error.CopyFrom(refused)
             else:
-                self._place(coordinator_of(topic, group_id), found)
+                self._place(coordinator_of(topic, group_id), found, listener)
         return response
 
-    def _place(self, record: PartitionRecord, found: GroupCoordinator) -> None:
+    def _place(self, record: PartitionRecord, found: GroupCoordinator, listener: Listener) -> None:
         leader, epoch = self._leaders.known_leader(record)
         broker = self._metadata.image.brokers.get(leader)
         found.partition, found.node_id, found.leader_epoch = record.number, NO_NODE, epoch
         if broker is None:
             found.error.CopyFrom(_unavailable(f"{record.name} has no leader at the moment"))
         else:
-            found.node_id, found.host, found.port = leader, broker.host, broker.port
+            found.node_id = leader
+            found.host, found.port = broker.endpoint(listener)
             found.broker_epoch = broker.epoch
 
 

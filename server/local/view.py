@@ -8,6 +8,7 @@ from types import TracebackType
 
 import grpc
 
+from quorumlog.server.certificates.pairs import Pair
 from quorumlog.v1 import admin_pb2, admin_pb2_grpc, data_plane_pb2, data_plane_pb2_grpc
 
 CALL_TIMEOUT_S = 1.0
@@ -36,10 +37,17 @@ class ClusterView:
 
     Arguments:
         addresses: node id -> host:port.
+        pair: a user's, with the authorities of nodes; None: without TLS.
     """
 
-    def __init__(self, addresses: dict[int, str]) -> None:
-        self._channels = {node: grpc.insecure_channel(address, _OPTIONS) for node, address in addresses.items()}
+    def __init__(self, addresses: dict[int, str], pair: Pair | None = None) -> None:
+        if pair is None:
+            self._channels = {node: grpc.insecure_channel(address, _OPTIONS) for node, address in addresses.items()}
+            return
+        credentials = grpc.ssl_channel_credentials(pair.authorities, pair.key, pair.certificate)
+        self._channels = {
+            node: grpc.secure_channel(address, credentials, _OPTIONS) for node, address in addresses.items()
+        }
 
     def __enter__(self) -> ClusterView:
         return self

@@ -48,18 +48,18 @@ class MetadataQueries(NodeService):
     def describe_cluster(self, time: StepTime, asked: ClientRequest, request: data_plane_pb2.MetadataRequest) -> None:
         """Describes brokers and topics from this node's image."""
         if not request.linearizable:
-            self._describe_cluster(time.now, asked.request_id, request)
+            self._describe_cluster(time.now, asked, request)
             return
 
         def answer(problem: errors_pb2.Error | None) -> None:
             if problem is None:
-                self._describe_cluster(time.now, asked.request_id, request)
+                self._describe_cluster(time.now, asked, request)
             else:
                 self._replies.reply(asked.request_id, failed_description(request, problem))
 
         self._reads.read(time.now, request.timeout_ms, answer)
 
-    def _describe_cluster(self, now: int, request_id: int, request: data_plane_pb2.MetadataRequest) -> None:
+    def _describe_cluster(self, now: int, asked: ClientRequest, request: data_plane_pb2.MetadataRequest) -> None:
         image = self._metadata.image
         response = data_plane_pb2.MetadataResponse(
             cluster_id=self._cluster_id,
@@ -70,10 +70,11 @@ class MetadataQueries(NodeService):
         )
         missing = image.lost_disks.missing()
         for broker in image.brokers.values():
+            host, port = broker.endpoint(asked.client.listener)
             response.brokers.add(
                 node_id=broker.node_id,
-                host=broker.host,
-                port=broker.port,
+                host=host,
+                port=port,
                 rack=broker.rack,
                 fenced=broker.fenced,
                 broker_epoch=broker.epoch,
@@ -87,7 +88,7 @@ class MetadataQueries(NodeService):
             )
         for name in image.topics if request.all_topics else request.topics:
             self._describe_topic(name, response.topics.add(name=name))
-        self._replies.reply(request_id, response)
+        self._replies.reply(asked.request_id, response)
 
     def _describe_topic(self, name: str, described: data_plane_pb2.TopicMetadata) -> None:
         image = self._metadata.image

@@ -10,6 +10,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from quorumlog.v1 import admin_pb2 as _admin_pb2
 from quorumlog.v1 import errors_pb2 as _errors_pb2
 import builtins as _builtins
@@ -22,6 +23,38 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _Listener:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ListenerEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Listener.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    LISTENER_UNSPECIFIED: _Listener.ValueType  # 0
+    """None."""
+    LISTENER_PLAINTEXT: _Listener.ValueType  # 1
+    """Without TLS: clients, and peers."""
+    LISTENER_PEER: _Listener.ValueType  # 2
+    """Nodes, by certificate."""
+    LISTENER_CLIENT: _Listener.ValueType  # 3
+    """Clients, by certificate."""
+    LISTENER_PASSWORD: _Listener.ValueType  # 4
+    """Clients, by password, over TLS."""
+
+class Listener(_Listener, metaclass=_ListenerEnumTypeWrapper):
+    """A way in which a node listens."""
+
+LISTENER_UNSPECIFIED: Listener.ValueType  # 0
+"""None."""
+LISTENER_PLAINTEXT: Listener.ValueType  # 1
+"""Without TLS: clients, and peers."""
+LISTENER_PEER: Listener.ValueType  # 2
+"""Nodes, by certificate."""
+LISTENER_CLIENT: Listener.ValueType  # 3
+"""Clients, by certificate."""
+LISTENER_PASSWORD: Listener.ValueType  # 4
+"""Clients, by password, over TLS."""
+Global___Listener: _TypeAlias = Listener  # noqa: Y015
 
 @_typing.final
 class IdentifyRequest(_message.Message):
@@ -1143,6 +1176,7 @@ class RegisterBroker(_message.Message):
     VERSION_FIELD_NUMBER: _builtins.int
     FEATURE_LEVEL_FIELD_NUMBER: _builtins.int
     WITNESS_ONLY_FIELD_NUMBER: _builtins.int
+    ENDPOINTS_FIELD_NUMBER: _builtins.int
     node_id: _builtins.int
     """Its node id."""
     directory_id: _builtins.str
@@ -1161,6 +1195,10 @@ class RegisterBroker(_message.Message):
     """The highest feature level that it supports."""
     witness_only: _builtins.bool
     """True: it takes witnesses of partitions, and no replicas."""
+    @_builtins.property
+    def endpoints(self) -> _containers.RepeatedCompositeFieldContainer[Global___Endpoint]:
+        """Where it listens, each in its own way. Empty: only at host and port, without TLS."""
+
     def __init__(
         self,
         *,
@@ -1173,14 +1211,45 @@ class RegisterBroker(_message.Message):
         version: _builtins.str = ...,
         feature_level: _builtins.int = ...,
         witness_only: _builtins.bool = ...,
+        endpoints: _abc.Iterable[Global___Endpoint] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "directory_id", b"directory_id", "feature_level", b"feature_level", "host", b"host", "node_id", b"node_id", "port", b"port", "rack", b"rack", "version", b"version", "witness_only", b"witness_only"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "directory_id", b"directory_id", "endpoints", b"endpoints", "feature_level", b"feature_level", "host", b"host", "node_id", b"node_id", "port", b"port", "rack", b"rack", "version", b"version", "witness_only", b"witness_only"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RegisterBroker: _TypeAlias = RegisterBroker  # noqa: Y015
+
+@_typing.final
+class Endpoint(_message.Message):
+    """An address of a node."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LISTENER_FIELD_NUMBER: _builtins.int
+    HOST_FIELD_NUMBER: _builtins.int
+    PORT_FIELD_NUMBER: _builtins.int
+    listener: Global___Listener.ValueType
+    """In which way it listens there."""
+    host: _builtins.str
+    """Where others reach it."""
+    port: _builtins.int
+    """Where others reach it."""
+    def __init__(
+        self,
+        *,
+        listener: Global___Listener.ValueType = ...,
+        host: _builtins.str = ...,
+        port: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["host", b"host", "listener", b"listener", "port", b"port"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Endpoint: _TypeAlias = Endpoint  # noqa: Y015
 
 @_typing.final
 class BrokerRegistered(_message.Message):
