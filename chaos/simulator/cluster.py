@@ -21,6 +21,7 @@ from quorumlog.chaos.simulator.process import SimProcess
 from quorumlog.chaos.simulator.scheduler import Scheduler
 from quorumlog.raft.options import RaftOptions
 from quorumlog.raft.types import NO_NODE, ORIGIN
+from quorumlog.server.client_origin import UNKNOWN_CLIENT, ClientOrigin
 from quorumlog.server.coordinator.coordinator import Coordinator
 from quorumlog.server.coordinator.finder import coordinator_of
 from quorumlog.server.events import Effects, Event, LossAnswered, PeerFrame, PeerIdentified, PeerIdentity
@@ -28,6 +29,7 @@ from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.records import GROUPS_TOPIC, METADATA_GROUP
 from quorumlog.server.metadata.topic_config import parse_topic_config
 from quorumlog.server.options import (
+    AuthorizationOptions,
     BalanceOptions,
     ConsumerGroupOptions,
     NodeLimits,
@@ -78,6 +80,7 @@ class ClusterOptions:
     pace: float = 1.0
     clock_rates_ppm: tuple[int, int] = (0, 0)
     witness_only: tuple[int, ...] = ()
+    authorization: AuthorizationOptions = field(default_factory=AuthorizationOptions)
 
 
 @dataclass(slots=True, frozen=True)
@@ -121,6 +124,8 @@ class SimCluster:
         self.network = SimNetwork(scheduler, scheduler.stream("network"), options.network, self, carry)
         self._rng = scheduler.stream("clients")
         self._lanes: dict[tuple[str, int], int] = {}
+        #: Who clients are, by what the simulation calls them; all others are nobody in particular.
+        self.clients: dict[str, ClientOrigin] = {}
         self._numbers = {f"node-{number}:1": number for number in range(1, options.nodes + 1)}
         self._told: dict[int, tuple[int, int, int]] = {}
         #: What partition each group is, or was, and the id of its topic.
@@ -153,6 +158,7 @@ class SimCluster:
                 groups=options.groups,
                 scrub=options.scrub,
                 repair=options.repair,
+                authorization=options.authorization,
                 witness_only=number in options.witness_only,
                 metadata_checkpoint_entries=options.metadata_checkpoint_entries,
                 producer_id_expiration_us=options.producer_id_expiration_us,
@@ -368,7 +374,7 @@ class SimCluster:
 
         def arrive() -> None:
             if process.running and (not stream or process.has_stream(stream)):
-                process.request(message, answered, served, stream)
+                process.request(message, answered, served, stream, self.clients.get(client, UNKNOWN_CLIENT))
             else:
                 self.scheduler.after(self._rng.randint(*CLIENT_DELAY_US), lambda: answered(Unanswered.REFUSED))
 

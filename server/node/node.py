@@ -213,6 +213,7 @@ class Node:
         self._connect()
         effects, self._effects = self._effects, Effects()
         effects.replies = self._replies.take_gathered()
+        effects.audit = self._member.take_audit() if self._member is not None else []
         return effects
 
     def _dispatch(self, event: Event) -> None:
@@ -483,7 +484,9 @@ class Node:
     def _on_request(self, request: ClientRequest) -> None:
         request_id, message = request.request_id, request.message
         if isinstance(message, admin_pb2.DescribeNodeRequest):
-            self._replies.reply(request_id, self.describe())
+            refused = self._member.refuse(request) if self._member is not None else None
+            told = self.describe() if refused is None else admin_pb2.DescribeNodeResponse(error=refused)
+            self._replies.reply(request_id, told)
         elif self._member is not None:
             self._member.serve(request)
         else:
@@ -547,14 +550,11 @@ class Node:
 
     def gauges(self) -> dict[str, float]:
         """Figures for metrics, by name."""
+        space = self._space.last
         figures = {
-            "raft_groups": len(self._host.replicas),
-            "raft_groups_led": sum(1 for _ in self._host.led()),
-            "storage_used_bytes": self._space.last.used_bytes,
-            "storage_free_bytes": self._space.last.free_bytes,
-            "damaged_entries": len(self._mender),
-            "damage_found": self._mender.found,
-            "damage_mended": self._mender.mended,
-            **self._scrub.gauges(),
-        }
+            "raft_groups": len(self._host.replicas), "raft_groups_led": sum(1 for _ in self._host.led()),
+            "storage_used_bytes": space.used_bytes, "storage_free_bytes": space.free_bytes,
+            "damaged_entries": len(self._mender), "damage_found": self._mender.found,
+            "damage_mended": self._mender.mended, **self._scrub.gauges(),
+        }  # fmt: skip
         return {**figures, **self._member.gauges()} if self._member is not None else {**figures, "fenced": 1.0}

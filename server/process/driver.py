@@ -26,6 +26,7 @@ from quorumlog.server.events import (
 )
 from quorumlog.server.log_output import Log
 from quorumlog.server.metrics import Meters
+from quorumlog.server.process.audit_log import AuditLog
 from quorumlog.server.process.job_thread import JobThread
 from quorumlog.server.transport.client_requests import ClientRequests
 from quorumlog.server.transport.loss_report import report_loss
@@ -75,9 +76,18 @@ class Driver:
 
     Arguments:
         controllers: as configured: node id -> host:port. What most of those addresses say of the cluster is believed.
+        audit: where it is written who was refused what, and who has changed what; None: nowhere.
     """
 
-    def __init__(self, node: DrivenNode, controllers: Mapping[int, str], log: Log, meters: Meters) -> None:
+    def __init__(
+        self,
+        node: DrivenNode,
+        controllers: Mapping[int, str],
+        log: Log,
+        meters: Meters,
+        audit: AuditLog | None = None,
+    ) -> None:
+        self._audit = audit
         self._node = node
         own = node.identity.node_id
         self._others = frozenset(at for each, at in controllers.items() if each != own)
@@ -212,6 +222,9 @@ class Driver:
             self.links.connect(effects.connect)
         for line in effects.logs:
             self._write_log(line)
+        if self._audit is not None:
+            for told in effects.audit:
+                self._audit.write(told)
         if effects.halt is not None:
             self.halt(effects.halt.error)
 

@@ -11,6 +11,8 @@ from grpc_reflection.v1alpha import reflection
 
 from quorumlog.server.listening import ListenError
 from quorumlog.server.transport.channel_options import SERVER_OPTIONS
+from quorumlog.server.transport.client_requests import ClientRequests
+from quorumlog.server.transport.guarded_reflection import guard_reflection
 from quorumlog.server.transport.unary_calls import Handlers
 from quorumlog.v1 import admin_pb2, data_plane_pb2, groups_pb2, peer_pb2
 
@@ -27,17 +29,23 @@ LAST_CALLS_S = 1.0
 class GrpcServer:
     """Serves handlers at one address, with health and reflection.
 
+    Arguments:
+        requests: the way to the node, which decides who may see what there is; None: everybody may.
+
     Raises:
         ListenError: the address cannot be listened on.
     """
 
-    def __init__(self, address: str, handlers: tuple[Handlers, ...]) -> None:
+    def __init__(self, address: str, handlers: tuple[Handlers, ...], requests: ClientRequests | None = None) -> None:
         self._server = grpc.aio.server(options=SERVER_OPTIONS)
         self._server.add_generic_rpc_handlers(handlers)
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]  # the stubs leave it out
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         names = (*_SERVICES, *_PEER_SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME)
-        reflection.enable_server_reflection(names, self._server)
+        if requests is None:
+            reflection.enable_server_reflection(names, self._server)
+        else:
+            guard_reflection(names, requests, self._server)
         try:
             port = self._server.add_insecure_port(address)
         except RuntimeError:

@@ -11,6 +11,7 @@ from google.protobuf.message import DecodeError
 
 from quorumlog.server.events import ClusterStanding, PeerIdentity, Stream
 from quorumlog.server.log_output import Log
+from quorumlog.server.transport.callers import Context
 from quorumlog.server.transport.peer_codec import (
     FrameError,
     decode_identity,
@@ -20,7 +21,7 @@ from quorumlog.server.transport.peer_codec import (
 )
 from quorumlog.server.transport.peer_links import PeerLinks
 from quorumlog.server.transport.peer_session import CLUSTER_KEY, GENERATION_KEY, HELLO_TIMEOUT_S, WANTED_KEY
-from quorumlog.server.transport.unary_calls import Context, Handlers
+from quorumlog.server.transport.unary_calls import Handlers
 from quorumlog.v1 import peer_pb2
 
 SERVICE = "quorumlog.v1.Peer"

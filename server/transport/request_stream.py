@@ -18,9 +18,10 @@ from google.protobuf.message import DecodeError
 from google.protobuf.message import Message as ProtoMessage
 
 from quorumlog.server.client_origin import UNKNOWN_CLIENT, ClientOrigin
+from quorumlog.server.transport.callers import Context
 from quorumlog.server.transport.client_requests import STOPPING, ClientRequests
 from quorumlog.server.transport.rpc_errors import refuse
-from quorumlog.server.transport.unary_calls import TRY_LATER, Context
+from quorumlog.server.transport.unary_calls import TRY_LATER
 from quorumlog.server.wire_errors import error
 from quorumlog.v1.errors_pb2 import ErrorCode
 
@@ -67,7 +68,7 @@ class RequestStream:
         self._requests = requests
         self.context = context
         self._limit = limit
-        self._client = client
+        self.client = client
         self._number = requests.open_stream()
         #: True once the node keeps something for this stream.
         self.in_session = False
@@ -112,7 +113,7 @@ class RequestStream:
             self.answer(message, count)
 
         self._unanswered += 1
-        number = self._requests.submit(request, size_bytes, reply, self._number, self._client)
+        number = self._requests.submit(request, size_bytes, reply, self._number, self.client)
         self._pending[number] = None
 
     def answer(self, message: ProtoMessage, count: Callable[[int], None] | None = None) -> None:

@@ -11,6 +11,7 @@ from google.protobuf.message import DecodeError
 from google.protobuf.message import Message as ProtoMessage
 
 from quorumlog.server.metrics import Meters
+from quorumlog.server.transport.callers import Context, origin_of
 from quorumlog.server.transport.client_requests import STOPPING, ClientRequests, NodeStoppingError
 from quorumlog.server.transport.rpc_errors import refuse
 from quorumlog.server.wire_errors import error
@@ -26,7 +27,6 @@ GRACE_S = 0.5
 TRY_LATER = "try again after a pause"
 BUSY = f"the node has too many requests pending: {TRY_LATER}"
 
-Context: TypeAlias = "grpc.aio.ServicerContext[bytes, bytes]"
 Handler: TypeAlias = "grpc.RpcMethodHandler[bytes, bytes]"
 Handlers: TypeAlias = "grpc.GenericRpcHandler[bytes, bytes]"
 
@@ -65,7 +65,7 @@ def unary_handler(
                 error(ErrorCode.SERVER_BUSY, "the node has too many requests pending: send again after a pause"),
             )
         try:
-            reply = await requests.ask(request, len(data), _timeout_s(request, context))
+            reply = await requests.ask(request, len(data), _timeout_s(request, context), origin_of(context))
         except TimeoutError:
             await refuse(
                 context,
