@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from quorumlog.server.client_origin import EVERYBODY, USER_PREFIX
+from quorumlog.server.metadata.topic_table import refuse_spelling
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import errors_pb2
 from quorumlog.v1.acls_pb2 import (
@@ -174,6 +175,11 @@ def _problem_with_resource(acl: Acl) -> str | None:
         return f"resource name {name[:40]!r} is not 1 to {MAX_NAME_LENGTH} printable characters"
     if acl.resource_type == ACL_RESOURCE_CLUSTER and (acl.pattern_type, name) != (ACL_PATTERN_LITERAL, CLUSTER_NAME):
         return f"there is one cluster, and its name is {CLUSTER_NAME}: not {name[:40]!r}"
+    if acl.resource_type == ACL_RESOURCE_TOPIC and name != EVERY_NAME:
+        # What begins like this could never be a topic: whoever denies it believes to be safe.
+        misspelt = refuse_spelling(name if acl.pattern_type == ACL_PATTERN_LITERAL else f"{name}-")
+        if misspelt is not None:
+            return misspelt.message
     if acl.pattern_type == ACL_PATTERN_PREFIXED and name == EVERY_NAME:
         return f"no name begins with {EVERY_NAME}: for all of them give the literal pattern {EVERY_NAME}"
     return None
