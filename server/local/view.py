@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from types import TracebackType
 
 import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from quorumlog.v1 import admin_pb2, admin_pb2_grpc, data_plane_pb2, data_plane_pb2_grpc
 
@@ -52,17 +53,30 @@ class ClusterView:
     def node(self, node_id: int) -> NodeView:
         """What a node says of itself; not ready when it does not answer."""
         try:
-            described = admin_pb2_grpc.AdminStub(self._channels[node_id]).DescribeNode(
-                admin_pb2.DescribeNodeRequest(), timeout=CALL_TIMEOUT_S
-            )
-            if not described.ready:
-                return NodeView(False, described.reason or "it does not say why")
+            reason = self._why_not_ready(node_id)
+            if reason:
+                return NodeView(False, reason)
             metadata = self._metadata(node_id, data_plane_pb2.MetadataRequest())
         except grpc.RpcError as error:
             return NodeView(False, f"it does not answer ({_code(error)})")
         unfenced = frozenset(broker.node_id for broker in metadata.brokers if not broker.fenced)
         controller = None if metadata.controller_id < 0 else metadata.controller_id
         return NodeView(True, "", controller, unfenced)
+
+    def _why_not_ready(self, node_id: int) -> str:
+        """In one line; empty when it is. A node that asks us for permission to describe it says only whether."""
+        try:
+            described = admin_pb2_grpc.AdminStub(self._channels[node_id]).DescribeNode(
+                admin_pb2.DescribeNodeRequest(), timeout=CALL_TIMEOUT_S
+            )
+        except grpc.RpcError as error:
+            if _code(error) != grpc.StatusCode.PERMISSION_DENIED.name:
+                raise
+            stub = health_pb2_grpc.HealthStub(self._channels[node_id])
+            health = stub.Check(health_pb2.HealthCheckRequest(), timeout=CALL_TIMEOUT_S)
+            serves = health.status == health_pb2.HealthCheckResponse.SERVING
+            return "" if serves else "it does not say why"
+        return "" if described.ready else described.reason or "it does not say why"
 
     def leader(self, topic: str, partition: int) -> int | None:
         """Who leads a partition according to the node that knows of the newest leader epoch."""
