@@ -18,6 +18,7 @@ from quorumlog.chaos.simulator.durability_claims import check_promise
 from quorumlog.chaos.simulator.invariants import ClusterInvariants
 from quorumlog.chaos.simulator.network import NetworkOptions, SimNetwork
 from quorumlog.chaos.simulator.process import SimProcess
+from quorumlog.chaos.simulator.rights_judge import RightsJudge
 from quorumlog.chaos.simulator.scheduler import Scheduler
 from quorumlog.raft.options import RaftOptions
 from quorumlog.raft.types import NO_NODE, ORIGIN
@@ -126,6 +127,7 @@ class SimCluster:
         self._lanes: dict[tuple[str, int], int] = {}
         #: Who clients are, by what the simulation calls them; all others are nobody in particular.
         self.clients: dict[str, ClientOrigin] = {}
+        self.rights = RightsJudge(options.authorization.super_users, self._name_of_topic)
         self._numbers = {f"node-{number}:1": number for number in range(1, options.nodes + 1)}
         self._told: dict[int, tuple[int, int, int]] = {}
         #: What partition each group is, or was, and the id of its topic.
@@ -248,6 +250,8 @@ class SimCluster:
         image = process.image
         if image is not None and METADATA_GROUP in effects.groups:
             self.invariants.coordinators.learn(image.applied_index, image.partitions.values())
+        if self.options.authorization.enabled:
+            self.rights.stepped(process.node_id, process.life, image, events, effects)
         self.invariants.now_us = self.scheduler.now
         self.invariants.latest_wall_ms = max(self.invariants.latest_wall_ms, process.wall_ms)
         touched = effects.groups if process.steps % FULL_CHECK_STEPS else process.replicas
@@ -282,6 +286,11 @@ class SimCluster:
                 )
                 if partition.leader != NO_NODE:
                     self.invariants.leader_reported(group, partition.leader, partition.leader_epoch)
+
+    def _name_of_topic(self, topic_id: bytes) -> str | None:
+        """Of a topic that some node has known."""
+        seen = self.topics_seen.get(topic_id)
+        return None if seen is None else seen[0]
 
     def _note_topics(self, image: MetadataImage) -> None:
         if image.applied_index <= self._newest_image:
