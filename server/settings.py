@@ -97,6 +97,8 @@ def _controllers(value: object) -> dict[int, str]:
 
 def _super_users(value: object) -> frozenset[str]:
     """The principals in ``User:admin,User:ops``, or a list of such items."""
+    if value == "":
+        return frozenset()
     items = value.split(",") if isinstance(value, str) else value
     if not isinstance(items, list | tuple | set | frozenset):
         raise ValueError("not a list")
@@ -143,7 +145,9 @@ class Settings(BaseSettings):
     insecure: bool = Field(False, description="true to listen beyond loopback without TLS and authentication")
     authorization: bool = Field(False, description="true to refuse clients what no rule allows (quorumlog acls)")
     super_users: SuperUsers = Field(
-        frozenset(), description="User:NAME,... of those who may do everything; at least one where authorization is on"
+        "",
+        validate_default=True,
+        description="User:NAME,... of those who may do everything; at least one where authorization is on",
     )
     audit_log: Path | None = Field(
         None, description="a file for JSON lines: who was refused what, and who has changed what"
