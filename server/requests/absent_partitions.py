@@ -31,11 +31,14 @@ class AbsentPartitions:
         Of an id that is not in the metadata of this node nobody can say who may use it. There may be a replica here
         all the same, when this node has yet to hear of the topic again after a restart.
         """
-        if not self._refusals.authorizer.enforced:
+        authorizer = self._refusals.authorizer
+        if not authorizer.enforced:
             return None
         topic = self._current.image.topics_by_id.get(topic_id)
         if topic is None:
             return _unknown(topic_id)
+        if authorizer.may(client.principal, operation, ACL_RESOURCE_TOPIC, topic.name):
+            return None
         return self._refusals.topic(client, operation, topic.name, lambda: _unknown(topic_id))
 
     def allows(self, client: ClientOrigin, operation: AclOperation.ValueType, topic_id: bytes) -> bool:
