@@ -102,14 +102,16 @@ class RightsJudge:
     def stepped(self, node: int, life: int, image: MetadataImage | None, events: list[Event], effects: Effects) -> None:
         """A node has taken a step."""
         watched = self._nodes.get(node)
-        if watched is None or watched.life != life:
+        is_first = watched is None or watched.life != life
+        if watched is None or is_first:
             watched = self._nodes[node] = _WatchedNode(life)
         before = watched.rules
         if image is not None and (image is not watched.image or image.acls.index != watched.index):
             watched.rules, watched.index, watched.image = tuple(image.acls), image.acls.index, image
         now = watched.rules
         for event in events:
-            if isinstance(event, ClientRequest) and event.principal not in self._super_users:
+            # With what rules a process began, its first step has perhaps changed: nobody has seen them.
+            if isinstance(event, ClientRequest) and event.principal not in self._super_users and not is_first:
                 watched.asked[event.request_id] = _AskedRequest(event.message, event.principal, [before])
         for asked in watched.asked.values():
             if asked.rules[-1] is not now:
