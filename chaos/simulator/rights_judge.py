@@ -161,10 +161,12 @@ class RightsJudge:
                 operation = acls_pb2.ACL_OPERATION_READ if by_time else acls_pb2.ACL_OPERATION_DESCRIBE
                 if name is not None:
                     yield operation, topic, name, found.error, True
-        elif isinstance(answer, pb.MetadataResponse):
+        elif isinstance(answer, pb.MetadataResponse) and isinstance(asked, pb.MetadataRequest):
             for described in answer.topics:
-                if described.error.code != ErrorCode.INVALID_TOPIC:
-                    yield acls_pb2.ACL_OPERATION_DESCRIBE, topic, described.name, described.error, True
+                # Of a name that nobody has asked for, an error tells that there is such a topic.
+                problem = Error() if asked.all_topics else described.error
+                if problem.code != ErrorCode.INVALID_TOPIC:
+                    yield acls_pb2.ACL_OPERATION_DESCRIBE, topic, described.name, problem, True
         elif isinstance(answer, admin_pb2.DescribeConfigsResponse):
             for configs in answer.results:
                 yield acls_pb2.ACL_OPERATION_DESCRIBE_CONFIGS, topic, configs.name, configs.error, True
