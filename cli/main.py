@@ -23,6 +23,7 @@ from quorumlog.cli import (
     quorum,
     topics,
 )
+from quorumlog.cli.acls import commands as acls
 from quorumlog.cli.backup import commands as backup
 from quorumlog.cli.certs import commands as certs
 from quorumlog.cli.options import path, read_command_config
@@ -47,6 +48,7 @@ app.command("produce", epilog=produce.EXAMPLE)(produce.produce)
 app.command("consume", epilog=consume.EXAMPLE)(consume.consume)
 app.add_typer(groups.app, name="groups")
 app.add_typer(producers.app, name="producers")
+app.add_typer(acls.app, name="acls")
 app.add_typer(log.app, name="log")
 app.add_typer(nodes.app, name="nodes")
 app.add_typer(quorum.app, name="quorum")

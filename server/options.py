@@ -166,6 +166,21 @@ class Endpoint:
 
 
 @dataclass(slots=True, frozen=True)
+class AuthorizationOptions:
+    """Whether clients are asked for permission.
+
+    Arguments:
+        enabled: what no rule allows is refused. Otherwise everybody may do everything.
+        super_users: principals that may do everything, whatever rules say.
+        audited: refusals and changes are told for the audit log.
+    """
+
+    enabled: bool = False
+    super_users: frozenset[str] = frozenset()
+    audited: bool = False
+
+
+@dataclass(slots=True, frozen=True)
 class NodeOptions:
     """A node's identity, peers and times. Times are in microseconds.
 
@@ -194,6 +209,7 @@ class NodeOptions:
     groups: ConsumerGroupOptions = field(default_factory=ConsumerGroupOptions)
     repair: RepairOptions = field(default_factory=RepairOptions)
     scrub: ScrubOptions = field(default_factory=ScrubOptions)
+    authorization: AuthorizationOptions = field(default_factory=AuthorizationOptions)
     heartbeat_interval_us: int = 100_000
     replica_lag_time_max_us: int = 10_000_000
     isr_check_interval_us: int = 250_000

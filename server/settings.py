@@ -26,9 +26,10 @@ from pydantic_settings import (
 )
 
 from quorumlog.raft.options import RaftOptions
-from quorumlog.server.client_origin import Listener
+from quorumlog.server.client_origin import EVERYBODY, USER_PREFIX, Listener
 from quorumlog.server.consumer_group_limits import ConsumerGroupLimits
 from quorumlog.server.options import (
+    AuthorizationOptions,
     BalanceOptions,
     ConsumerGroupOptions,
     Endpoint,
@@ -96,6 +97,20 @@ def _controllers(value: object) -> dict[int, str]:
     return controllers
 
 
+def _super_users(value: object) -> frozenset[str]:
+    """The principals in ``User:admin,User:ops``, or a list of such items."""
+    if value == "":
+        return frozenset()
+    items = value.split(",") if isinstance(value, str) else value
+    if not isinstance(items, list | tuple | set | frozenset):
+        raise ValueError("not a list")
+    users = frozenset(str(item).strip() for item in items)
+    for user in users:
+        if not user.startswith(USER_PREFIX) or user in (USER_PREFIX, EVERYBODY) or not user.isprintable():
+            raise ValueError(f"{user!r} is not {USER_PREFIX} and a name")
+    return users
+
+
 def _throttle(value: int) -> int:
     if 0 < value < LEAST_THROTTLE:
         raise ValueError("too slow")
@@ -104,6 +119,7 @@ def _throttle(value: int) -> int:
 
 Address = Annotated[str, BeforeValidator(_address)]
 Controllers = Annotated[dict[int, str], NoDecode, BeforeValidator(_controllers)]
+SuperUsers = Annotated[frozenset[str], NoDecode, BeforeValidator(_super_users)]
 Milliseconds = Annotated[int, Field(ge=1, le=86_400_000)]
 SizeBytes = Annotated[int, Field(ge=1024, le=1 << 50)]
 ScrubRate = Annotated[int, Field(ge=0, le=1 << 40)]
@@ -145,6 +161,15 @@ class Settings(BaseSettings):
     rack: str = Field("", max_length=255, description="the node's rack, for placing replicas")
     witness_only: bool = Field(False, description="true for a small node that takes witnesses, and no replicas")
     insecure: bool = Field(False, description="true to listen beyond loopback without TLS and authentication")
+    authorization: bool = Field(False, description="true to refuse clients what no rule allows (quorumlog acls)")
+    super_users: SuperUsers = Field(
+        "",
+        validate_default=True,
+        description="User:NAME,... of those who may do everything; at least one where authorization is on",
+    )
+    audit_log: Path | None = Field(
+        None, description="a file for JSON lines: who was refused what, and who has changed what"
+    )
     metrics_listen: Address | None = Field(None, description=f"{_AN_ADDRESS}: where Prometheus metrics are served")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="debug, info, warning or error")
     log_format: Literal["json", "console"] = Field("console", description="json or console")
@@ -299,6 +324,14 @@ class Settings(BaseSettings):
             raise SettingsError(_wrong("broker_session_timeout_ms", self.broker_session_timeout_ms, "a setting"))
         if self.election_timeout_ms < 2 * self.heartbeat_interval_ms:
             raise SettingsError(_wrong("election_timeout_ms", self.election_timeout_ms, "a setting"))
+        if self.authorization and not self.super_users:
+            # Nobody could ever create the first rule, or mend the last one.
+            raise SettingsError(_wrong("super_users", "", "with authorization"))
+        if self.authorization and self.insecure:
+            raise SettingsError(
+                "authorization is on, and insecure lets in clients from everywhere that cannot prove who they are: give"
+                " one of the two up"
+            )
         return NodeOptions(
             node_id=self.node_id,
             address=self.address,
@@ -334,6 +367,7 @@ class Settings(BaseSettings):
                 rebalance_interval_us=self.partition_rebalance_interval_ms * _MS,
                 recovery_after_us=self.replica_recovery_after_ms * _MS,
             ),
+            authorization=AuthorizationOptions(self.authorization, self.super_users, self.audit_log is not None),
             scrub=ScrubOptions(self.scrub_bytes_per_second, self.scrub_interval_ms),
             heartbeat_interval_us=self.heartbeat_interval_ms * _MS,
             replica_lag_time_max_us=self.replica_lag_time_max_ms * _MS,

@@ -61,6 +61,7 @@ class MetadataMember(NodeService):
             raises_features=shared.options.raises_features,
             coordinators=CoordinatorPlan(groups.coordinators, groups.coordinators_factor),
             repair=shared.options.repair,
+            authorization=shared.options.authorization,
         )
         return MetadataReplica(raft, sealer, state.snapshot, shared.storage, shared.rng, options, listener)
 

@@ -27,6 +27,7 @@ from quorumlog.server.events import (
 from quorumlog.server.log_output import Log
 from quorumlog.server.metric_catalogue import Readings
 from quorumlog.server.metrics import Meters
+from quorumlog.server.process.audit_log import AuditLog
 from quorumlog.server.process.job_thread import JobThread
 from quorumlog.server.transport.client_requests import ClientRequests
 from quorumlog.server.transport.credentials import PeerDialer
@@ -81,6 +82,7 @@ class Driver:
     Arguments:
         controllers: as configured: node id -> host:port. What most of those addresses say of the cluster is believed.
         dialer: opens connections to peers; without TLS unless given.
+        audit: where it is written who was refused what, and who has changed what; None: nowhere.
     """
 
     def __init__(
@@ -90,7 +92,9 @@ class Driver:
         log: Log,
         meters: Meters,
         dialer: PeerDialer | None = None,
+        audit: AuditLog | None = None,
     ) -> None:
+        self._audit = audit
         self._node = node
         self._dialer = dialer or PeerDialer()
         self._node_at = {address: node_id for node_id, address in controllers.items()}
@@ -231,6 +235,9 @@ class Driver:
             self.links.connect(effects.connect)
         for line in effects.logs:
             self._write_log(line)
+        if self._audit is not None:
+            for told in effects.audit:
+                self._audit.write(told)
         if effects.halt is not None:
             self.halt(effects.halt.error)
 

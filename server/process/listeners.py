@@ -87,7 +87,7 @@ class Listeners:
                     message_bytes = settings.max_request_bytes + _REQUEST_OVERHEAD_BYTES
                     limits = ConnectionLimits(connections=connections, message_bytes=message_bytes)
             credentials = self._credentials(listener, log)
-            self._servers.append(GrpcServer(address, handlers, limits, credentials))
+            self._servers.append(GrpcServer(address, handlers, limits, credentials, requests=driver.requests))
 
     def _credentials(self, listener: Listener, log: Log) -> grpc.ServerCredentials | None:
         watched = watch_pair(self._settings, listener, log)

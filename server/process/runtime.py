@@ -22,6 +22,7 @@ from quorumlog.server.listening import ListenError, check_listening
 from quorumlog.server.log_output import Log, open_log, take_over_library_logs
 from quorumlog.server.metadata.records import METADATA_GROUP
 from quorumlog.server.metrics import Meters
+from quorumlog.server.process.audit_log import AuditLog, AuditLogError
 from quorumlog.server.process.driver import DrivenNode, Driver
 from quorumlog.server.process.listeners import Listeners, watch_pair
 from quorumlog.server.process.malloc import keep_freed_memory
@@ -64,7 +65,7 @@ def run(settings: Settings, life_line: int | None = None) -> int:
             take_over_library_logs(log)
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                 runner.run(serve(settings, node, storage, log, life_line))
-    except (SettingsError, ListenError, CertificateError, StorageEngineError, NodeError) as error:
+    except (SettingsError, ListenError, CertificateError, StorageEngineError, AuditLogError, NodeError) as error:
         print(f"quorumlog: error: {' '.join(str(error).split())}", file=sys.stderr, flush=True)
         return 1
     return 0
@@ -134,12 +135,13 @@ async def serve(settings: Settings, node: DrivenNode, storage: Storage, log: Log
     Raises:
         ListenError: the address cannot be listened on.
         CertificateError: a certificate or a key cannot be used.
+        AuditLogError: the audit log cannot be written.
         NodeError: the node ended otherwise than asked.
     """
     meters = Meters()
-    driver = Driver(
-        node, settings.controllers, log, meters, PeerDialer(watch_pair(settings, settings.peer_listener, log))
-    )
+    audit = None if settings.audit_log is None else AuditLog(settings.audit_log, settings.node_id, log)
+    dialer = PeerDialer(watch_pair(settings, settings.peer_listener, log))
+    driver = Driver(node, settings.controllers, log, meters, dialer, audit)
     asyncio.get_running_loop().set_exception_handler(_unhandled(driver))
     server = Listeners(settings, node, driver, log, meters)
     exporter = None
@@ -175,6 +177,8 @@ async def serve(settings: Settings, node: DrivenNode, storage: Storage, log: Log
         writer.stop()
         if exporter is not None:
             exporter.close()
+        if audit is not None:
+            audit.close()
     if driver.error is not None:
         raise NodeError(f"node {settings.node_id} stopped: {driver.error}")
     log.info("node_stopped")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TypeAlias
 from urllib.parse import unquote
 
 import grpc.aio
 
-from quorumlog.server.client_origin import ClientOrigin
-from quorumlog.server.transport.principals import listener_of, principal_of
+from quorumlog.server.client_origin import ClientOrigin, Listener, node_principal
+from quorumlog.server.transport.principals import listener_of, node_id_of, principal_of
 
 Context: TypeAlias = "grpc.aio.ServicerContext[bytes, bytes]"
 
@@ -27,3 +28,10 @@ def origin_of(context: Context) -> ClientOrigin:
     host = peer.partition(":")[2].rpartition(":")[0].strip("[]")
     proved = context.auth_context()
     return ClientOrigin(client_id[:MAX_CLIENT_ID_LENGTH], host, principal_of(proved), listener_of(proved))
+
+
+def origin_of_node(context: Context) -> ClientOrigin:
+    """The same of a node that calls at the listener of nodes, where authorities sign for nothing else."""
+    node_id = node_id_of(context.auth_context())
+    assert node_id is not None, "calls without a node's certificate are refused before"
+    return replace(origin_of(context), principal=node_principal(node_id), listener=Listener.PEER)

@@ -11,6 +11,8 @@ from grpc_reflection.v1alpha import reflection
 
 from quorumlog.server.listening import ListenError
 from quorumlog.server.transport.channel_options import DEFAULT_LIMITS, ConnectionLimits, server_options
+from quorumlog.server.transport.client_requests import ClientRequests
+from quorumlog.server.transport.guarded_reflection import guard_reflection
 from quorumlog.server.transport.unary_calls import Handlers
 from quorumlog.v1 import admin_pb2, data_plane_pb2, groups_pb2, peer_pb2
 
@@ -30,6 +32,7 @@ class GrpcServer:
     Arguments:
         credentials: with TLS.
         name: of the setting that the address is of, for messages.
+        requests: the way to the node, which decides who may see what there is; None: everybody may.
 
     Raises:
         ListenError: the address cannot be listened on.
@@ -42,13 +45,17 @@ class GrpcServer:
         limits: ConnectionLimits = DEFAULT_LIMITS,
         credentials: grpc.ServerCredentials | None = None,
         name: str = "listen",
+        requests: ClientRequests | None = None,
     ) -> None:
         self._server = grpc.aio.server(options=server_options(limits))
         self._server.add_generic_rpc_handlers(handlers)
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]  # the stubs leave it out
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         names = (*_SERVICES, *_PEER_SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME)
-        reflection.enable_server_reflection(names, self._server)
+        if requests is None:
+            reflection.enable_server_reflection(names, self._server)
+        else:
+            guard_reflection(names, requests, self._server)
         try:
             if credentials is None:
                 port = self._server.add_insecure_port(address)

@@ -7,7 +7,7 @@ import grpc.aio
 from google.protobuf.message import Message as ProtoMessage
 
 from quorumlog.server.metrics import Meters
-from quorumlog.server.transport.callers import Context
+from quorumlog.server.transport.callers import Context, origin_of_node
 from quorumlog.server.transport.client_requests import ClientRequests
 from quorumlog.server.transport.credentials import PeerDialer
 from quorumlog.server.transport.principals import node_id_of
@@ -57,5 +57,5 @@ def loss_report_handlers(requests: ClientRequests, meters: Meters) -> Handlers:
             return None
         return "a node may have its own disk given up here, and nothing else"
 
-    handler = unary_handler(admin_pb2.AlterNodeRequest, requests, meters, refused=refused)
+    handler = unary_handler(admin_pb2.AlterNodeRequest, requests, meters, refused=refused, origin=origin_of_node)
     return grpc.method_handlers_generic_handler("quorumlog.v1.Admin", {"AlterNode": handler})

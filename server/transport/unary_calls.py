@@ -10,6 +10,7 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 from google.protobuf.message import Message as ProtoMessage
 
+from quorumlog.server.client_origin import ClientOrigin
 from quorumlog.server.metrics import Meters
 from quorumlog.server.transport.callers import Context, origin_of
 from quorumlog.server.transport.certificate_ends import refuse_ended
@@ -38,6 +39,7 @@ def unary_handler(
     meters: Meters,
     count: Callable[[], None] | None = None,
     refused: Callable[[ProtoMessage, Context], str | None] = lambda request, context: None,
+    origin: Callable[[Context], ClientOrigin] = origin_of,
 ) -> Handler:
     """A handler that passes requests of one type to the node.
 
@@ -46,6 +48,7 @@ def unary_handler(
     Arguments:
         count: counts a request; as one of administration unless given.
         refused: says why a request is not taken here, whoever makes it; None if it is.
+        origin: says who makes one that is taken.
     """
 
     async def handle(data: bytes, context: Context) -> bytes:
@@ -74,7 +77,7 @@ def unary_handler(
                 error(ErrorCode.SERVER_BUSY, "the node has too many requests pending: send again after a pause"),
             )
         try:
-            reply = await requests.ask(request, len(data), _timeout_s(request, context), origin_of(context))
+            reply = await requests.ask(request, len(data), _timeout_s(request, context), origin(context))
         except TimeoutError:
             await refuse(
                 context,
