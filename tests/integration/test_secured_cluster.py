@@ -1,4 +1,4 @@
-"""Certificates and permissions together, on real nodes: who one is comes from the certificate, what one may from rules."""
+"""Certificates and permissions together, on real nodes: certificates say who one is, rules what one may do."""
 
 from __future__ import annotations
 
@@ -72,9 +72,9 @@ def test_a_nodes_certificate_is_its_permission_to_have_its_own_disk_given_up(clu
     # The active controller decides, wherever it is: two of the three pass the request on to it.
     for node_id in cluster.node_ids:
         expected = (("grpc.ssl_target_name_override", f"node-{node_id}.quorumlog.internal"),)
-        with grpc.secure_channel(cluster.peer_address(node_id), credentials, expected) as channel:
-            with pytest.raises(grpc.RpcError) as refused:
-                admin_pb2_grpc.AdminStub(channel).AlterNode(lost, timeout=10)
+        channel = grpc.secure_channel(cluster.peer_address(node_id), credentials, expected)
+        with channel, pytest.raises(grpc.RpcError) as refused:
+            admin_pb2_grpc.AdminStub(channel).AlterNode(lost, timeout=10)
         assert isinstance(refused.value, grpc.Call)
         assert refused.value.code() is not grpc.StatusCode.PERMISSION_DENIED
         assert "another" in (refused.value.details() or "")
