@@ -13,6 +13,7 @@ from typing import NamedTuple
 from quorumlog.chaos.models.committed_partition import Violation
 from quorumlog.chaos.simulator.cluster import SimCluster
 from quorumlog.chaos.simulator.network import Unruliness
+from quorumlog.chaos.simulator.operators import newest_image
 from quorumlog.chaos.simulator.process import SimProcess
 from quorumlog.chaos.simulator.replica_sets import is_enough_without, is_same_entry
 from quorumlog.chaos.simulator.scheduler import Scheduler
@@ -370,11 +371,14 @@ def flipped_bits(strike: Strike) -> None:
     group; and the others are enough without this replica: an entry that they compact meanwhile has it begin anew."""
     process = strike.process()
     cluster, node = strike.cluster, process.node_id
-    synced = process.disk.synced
+    synced, image = process.disk.synced, newest_image(strike.cluster)
+    # Who gives a copy up has read another one whole, a moment ago.
+    moving = {group for group, record in image.partitions.items() if record.is_moving} if image is not None else set()
     groups = [
         group
         for group, durable in synced.items()
         if len(durable.entries) > 1
+        and group not in moving
         and is_enough_without(cluster, node, group)
         and (group != METADATA_GROUP or _may_begin_anew(cluster, node))
     ]
@@ -397,7 +401,9 @@ def flipped_bits(strike: Strike) -> None:
             for disk in others
             if group in disk.synced and is_same_entry(entry, disk.synced[group].entry(entry.index))
         ]
-        if any(not disk.damaged.get(group) and group not in disk.broken for disk in elsewhere):
+        is_whole = any(not disk.damaged.get(group) and group not in disk.broken for disk in elsewhere)
+        # Two that have lost the same entry would have nobody to bring it once the third has compacted its log.
+        if is_whole and not any(entry.index in disk.damaged.get(group, ()) for disk in others):
             struck.append(entry.index)
     if struck:
         strike.say(f"entries {struck} of group {group} are damaged on node {process.node_id}")
@@ -409,7 +415,8 @@ def _may_begin_anew(cluster: SimCluster, node: int) -> bool:
     witness somebody would have to replace it."""
     options, held = cluster.options, cluster.processes[node].disk.synced
     replicated = options.replication_factor % 2 == 1 and options.min_insync_replicas >= 2
-    return replicated and all(is_enough_without(cluster, node, group) for group in held)
+    beside_a_witness = any(durable.configuration.witnesses for durable in held.values())
+    return replicated and not beside_a_witness and all(is_enough_without(cluster, node, group) for group in held)
 
 
 def broken_replica(strike: Strike) -> None:
