@@ -12,7 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup compile demo test test-fast test-logic test-processes test-alone test-compiled check proto format bench bench-peers chaos simulate mutants clean
+.PHONY: help setup compile package demo test test-fast test-logic test-processes test-alone test-compiled check proto format bench bench-peers chaos simulate mutants clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -36,6 +36,20 @@ setup: $(STAMP)  ## make .venv and install everything, locked
 COMPILED := build/compiled
 compile: $(STAMP)  ## compile the core and the node's path; PYTHONPATH=build/compiled uses it
 	@QUORUMLOG_COMPILE=1 $(BIN)/python setup.py -q build_ext --build-lib $(COMPILED) --build-temp build/mypyc/objects
+
+# What looks at packages, in an environment of its own: nobody needs it to work here.
+PACKAGES := build/packages/venv
+$(PACKAGES)/.installed: pyproject.toml
+	@test -x $(PACKAGES)/bin/python || $(PYTHON) -m venv $(PACKAGES)
+	@$(PACKAGES)/bin/python -m pip install --quiet --disable-pip-version-check "pip>=25.1"
+	@$(PACKAGES)/bin/python -m pip install --quiet --disable-pip-version-check --group packages
+	@touch $@
+
+package: $(STAMP) $(PACKAGES)/.installed  ## wheel and source distribution in dist/, built twice and compared
+	@rm -rf dist
+	@$(BIN)/python packaging/distributions.py --to dist
+	@$(PACKAGES)/bin/python -m twine check --strict dist/*.whl dist/*.tar.gz
+	@$(PACKAGES)/bin/check-wheel-contents dist/*.whl
 
 demo: $(STAMP)  ## a three-node cluster that loses its leader and nothing else
 	@$(BIN)/python examples/demo.py
