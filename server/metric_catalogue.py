@@ -61,6 +61,7 @@ CATALOGUE: dict[str, MetricFamily] = {
     "fenced": _gauge("Whether the controller keeps the node from leading and from being in sync."),
     "feature_level": _gauge("The cluster's feature level."),
     "series_left_out": _gauge("Partitions that the node leads without series of their own, for there are too many."),
+    "certificate_expiry_seconds": _gauge("How long the node's certificate is still valid; +Inf without TLS."),
     # The cluster as the active controller sees it; 0 or nothing on all other nodes.
     "active_controller": _gauge("Whether the node is the active controller."),
     "brokers": _gauge("Nodes that the active controller knows, by state.", "state"),

@@ -27,8 +27,10 @@ from quorumlog.server.events import (
 from quorumlog.server.log_output import Log
 from quorumlog.server.metric_catalogue import Readings
 from quorumlog.server.metrics import Meters
+from quorumlog.server.process.audit_log import AuditLog
 from quorumlog.server.process.job_thread import JobThread
 from quorumlog.server.transport.client_requests import ClientRequests
+from quorumlog.server.transport.credentials import PeerDialer
 from quorumlog.server.transport.loss_report import report_loss
 from quorumlog.server.transport.peer_links import PeerLinks
 from quorumlog.server.transport.supervision import Supervisor
@@ -79,10 +81,23 @@ class Driver:
 
     Arguments:
         controllers: as configured: node id -> host:port. What most of those addresses say of the cluster is believed.
+        dialer: opens connections to peers; without TLS unless given.
+        audit: where it is written who was refused what, and who has changed what; None: nowhere.
     """
 
-    def __init__(self, node: DrivenNode, controllers: Mapping[int, str], log: Log, meters: Meters) -> None:
+    def __init__(
+        self,
+        node: DrivenNode,
+        controllers: Mapping[int, str],
+        log: Log,
+        meters: Meters,
+        dialer: PeerDialer | None = None,
+        audit: AuditLog | None = None,
+    ) -> None:
+        self._audit = audit
         self._node = node
+        self._dialer = dialer or PeerDialer()
+        self._node_at = {address: node_id for node_id, address in controllers.items()}
         own = node.identity.node_id
         self._others = frozenset(at for each, at in controllers.items() if each != own)
         self._log = log
@@ -109,6 +124,8 @@ class Driver:
             log=log,
             meters=meters,
             on_cluster=self.heard_cluster,
+            dialer=self._dialer,
+            node_at=self._node_at.get,
         )
 
     def start(self, writer: TransactionWriter) -> None:
@@ -218,6 +235,9 @@ class Driver:
             self.links.connect(effects.connect)
         for line in effects.logs:
             self._write_log(line)
+        if self._audit is not None:
+            for told in effects.audit:
+                self._audit.write(told)
         if effects.halt is not None:
             self.halt(effects.halt.error)
 
@@ -228,7 +248,9 @@ class Driver:
         self._writer.submit(transaction)
 
     async def _report_loss(self, address: str, directory_id: str) -> None:
-        refused = await report_loss(address, self._node.identity.node_id, directory_id)
+        refused = await report_loss(
+            self._dialer, address, self._node_at.get(address), self._node.identity.node_id, directory_id
+        )
         self.emit(LossAnswered(refused))
 
     def _arm_timer(self) -> None:

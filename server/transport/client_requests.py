@@ -64,9 +64,9 @@ class ClientRequests:
         self._emit(ClientRequest(number, message, stream=stream, client=client))
         return number
 
-    def submit_unanswered(self, message: ProtoMessage) -> None:
+    def submit_unanswered(self, message: ProtoMessage, client: ClientOrigin = UNKNOWN_CLIENT) -> None:
         """Hands over a request that has no reply (acks=0)."""
-        self._emit(ClientRequest(next(self._numbers), message))
+        self._emit(ClientRequest(next(self._numbers), message, client=client))
 
     def deliver(self, reply: Reply) -> None:
         """Brings a reply to whoever waits for it, if anybody still does."""
@@ -86,7 +86,9 @@ class ClientRequests:
         """The node is stopping: whoever waits for a reply waits in vain."""
         self.closed.set()
 
-    async def ask(self, message: ProtoMessage, size_bytes: int, timeout_s: float) -> ProtoMessage:
+    async def ask(
+        self, message: ProtoMessage, size_bytes: int, timeout_s: float, client: ClientOrigin = UNKNOWN_CLIENT
+    ) -> ProtoMessage:
         """Submits a request and waits for its reply.
 
         Raises:
@@ -99,7 +101,7 @@ class ClientRequests:
             if not answer.done():
                 answer.set_result(reply)
 
-        number = self.submit(message, size_bytes, take)
+        number = self.submit(message, size_bytes, take, client=client)
         stopping = asyncio.ensure_future(self.closed.wait())
         try:
             await asyncio.wait((answer, stopping), timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
