@@ -33,11 +33,12 @@ COMPILE = "QUORUMLOG_COMPILE"
 #: compiles beside them.
 TREE = ROOT / "build" / "compiled"
 
-#: Where they go below an environment, and which files: shells find their completion there.
+#: Where they go below an environment, and which files: shells look for completion there, operators for what they copy.
 SHARED_FILES = {
     "share/bash-completion/completions": ["packaging/completion/quorumlog"],
     "share/zsh/site-functions": ["packaging/completion/_quorumlog"],
     "share/fish/vendor_completions.d": ["packaging/completion/quorumlog.fish"],
+    "share/quorumlog": ["packaging/quorumlog.service"],
 }
 MANUAL_PAGES = "share/man/man1"
 
