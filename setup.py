@@ -38,7 +38,11 @@ SHARED_FILES = {
     "share/bash-completion/completions": ["packaging/completion/quorumlog"],
     "share/zsh/site-functions": ["packaging/completion/_quorumlog"],
     "share/fish/vendor_completions.d": ["packaging/completion/quorumlog.fish"],
-    "share/quorumlog": ["packaging/quorumlog.service"],
+    "share/quorumlog": [
+        "packaging/quorumlog.service",
+        "packaging/prometheus/alerts.yml",
+        "packaging/grafana/quorumlog.json",
+    ],
 }
 MANUAL_PAGES = "share/man/man1"
 

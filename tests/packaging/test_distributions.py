@@ -65,7 +65,7 @@ def test_a_wheel_is_pure_and_brings_manual_pages_and_completion(wheel: Path) -> 
         "share/bash-completion/completions/quorumlog",
         "share/zsh/site-functions/_quorumlog",
         "share/fish/vendor_completions.d/quorumlog.fish",
-        "share/quorumlog/quorumlog.service",
+        *(f"share/quorumlog/{name}" for name in ("quorumlog.service", "alerts.yml", "quorumlog.json")),
     } <= shared
     tops = {name.split("/")[0] for name in names}
     assert {top for top in tops if "-" not in top} == {"quorumlog", "pyspark_quorumlog.py"}
