@@ -12,7 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup compile package demo test test-fast test-logic test-processes test-alone test-compiled check proto format bench bench-peers chaos simulate mutants clean
+.PHONY: help setup compile package docs demo test test-fast test-logic test-processes test-alone test-compiled check proto format bench bench-peers chaos simulate mutants clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -50,6 +50,22 @@ package: $(STAMP) $(PACKAGES)/.installed  ## wheel and source distribution in di
 	@$(BIN)/python packaging/distributions.py --to dist
 	@$(PACKAGES)/bin/python -m twine check --strict dist/*.whl dist/*.tar.gz
 	@$(PACKAGES)/bin/check-wheel-contents dist/*.whl
+
+# The site, in an environment of its own. What draws its diagrams comes from npm, where there is one.
+DOCS := build/docs
+$(DOCS)/venv/.installed: packaging/site/requirements.lock
+	@test -x $(DOCS)/venv/bin/python || $(PYTHON) -m venv $(DOCS)/venv
+	@$(DOCS)/venv/bin/python -m pip install --quiet --disable-pip-version-check -r packaging/site/requirements.lock
+	@touch $@
+
+$(DOCS)/package/.unpacked: packaging/site/conf.py
+	@mkdir -p $(DOCS)/package
+	@if command -v npm > /dev/null; then cd $(DOCS) && npm pack --silent mermaid@11.16.0 > /dev/null && tar -xzf mermaid-11.16.0.tgz package/dist/mermaid.min.js package/LICENSE; else echo "there is no npm: diagrams are shown as text"; fi
+	@touch $@
+
+docs: $(DOCS)/venv/.installed $(DOCS)/package/.unpacked  ## the documentation as a site, in build/docs/site
+	@$(DOCS)/venv/bin/sphinx-build --quiet --fail-on-warning --keep-going --builder html --conf-dir packaging/site --doctree-dir $(DOCS)/trees . $(DOCS)/site
+	@echo "$(DOCS)/site/index.html"
 
 demo: $(STAMP)  ## a three-node cluster that loses its leader and nothing else
 	@$(BIN)/python examples/demo.py
