@@ -110,6 +110,12 @@ CATALOGUE: dict[str, MetricFamily] = {
     "consumer_group_heartbeats": _counter("Heartbeats of members of consumer groups."),
     "offset_commits": _counter("Requests to commit offsets."),
     "admin_requests": _counter("All other requests: administration, metadata, look-ups."),
+    "request_seconds": _histogram(
+        "How long requests take, from their arrival until their answer has gone out. A Fetch waits for records.",
+        "request",
+    ),
+    "produce_stage_seconds": _histogram("Which part of that a Produce request spends in which stage.", "stage"),
+    "request_errors": _counter("Errors with which requests were answered, or parts of them.", "request", "error"),
     "requests_refused": _counter("Requests refused before they were looked at: queues are full."),
     "pending_produces": _gauge("Produce requests that wait to be acknowledged."),
     "parked_fetches": _gauge("Fetch requests that wait for records."),

@@ -204,8 +204,10 @@ class Driver:
         events, self._events = self._events, []
         self._meters.rounds += 1
         self._meters.events += len(events)
+        taken = self.requests.times.step_begins()
         try:
             effects = self._node.step(time.monotonic_ns() // 1_000, time.time_ns() // 1_000_000, events)
+            self.requests.times.step_ends(taken, effects.transaction is not None)
             self._carry_out(effects)
             self._arm_timer()
         except Exception as error:
@@ -276,6 +278,7 @@ class Driver:
 
     def _transaction_ended(self, number: int, error: StorageEngineError | None, elapsed_s: float) -> None:
         self._meters.fsync_seconds.observe(elapsed_s)
+        self.requests.times.synced()
         if elapsed_s >= SLOW_STORAGE_S:
             self._log.warning("slow_storage", seconds=round(elapsed_s, 3))
         self.emit(StorageDone(number) if error is None else StorageFailed(number, error))

@@ -157,6 +157,7 @@ async def serve(settings: Settings, node: DrivenNode, storage: Storage, log: Log
             lambda: node.readings() | server.readings(),
             lambda: _why_not_ready(node),
             build,
+            driver.requests.times,
         )
     writer = StorageWriter(storage, driver.storage_completed)
     manager = ServiceManager.of_environment(log)

@@ -10,6 +10,7 @@ from google.protobuf.message import Message as ProtoMessage
 
 from quorumlog.server.client_origin import UNKNOWN_CLIENT, ClientOrigin
 from quorumlog.server.events import ClientGone, ClientRequest, Event, Reply, StreamClosed
+from quorumlog.server.transport.request_times import RequestTimes
 
 #: What a client reads whose request was under way when the node stopped.
 STOPPING = "the node is stopping: ask another one"
@@ -28,6 +29,9 @@ class ClientRequests:
 
     Arguments:
         emit: takes events for the node.
+
+    Attributes:
+        times: where the time of requests goes.
     """
 
     def __init__(self, emit: Callable[[Event], None]) -> None:
@@ -35,6 +39,7 @@ class ClientRequests:
         self._numbers = count(1)
         self._pending: dict[int, tuple[int, Callable[[ProtoMessage], None]]] = {}
         self._pending_bytes = 0
+        self.times = RequestTimes()
         self.closed = asyncio.Event()
 
     def has_room_for(self, size_bytes: int) -> bool:
@@ -61,6 +66,7 @@ class ClientRequests:
         number = next(self._numbers)
         self._pending[number] = (size_bytes, on_reply)
         self._pending_bytes += size_bytes
+        self.times.came(number, message)
         self._emit(ClientRequest(number, message, stream=stream, client=client))
         return number
 
@@ -73,10 +79,12 @@ class ClientRequests:
         entry = self._pending.pop(reply.request_id, None)
         if entry is not None:
             self._pending_bytes -= entry[0]
+            self.times.answered(reply.request_id, reply.message)
             entry[1](reply.message)
 
     def abandon(self, number: int) -> None:
         """Nobody waits for this reply any more."""
+        self.times.abandoned(number)
         entry = self._pending.pop(number, None)
         if entry is not None:
             self._pending_bytes -= entry[0]
@@ -106,6 +114,7 @@ class ClientRequests:
         try:
             await asyncio.wait((answer, stopping), timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
             if answer.done():
+                self.times.written(number)
                 return answer.result()
             raise NodeStoppingError if stopping.done() else TimeoutError
         finally:

@@ -82,7 +82,8 @@ class RequestStream:
         #: True once the node keeps something for this stream.
         self.in_session = False
         self._pending: dict[int, None] = {}
-        self._answers: deque[tuple[ProtoMessage, Callable[[int], None] | None]] = deque()
+        #: With the number of the request, 0 of one that the node was never asked.
+        self._answers: deque[tuple[int, ProtoMessage, Callable[[int], None] | None]] = deque()
         self._unanswered = 0
         self._wake_writer = asyncio.Event()
         self._wake_reader = asyncio.Event()
@@ -116,6 +117,8 @@ class RequestStream:
             await asyncio.gather(*tasks, return_exceptions=True)
             for number in self._pending:
                 self._requests.abandon(number)
+            for number, _, _ in self._answers:
+                self._requests.times.abandoned(number)
             if self.in_session:
                 self._requests.close_stream(self._number)
 
@@ -146,17 +149,19 @@ class RequestStream:
 
         def reply(message: ProtoMessage) -> None:
             self._pending.pop(number, None)
-            self._unanswered -= 1
-            self.answer(message, count)
+            self._queue(number, message, count)
 
         self._unanswered += 1
         number = self._requests.submit(request, size_bytes, reply, self._number, self.client)
         self._pending[number] = None
 
-    def answer(self, message: ProtoMessage, count: Callable[[int], None] | None = None) -> None:
-        """Queues an answer."""
+    def answer(self, message: ProtoMessage) -> None:
+        """Queues an answer to what the node is not asked."""
         self._unanswered += 1
-        self._answers.append((message, count))
+        self._queue(0, message)
+
+    def _queue(self, number: int, message: ProtoMessage, count: Callable[[int], None] | None = None) -> None:
+        self._answers.append((number, message, count))
         self._wake_writer.set()
 
     async def _read(self, take: Callable[[bytes, RequestStream], Awaitable[None]]) -> None:
@@ -176,12 +181,16 @@ class RequestStream:
         clock = asyncio.get_running_loop().time
         while self._stalled_writer is None:
             while self._answers:
-                message, count = self._answers.popleft()
+                number, message, count = self._answers.popleft()
                 data = message.SerializeToString()
                 if count is not None:
                     count(len(data))
                 self._writing_since_s = clock()
-                await self.context.write(data)
+                try:
+                    await self.context.write(data)
+                    self._requests.times.written(number)
+                finally:
+                    self._requests.times.abandoned(number)
                 self._writing_since_s = None
                 self._unanswered -= 1
                 self._wake_reader.set()

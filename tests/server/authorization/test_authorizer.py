@@ -62,14 +62,14 @@ def cells() -> Iterator[tuple[int, int, int]]:
             yield from ((kind, ruled, asked) for asked in sorted(operations))
 
 
-@pytest.mark.parametrize(("kind", "ruled", "asked"), cells())
+@pytest.mark.parametrize(("kind", "ruled", "asked"), list(cells()))
 def test_a_rule_allows_its_operation_and_what_that_implies(kind: int, ruled: int, asked: int) -> None:
     name = "kafka-cluster" if kind == CLUSTER else "x"
     allowed = ruled in (asked, ALL) or asked in IMPLIED.get(ruled, ())
     assert authorizer(rule(ALICE, ruled, kind, name)).may(ALICE, asked, kind, name) is allowed
 
 
-@pytest.mark.parametrize(("kind", "ruled", "asked"), cells())
+@pytest.mark.parametrize(("kind", "ruled", "asked"), list(cells()))
 def test_a_rule_denies_its_operation_alone(kind: int, ruled: int, asked: int) -> None:
     name = "kafka-cluster" if kind == CLUSTER else "x"
     everything = rule(ALICE, ALL, kind, name)
