@@ -6,7 +6,7 @@ python packaging/grafana/dashboard.py > packaging/grafana/quorumlog.json
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,9 +47,13 @@ class Panel:
     kind: str = "timeseries"
 
 
-def exported(name: str) -> str:
-    """A metric of the chosen nodes, by its name in the catalogue."""
-    suffix = {MetricKind.COUNTER: "_total", MetricKind.HISTOGRAM: "_bucket"}.get(CATALOGUE[name].kind, "")
+def exported(name: str, suffix: str = "") -> str:
+    """A metric of the chosen nodes, by its name in the catalogue.
+
+    Arguments:
+        suffix: of a histogram: ``_sum`` or ``_count`` where its buckets are not meant.
+    """
+    suffix = suffix or {MetricKind.COUNTER: "_total", MetricKind.HISTOGRAM: "_bucket"}.get(CATALOGUE[name].kind, "")
     return f"quorumlog_{name}{suffix}{NODES}"
 
 
@@ -61,14 +65,26 @@ def of_metric(name: str, legend: str = "") -> Query:
     if family.kind is MetricKind.HISTOGRAM:
         return quantile(0.99, name)
     total = f"sum by ({', '.join(by)}) ({value})"
-    shown = " ".join(f"{{{{{label}}}}}" for label in by)
-    return Query(f"topk({MOST_SHOWN}, {total})" if family.labels else total, f"{legend} {shown}".strip())
+    return Query(f"topk({MOST_SHOWN}, {total})" if family.labels else total, f"{legend} {_named(by)}".strip())
 
 
 def quantile(share: float, name: str) -> Query:
-    """A quantile of a histogram, per node."""
-    rates = f"sum by (instance, le) (rate({exported(name)}[{WINDOW}]))"
-    return Query(f"histogram_quantile({share:g}, {rates})", f"p{share * 100:g} {{{{instance}}}}")
+    """A quantile of a histogram, per node, or per label where it has one."""
+    by = list(CATALOGUE[name].labels) or ["instance"]
+    rates = f"sum by ({', '.join(by)}, le) (rate({exported(name)}[{WINDOW}]))"
+    return Query(f"histogram_quantile({share:g}, {rates})", f"p{share * 100:g} {_named(by)}")
+
+
+def mean(name: str) -> Query:
+    """The mean of a histogram with labels: means of parts add up to that of the whole, quantiles do not."""
+    by = ", ".join(CATALOGUE[name].labels)
+    both = [f"sum by ({by}) (rate({exported(name, suffix)}[{WINDOW}]))" for suffix in ("_sum", "_count")]
+    return Query(" / ".join(both), _named(CATALOGUE[name].labels))
+
+
+def _named(labels: Iterable[str]) -> str:
+    """What a line with these labels is called, in Grafana's braces."""
+    return " ".join(f"{{{{{label}}}}}" for label in labels)
 
 
 def figure(title: str, expression: str, name: str, unit: str = "short") -> Panel:
@@ -116,6 +132,14 @@ def load() -> list[Panel]:
             tuple(of_metric(f"{kind}_requests", kind) for kind in ("produce", "fetch", "admin")),
             "ops",
             "Requests taken in a second.",
+        ),
+        Panel("Errors", (of_metric("request_errors"),), "ops", CATALOGUE["request_errors"].help),
+        Panel("Requests take", (quantile(0.99, "request_seconds"),), "s", CATALOGUE["request_seconds"].help),
+        Panel(
+            "A Produce request, by stage",
+            (mean("produce_stage_seconds"),),
+            "s",
+            "The mean time that a Produce request spends in each stage; they add up to its whole.",
         ),
         Panel(
             "A storage transaction",
