@@ -12,7 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup compile demo test test-fast test-logic test-processes test-alone test-compiled check proto format bench bench-peers chaos simulate mutants clean
+.PHONY: help setup compile package docs demo test test-fast test-logic test-processes test-alone test-compiled check proto format bench bench-peers chaos simulate mutants clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -36,6 +36,36 @@ setup: $(STAMP)  ## make .venv and install everything, locked
 COMPILED := build/compiled
 compile: $(STAMP)  ## compile the core and the node's path; PYTHONPATH=build/compiled uses it
 	@QUORUMLOG_COMPILE=1 $(BIN)/python setup.py -q build_ext --build-lib $(COMPILED) --build-temp build/mypyc/objects
+
+# What looks at packages, in an environment of its own: nobody needs it to work here.
+PACKAGES := build/packages/venv
+$(PACKAGES)/.installed: pyproject.toml
+	@test -x $(PACKAGES)/bin/python || $(PYTHON) -m venv $(PACKAGES)
+	@$(PACKAGES)/bin/python -m pip install --quiet --disable-pip-version-check "pip>=25.1"
+	@$(PACKAGES)/bin/python -m pip install --quiet --disable-pip-version-check --group packages
+	@touch $@
+
+package: $(STAMP) $(PACKAGES)/.installed  ## wheel and source distribution in dist/, built twice and compared
+	@rm -rf dist
+	@$(BIN)/python packaging/distributions.py --to dist
+	@$(PACKAGES)/bin/python -m twine check --strict dist/*.whl dist/*.tar.gz
+	@$(PACKAGES)/bin/check-wheel-contents dist/*.whl
+
+# The site, in an environment of its own. What draws its diagrams comes from npm, where there is one.
+DOCS := build/docs
+$(DOCS)/venv/.installed: packaging/site/requirements.lock
+	@test -x $(DOCS)/venv/bin/python || $(PYTHON) -m venv $(DOCS)/venv
+	@$(DOCS)/venv/bin/python -m pip install --quiet --disable-pip-version-check -r packaging/site/requirements.lock
+	@touch $@
+
+$(DOCS)/package/.unpacked: packaging/site/conf.py
+	@mkdir -p $(DOCS)/package
+	@if command -v npm > /dev/null; then cd $(DOCS) && npm pack --silent mermaid@11.16.0 > /dev/null && tar -xzf mermaid-11.16.0.tgz package/dist/mermaid.min.js package/LICENSE; else echo "there is no npm: diagrams are shown as text"; fi
+	@touch $@
+
+docs: $(DOCS)/venv/.installed $(DOCS)/package/.unpacked  ## the documentation as a site, in build/docs/site
+	@$(DOCS)/venv/bin/sphinx-build --quiet --fail-on-warning --keep-going --builder html --conf-dir packaging/site --doctree-dir $(DOCS)/trees . $(DOCS)/site
+	@echo "$(DOCS)/site/index.html"
 
 demo: $(STAMP)  ## a three-node cluster that loses its leader and nothing else
 	@$(BIN)/python examples/demo.py

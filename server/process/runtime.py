@@ -26,6 +26,7 @@ from quorumlog.server.process.audit_log import AuditLog, AuditLogError
 from quorumlog.server.process.driver import DrivenNode, Driver
 from quorumlog.server.process.listeners import Listeners, watch_pair
 from quorumlog.server.process.malloc import keep_freed_memory
+from quorumlog.server.process.service_manager import ServiceManager
 from quorumlog.server.settings import Settings, SettingsError
 from quorumlog.server.transport.credentials import PeerDialer
 from quorumlog.storage.interface import DamageError, StorageEngineError
@@ -159,16 +160,17 @@ async def serve(settings: Settings, node: DrivenNode, storage: Storage, log: Log
             driver.requests.times,
         )
     writer = StorageWriter(storage, driver.storage_completed)
+    manager = ServiceManager.of_environment(log)
     try:
         await server.start()
         driver.start(writer)
         log.info("node_started", listen=settings.listen, data_dir=str(settings.data_dir), pid=os.getpid())
-        driver.supervisor.start(_watch_health(settings, node, driver, server, log), "health")
+        driver.supervisor.start(_watch_health(settings, node, driver, server, log, manager), "health")
         stop_asked = _watch_for_stop(driver, life_line)
         # Nothing made up to here is garbage: sparing it shortens every later collection.
         gc.collect()
         gc.freeze()
-        await _wait_for_end(settings, driver, server, stop_asked)
+        await _wait_for_end(settings, driver, server, stop_asked, manager)
     finally:
         await driver.supervisor.stop()
         driver.links.close()
@@ -219,12 +221,15 @@ def _watch_for_stop(driver: Driver, life_line: int | None) -> asyncio.Event:
     return asked
 
 
-async def _wait_for_end(settings: Settings, driver: Driver, server: Listeners, stop_asked: asyncio.Event) -> None:
+async def _wait_for_end(
+    settings: Settings, driver: Driver, server: Listeners, stop_asked: asyncio.Event, manager: ServiceManager
+) -> None:
     halted = asyncio.ensure_future(driver.wait_halted())
     asked = asyncio.ensure_future(stop_asked.wait())
     await asyncio.wait((halted, asked), return_when=asyncio.FIRST_COMPLETED)
     asked.cancel()
     if not halted.done():
+        manager.tell_stopping()
         await server.set_serving(False)
         await asyncio.wait((halted,), timeout=settings.stop_timeout_ms / 1_000 + STOP_MARGIN_S)
     if not halted.done():
@@ -232,7 +237,9 @@ async def _wait_for_end(settings: Settings, driver: Driver, server: Listeners, s
         driver.halt("it did not hand over and stop in time")
 
 
-async def _watch_health(settings: Settings, node: DrivenNode, driver: Driver, server: Listeners, log: Log) -> None:
+async def _watch_health(
+    settings: Settings, node: DrivenNode, driver: Driver, server: Listeners, log: Log, manager: ServiceManager
+) -> None:
     """Keeps the health service's answer in step with the node's readiness, and says what a node waits for.
 
     Otherwise a node that cannot reach the others at its first start would be silent for ever.
@@ -253,7 +260,10 @@ async def _watch_health(settings: Settings, node: DrivenNode, driver: Driver, se
         elif described.reason != told and clock() > was_ready_s + TOLD_AFTER_S:
             told = described.reason
             log.warning("node_not_ready", reason=told)
+            manager.tell_waiting(told)
         await server.set_serving(ready)
+        if ready:
+            manager.tell_ready()
         await asyncio.sleep(SETTLED_INTERVAL_S if ready else STARTING_INTERVAL_S)
 
 

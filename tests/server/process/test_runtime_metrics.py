@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import re
 import time
 import urllib.error
 import urllib.request
@@ -20,6 +21,7 @@ from quorumlog.server.local.ports import ReservedPorts
 from quorumlog.server.log_output import open_log, take_over_library_logs
 from quorumlog.server.metric_catalogue import CATALOGUE
 from quorumlog.server.metrics import Histogram
+from tests.support.readme_tour import ROOT
 
 
 class Page:
@@ -128,6 +130,15 @@ def test_every_metric_is_in_the_catalogue_with_a_sentence_for_help(served: tuple
         assert families[f"quorumlog_{name}"].documentation == family.help
         assert family.help[0].isupper()
         assert family.help.endswith(".")
+
+
+@pytest.mark.cluster
+def test_alerts_and_the_dashboard_ask_for_series_that_nodes_have(served: tuple[LocalCluster, list[str]]) -> None:
+    had = {sample.name for address in served[1] for family in scrape(address) for sample in family.samples}
+    for page in ("packaging/prometheus/alerts.yml", "packaging/grafana/quorumlog.json"):
+        asked = set(re.findall(r"\bquorumlog_\w+", (ROOT / page).read_text()))
+        assert len(asked) > 10
+        assert asked - had == set(), page
 
 
 @pytest.mark.cluster
