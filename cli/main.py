@@ -11,6 +11,7 @@ from quorumlog.cli import (
     boundary,
     chaos,
     cluster,
+    console,
     groups,
     health,
     leaders,
@@ -51,6 +52,7 @@ app.add_typer(backup.app, name="backup")
 app.add_typer(recovery.app, name="recover")
 app.add_typer(health.features, name="features")
 app.add_typer(chaos.app, name="chaos")
+app.command("console", epilog=console.EXAMPLE)(console.console)
 
 
 @app.command("version", epilog="Example: quorumlog version")

@@ -1,0 +1,238 @@
+"""Who is let in, and what every answer tells the browser: asked as raw ASGI, as no client library would."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from quorumlog.console.application import ConsoleEndpoints
+from quorumlog.console.assets import Assets
+from quorumlog.console.gate import CONTENT_SECURITY_POLICY, ConsoleGate
+from quorumlog.console.page_stream import MAX_PAGES, PageStreams
+from quorumlog.console.picture import Picture
+from quorumlog.console.poller import OpenPages, PageWish
+from quorumlog.console.process import ConsoleOptions, is_loopback, served_hosts
+
+HOST = "127.0.0.1:7000"
+PATIENCE_S = 10
+
+
+@dataclass
+class Answer:
+    """What came back. ``chunks`` grows while a stream lasts."""
+
+    status: int = 0
+    headers: dict[str, str] = field(default_factory=dict)
+    chunks: list[bytes] = field(default_factory=list)
+    ended: bool = False
+
+    @property
+    def text(self) -> str:
+        return b"".join(self.chunks).decode()
+
+    def events(self) -> list[dict[str, Any]]:
+        return [json.loads(line[6:]) for line in self.text.splitlines() if line.startswith("data: ")]
+
+
+class Browser:
+    """Asks a gate."""
+
+    def __init__(self) -> None:
+        self.picture, self.pages = Picture(), OpenPages()
+        self.gate = ConsoleGate(
+            ConsoleEndpoints(PageStreams(self.picture, self.pages), Assets()).application(),
+            [HOST, "Localhost:7000"],
+            7000,
+        )
+        self.cookie = ""
+
+    def start(
+        self, path: str, method: str = "GET", headers: Iterable[tuple[str, str]] = (), host: str = HOST
+    ) -> tuple[Answer, asyncio.Task[None], asyncio.Event]:
+        """Asks, and goes on; the event closes the connection."""
+        answer, gone = Answer(), asyncio.Event()
+        sent = [("host", host), *headers, *([("cookie", self.cookie)] if self.cookie else [])]
+        raw, _, query = path.partition("?")
+        scope = {
+            "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": method, "path": raw,
+            "raw_path": raw.encode(), "query_string": query.encode(), "root_path": "", "scheme": "http",
+            "headers": [(name.encode(), value.encode()) for name, value in sent], "client": None, "server": None,
+        }  # fmt: skip
+        asked = False
+
+        async def receive() -> dict[str, Any]:
+            nonlocal asked
+            if not asked:
+                asked = True
+                return {"type": "http.request", "body": b"", "more_body": False}
+            await gone.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                answer.status = message["status"]
+                answer.headers = {name.decode(): value.decode() for name, value in message["headers"]}
+            else:
+                answer.chunks.append(message.get("body", b""))
+                answer.ended = not message.get("more_body", False)
+
+        return answer, asyncio.create_task(self.gate(scope, receive, send)), gone
+
+    async def ask(self, path: str, method: str = "GET", *headers: tuple[str, str], host: str = HOST) -> Answer:
+        answer, task, gone = self.start(path, method, headers, host)
+        await asyncio.wait_for(task, PATIENCE_S)
+        gone.set()
+        return answer
+
+    async def enter(self) -> None:
+        answer = await self.ask(f"/?token={self.gate.token}")
+        self.cookie = answer.headers["set-cookie"].partition(";")[0]
+
+
+@pytest.fixture
+def browser() -> Browser:
+    return Browser()
+
+
+@pytest.fixture
+async def guest(browser: Browser) -> Browser:
+    """One who has been let in."""
+    await browser.enter()
+    return browser
+
+
+async def until(reached: Any) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while not reached():  # noqa: ASYNC110 - what is waited for is an answer
+            await asyncio.sleep(0.005)
+
+
+async def test_the_token_is_exchanged_for_a_cookie_and_gone_from_the_address(browser: Browser) -> None:
+    answer = await browser.ask(f"/topics/orders?sort=lag&token={browser.gate.token}")
+    assert (answer.status, answer.headers["location"]) == (303, "/topics/orders?sort=lag")
+    cookie = answer.headers["set-cookie"]
+    assert "HttpOnly" in cookie and "SameSite=strict" in cookie and browser.gate.token not in cookie
+    assert cookie.startswith("quorumlog_console_7000=")
+
+
+async def test_an_exchange_never_leads_to_another_host(browser: Browser) -> None:
+    answer = await browser.ask(f"//evil.example/?token={browser.gate.token}")
+    assert answer.headers["location"] == "/evil.example/"
+
+
+@pytest.mark.parametrize("path", ["/", "/events", "/static/main.js", "/topics/orders", "/?token=guess", "/?token="])
+async def test_who_has_neither_token_nor_cookie_gets_nothing(browser: Browser, path: str) -> None:
+    answer = await browser.ask(path)
+    assert (answer.status, "quorumlog console" in answer.text) == (401, True)
+
+
+@pytest.mark.parametrize(
+    "cookie", ["quorumlog_console_7000=guess", "quorumlog_console_7000", "a=b; ;=;\x01", "other=1"]
+)
+async def test_a_cookie_that_is_not_ours_opens_nothing(browser: Browser, cookie: str) -> None:
+    browser.cookie = cookie
+    assert (await browser.ask("/")).status == 401
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example:7000", "127.0.0.1", "127.0.0.1:7001", "", "127.0.0.1:7000.evil.example"]
+)
+async def test_a_host_that_is_not_served_is_refused_whoever_asks(guest: Browser, host: str) -> None:
+    assert (await guest.ask("/", host=host)).status == 400
+
+
+@pytest.mark.parametrize("origin", ["http://evil.example", "null", "https://127.0.0.1:7000", "http://127.0.0.1:7001"])
+async def test_a_foreign_origin_is_refused_whatever_it_asks(guest: Browser, origin: str) -> None:
+    assert (await guest.ask("/events", "GET", ("origin", origin))).status == 403
+    assert (await guest.ask("/", "POST", ("origin", origin))).status == 403
+
+
+async def test_a_change_needs_an_origin(guest: Browser) -> None:
+    assert (await guest.ask("/", "POST")).status == 403
+    assert (await guest.ask("/", "POST", ("origin", f"http://{HOST}"))).status == 405, "let through: there is no such"
+
+
+async def test_names_of_hosts_are_the_same_in_capitals(guest: Browser) -> None:
+    assert (await guest.ask("/", host="LOCALHOST:7000")).status == 200
+
+
+@pytest.mark.parametrize("path", ["/", "/static/main.js", "/nowhere", "/?token=guess"])
+async def test_every_answer_has_the_policy(guest: Browser, path: str) -> None:
+    headers = (await guest.ask(path)).headers
+    assert headers["content-security-policy"] == CONTENT_SECURITY_POLICY
+    assert headers["x-content-type-options"] == "nosniff" and headers["referrer-policy"] == "no-referrer"
+
+
+@pytest.mark.parametrize(
+    "view", ["/", "/nodes", "/topics", "/topics/a.b", "/topics/a.b/3", "/groups/a%2Fb/c", "/quorum"]
+)
+async def test_every_view_has_an_address_of_its_own(guest: Browser, view: str) -> None:
+    answer = await guest.ask(view)
+    assert (answer.status, "main.js" in answer.text) == (200, True)
+
+
+@pytest.mark.parametrize("path", ["/static/../gate.py", "/static/%2e%2e/gate.py", "/static//etc/passwd", "/topics/a/b"])
+async def test_nothing_but_the_page_is_served(guest: Browser, path: str) -> None:
+    assert (await guest.ask(path)).status == 404
+
+
+async def test_a_page_gets_everything_and_then_what_changes(guest: Browser) -> None:
+    guest.picture.put("node/", {"node/1": {"state": "up"}})
+    answer, task, gone = guest.start("/events")
+    await until(lambda: len(answer.events()) == 1)
+    guest.picture.put("node/", {"node/1": {"state": "down"}})
+    await until(lambda: len(answer.events()) == 2)
+    assert answer.events() == [
+        {"all": True, "set": {"node/1": {"state": "up"}}, "gone": []},
+        {"all": False, "set": {"node/1": {"state": "down"}}, "gone": []},
+    ]
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    gone.set()
+    await asyncio.wait_for(task, PATIENCE_S)
+    assert len(guest.pages) == 0
+
+
+async def test_a_page_goes_on_where_it_was_but_not_with_another_console(guest: Browser) -> None:
+    guest.picture.put("node/", {"node/1": {"state": "up"}})
+    last = f"{guest.picture.run}-{guest.picture.version}"
+    guest.picture.put("topic/", {"topic/orders": {"name": "orders"}})
+    for event_id, everything in ((last, False), ("other-1", True), (f"{guest.picture.run}-x", True)):
+        answer, task, gone = guest.start(f"/events?since={event_id}")
+        await until(answer.events)
+        assert answer.events()[0]["all"] is everything
+        gone.set()
+        await asyncio.wait_for(task, PATIENCE_S)
+
+
+async def test_streams_end_with_the_console(guest: Browser) -> None:
+    guest.picture.put("node/", {"node/1": {"state": "up"}})
+    answer, task, _ = guest.start("/events")
+    await until(answer.events)
+    guest.picture.close()
+    await asyncio.wait_for(task, PATIENCE_S)
+    assert answer.ended
+
+
+async def test_more_pages_than_the_most_are_refused(guest: Browser) -> None:
+    for _ in range(MAX_PAGES):
+        guest.pages.open(object(), PageWish())
+    assert (await guest.ask("/events")).status == 503
+
+
+def test_what_a_console_is_called_by() -> None:
+    assert served_hosts(ConsoleOptions(""), 70) == {"127.0.0.1:70", "localhost:70", "[::1]:70"}
+    beyond = ConsoleOptions("", host="10.0.0.5", names=("console.example",))
+    assert served_hosts(beyond, 70) == {"10.0.0.5:70", "console.example:70"}
+
+
+@pytest.mark.parametrize(("host", "expected"), [
+    ("127.0.0.1", True), ("127.9.9.9", True), ("localhost", True), ("[::1]", True), ("::1", True),
+    ("0.0.0.0", False), ("10.0.0.5", False), ("example.com", False), ("127.0.0.1.evil.example", False),
+])  # fmt: skip
+def test_what_is_loopback(host: str, expected: bool) -> None:
+    assert is_loopback(host) is expected
