@@ -12,7 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup compile demo test test-fast test-logic test-processes test-alone test-compiled check proto format bench bench-peers chaos simulate mutants clean
+.PHONY: help setup compile demo console test test-fast test-logic test-processes test-alone test-compiled check proto format bench bench-peers chaos simulate mutants clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -86,6 +86,9 @@ proto: $(STAMP)  ## generate the code of proto/
 format: $(STAMP)  ## format the code
 	@$(BIN)/ruff check --fix --quiet . || true
 	@$(BIN)/ruff format .
+
+console: $(STAMP)  ## the web console, on a cluster to play with
+	@$(BIN)/quorumlog console --playground
 
 bench: $(STAMP)  ## throughput and latency beside the bare path, same run
 	@$(BIN)/python -m bench $(BENCH_ARGS)

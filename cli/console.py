@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import sys
 from importlib.util import find_spec
@@ -34,6 +35,15 @@ def console(
         bool,
         typer.Option("--insecure", help="Serve beyond this machine, unencrypted: who sees the traffic sees the token."),
     ] = False,
+    playground: Annotated[
+        bool,
+        typer.Option(
+            "--playground",
+            help="Start a cluster to play with, with life in it: its nodes may be killed from the page. It is gone"
+            " when the console ends.",
+        ),
+    ] = False,
+    nodes: Annotated[int, typer.Option("--nodes", min=1, max=9, help="Of the playground.")] = 3,
     open_browser: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
     bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
     output: Output = OutputFormat.TABLE,
@@ -63,15 +73,24 @@ def console(
         if output is OutputFormat.JSON:
             print_json({"url": url})
         else:
-            print(f"The console is at {url}\nCtrl-C ends it; the cluster goes on.")
+            fate = "ends it, and the cluster" if playground else "ends it; the cluster goes on"
+            print(f"The console is at {url}\nCtrl-C {fate}.")
         sys.stdout.flush()
         if open_browser:
             import webbrowser
 
             webbrowser.open(url)
 
+    options = ConsoleOptions(bootstrap_servers, host, port, tuple(name or ()))
     try:
-        asyncio.run(serve(ConsoleOptions(bootstrap_servers, host, port, tuple(name or ())), announce))
+        if playground:
+            from quorumlog.cli.playground import playground_nodes
+
+            with playground_nodes(nodes) as controls:
+                own = dataclasses.replace(options, bootstrap_servers=controls.bootstrap_servers)
+                asyncio.run(serve(own, announce, controls))
+        else:
+            asyncio.run(serve(options, announce))
     except CannotListenError as error:
         raise CommandError(
             f"cannot listen on {listen}: {error}; give another address with --listen, or port 0 for any free one"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
@@ -33,11 +35,13 @@ class ConsoleEndpoints:
     Arguments:
         streams: of the open pages.
         assets: the page's files.
+        more: what this console answers besides.
     """
 
-    def __init__(self, streams: PageStreams, assets: Assets) -> None:
+    def __init__(self, streams: PageStreams, assets: Assets, more: Sequence[Route] = ()) -> None:
         self._streams = streams
         self._assets = assets
+        self._more = more
 
     async def page(self, request: Request) -> Response:
         """The page, which shows the view that its address names."""
@@ -61,6 +65,7 @@ class ConsoleEndpoints:
         return Starlette(
             routes=[
                 Route("/events", self.events),
+                *self._more,
                 Route("/static/{name:path}", self.file),
                 *(Route(view, self.page) for view in VIEWS),
             ]

@@ -17,6 +17,8 @@ from quorumlog.console.assets import Assets
 from quorumlog.console.gate import ConsoleGate
 from quorumlog.console.page_stream import PageStreams
 from quorumlog.console.picture import Picture
+from quorumlog.console.playground.controls import NodeControls, Playground
+from quorumlog.console.playground.life import Life
 from quorumlog.console.poller import OpenPages, Poller
 from quorumlog.sdk.aio import AsyncAdmin, AsyncConsumer
 
@@ -87,11 +89,13 @@ def _in_url(host: str) -> str:
     return f"[{host}]" if ":" in host and not host.startswith("[") else host
 
 
-async def serve(options: ConsoleOptions, announce: Callable[[str], None]) -> None:
+async def serve(options: ConsoleOptions, announce: Callable[[str], None], nodes: NodeControls | None = None) -> None:
     """Serves until SIGTERM or SIGINT.
 
     Arguments:
         announce: is told the address, with the token, once the cluster has answered.
+
+        nodes: of a cluster to play with; None: it is somebody's, and nothing is done to it.
 
     Raises:
         NoBrokersAvailableError: no node of the cluster answers.
@@ -109,16 +113,21 @@ async def serve(options: ConsoleOptions, announce: Callable[[str], None]) -> Non
         await admin.describe_cluster()
         listening = listen(options)
         port = listening.getsockname()[1]
-        endpoints = ConsoleEndpoints(PageStreams(picture, pages), Assets())
+        playground = None if nodes is None else Playground(nodes, Life(options.bootstrap_servers), picture)
+        more = [] if playground is None else playground.routes()
+        endpoints = ConsoleEndpoints(PageStreams(picture, pages), Assets(), more)
         gate = ConsoleGate(endpoints.application(), served_hosts(options, port), port)
         server = ConsoleServer(gate, picture)
         poller = Poller(admin, consumer, picture, pages)
         async with asyncio.TaskGroup() as tasks:
-            polling = tasks.create_task(poller.run())
+            running = [tasks.create_task(poller.run())]
+            if playground is not None:
+                running.append(tasks.create_task(playground.run()))
             with _stopped_by_signals(server):
                 announce(f"http://{_in_url(options.host)}:{port}/?token={gate.token}")
                 await server.serve([listening])
-            polling.cancel()
+            for task in running:
+                task.cancel()
 
 
 class ConsoleServer(uvicorn.Server):

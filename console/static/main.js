@@ -5,6 +5,7 @@ import { html } from "./html.js";
 import { clock, count, perSecond, plural, short } from "./format.js";
 import { all, detail, groups, nodes, partitions, sum, topics, worries } from "./model.js";
 import { followLinks, to, useAddress, withParameters } from "./router.js";
+import { Playground } from "./playground.js";
 import { store } from "./store.js";
 import { Topology } from "./topology.js";
 import { Group, Groups, Nodes, Partition, Partitions, Quorum, Topic, Topics } from "./views.js";
@@ -51,7 +52,7 @@ function App() {
 }
 
 function View({ things, path: [view, name, number] }) {
-  if (view === undefined) return html`<${Summary} things=${things} /><${Topology} things=${things} /><${Happenings} />`;
+  if (view === undefined) return html`<${Summary} things=${things} />${things.has("playground") && html`<${Playground} playground=${things.get("playground")} />`}<${Topology} things=${things} /><${Happenings} />`;
   if (view === "nodes") return html`<${Nodes} things=${things} />`;
   if (view === "partitions") return html`<${Partitions} things=${things} />`;
   if (view === "quorum") return html`<${Quorum} things=${things} />`;

@@ -2,6 +2,7 @@
 import { html } from "./html.js";
 import { useEffect, useRef, useState } from "./vendor/hooks.js";
 import { bytes, count, cut, perSecond, plural, short } from "./format.js";
+import { NodeButtons } from "./playground.js";
 import { all, behind, detail, end, groups, move, nodes, partitions, role, sentence, sum, topics } from "./model.js";
 import { to, useAddress, withParameters } from "./router.js";
 import { store } from "./store.js";
@@ -10,8 +11,10 @@ import { Table } from "./table.js";
 /** More lines than this are left out, and the picture says so: the console asks the ends of as many. */
 export const MOST_LINES = 64;
 const HUES = 6;
-const CARD = 92, HEAD = 40, LINE = 34, FOOT = 14;
+const HEAD = 40, LINE = 34, FOOT = 14;
 const GUTTER = 208, GAP = 28, GROUP = 176;
+/** How high the cards of nodes are, with the space below them: with buttons where a node may be killed. */
+const cardHeight = (things) => (things.has("playground") ? 118 : 92);
 const BOX = { width: 48, height: 20 };
 
 /** The topics that are drawn: those that the address names, otherwise the first ones that fit. */
@@ -83,7 +86,8 @@ function layout(things, drawn, lines, width) {
   const groupsWidth = shownGroups.length ? GAP + shownGroups.length * GROUP : 0;
   const column = Math.min(230, Math.max(104, (width - GUTTER - groupsWidth) / columns.length));
   const groupsAt = GUTTER + columns.length * column + GAP;
-  let y = CARD;
+  const card = cardHeight(things);
+  let y = card;
   const heads = [], rows = [];
   for (const [hue, topic] of drawn.entries()) {
     const its = lines.filter((line) => line.topic === topic.name);
@@ -96,7 +100,7 @@ function layout(things, drawn, lines, width) {
     }
   }
   return {
-    columns, column, heads, rows, groups: shownGroups, leftOut: readers.length - shownGroups.length, groupsAt,
+    card, columns, column, heads, rows, groups: shownGroups, leftOut: readers.length - shownGroups.length, groupsAt,
     center: (node) => GUTTER + (columns.indexOf(node) + 0.5) * column,
     width: GUTTER + columns.length * column + groupsWidth,
     height: y + FOOT,
@@ -137,15 +141,18 @@ function NodeColumn({ things, at, node }) {
     <rect class="band" x=${x} y="1" width=${width} height=${at.height - 2} rx="14" />
     <a href=${to("nodes")} aria-label=${said}>
       <title>${node.reason || said}</title>
-      <rect class="card" x=${x} y="1" width=${width} height=${CARD - 14} rx="14" />
+      <rect class="card" x=${x} y="1" width=${width} height=${at.card - 14} rx="14" />
       <circle class="dot" cx=${middle - 34} cy="22" r="4.5" />
       <text class="name" x=${middle + 4} y="27" text-anchor="middle">node ${node.id}</text>
       <text class=${up ? "quiet" : "alarm"} x=${middle} y="45" text-anchor="middle">${second}</text>
       <text class="quiet" x=${middle} y="62" text-anchor="middle">leads ${leads} of ${has}${
         up && width > 150 && node.free_bytes ? ` · ${bytes(node.free_bytes)} free` : ""}</text>
-      ${controls && html`<g class="crown"><rect x=${middle - 38} y=${CARD - 22} width="76" height="17" rx="8.5" />
-        <text x=${middle} y=${CARD - 9.5} text-anchor="middle">controller</text></g>`}
+      ${controls && html`<g class="crown"><rect x=${middle - 38} y=${at.card - 22} width="76" height="17" rx="8.5" />
+        <text x=${middle} y=${at.card - 9.5} text-anchor="middle">controller</text></g>`}
     </a>
+    ${things.has("playground") && html`<foreignObject x=${x} y="68" width=${width} height="38">
+      <${NodeButtons} node=${node.id} condition=${things.get("playground").nodes[node.id]} />
+    </foreignObject>`}
   </g>`;
 }
 

@@ -3,104 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from raw_browser import HOST, PATIENCE_S, RawBrowser
 
-from quorumlog.console.application import ConsoleEndpoints
-from quorumlog.console.assets import Assets
-from quorumlog.console.gate import CONTENT_SECURITY_POLICY, ConsoleGate
-from quorumlog.console.page_stream import MAX_PAGES, PageStreams
-from quorumlog.console.picture import Picture
-from quorumlog.console.poller import OpenPages, PageWish
+from quorumlog.console.gate import CONTENT_SECURITY_POLICY
+from quorumlog.console.page_stream import MAX_PAGES
+from quorumlog.console.poller import PageWish
 from quorumlog.console.process import ConsoleOptions, is_loopback, served_hosts
 
-HOST = "127.0.0.1:7000"
-PATIENCE_S = 10
 
-
-@dataclass
-class Answer:
-    """What came back. ``chunks`` grows while a stream lasts."""
-
-    status: int = 0
-    headers: dict[str, str] = field(default_factory=dict)
-    chunks: list[bytes] = field(default_factory=list)
-    ended: bool = False
-
-    @property
-    def text(self) -> str:
-        return b"".join(self.chunks).decode()
-
-    def events(self) -> list[dict[str, Any]]:
-        return [json.loads(line[6:]) for line in self.text.splitlines() if line.startswith("data: ")]
-
-
-class Browser:
-    """Asks a gate."""
-
-    def __init__(self) -> None:
-        self.picture, self.pages = Picture(), OpenPages()
-        self.gate = ConsoleGate(
-            ConsoleEndpoints(PageStreams(self.picture, self.pages), Assets()).application(),
-            [HOST, "Localhost:7000"],
-            7000,
-        )
-        self.cookie = ""
-
-    def start(
-        self, path: str, method: str = "GET", headers: Iterable[tuple[str, str]] = (), host: str = HOST
-    ) -> tuple[Answer, asyncio.Task[None], asyncio.Event]:
-        """Asks, and goes on; the event closes the connection."""
-        answer, gone = Answer(), asyncio.Event()
-        sent = [("host", host), *headers, *([("cookie", self.cookie)] if self.cookie else [])]
-        raw, _, query = path.partition("?")
-        scope = {
-            "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": method, "path": raw,
-            "raw_path": raw.encode(), "query_string": query.encode(), "root_path": "", "scheme": "http",
-            "headers": [(name.encode(), value.encode()) for name, value in sent], "client": None, "server": None,
-        }  # fmt: skip
-        asked = False
-
-        async def receive() -> dict[str, Any]:
-            nonlocal asked
-            if not asked:
-                asked = True
-                return {"type": "http.request", "body": b"", "more_body": False}
-            await gone.wait()
-            return {"type": "http.disconnect"}
-
-        async def send(message: Any) -> None:
-            if message["type"] == "http.response.start":
-                answer.status = message["status"]
-                answer.headers = {name.decode(): value.decode() for name, value in message["headers"]}
-            else:
-                answer.chunks.append(message.get("body", b""))
-                answer.ended = not message.get("more_body", False)
-
-        return answer, asyncio.create_task(self.gate(scope, receive, send)), gone
-
-    async def ask(self, path: str, method: str = "GET", *headers: tuple[str, str], host: str = HOST) -> Answer:
-        answer, task, gone = self.start(path, method, headers, host)
-        await asyncio.wait_for(task, PATIENCE_S)
-        gone.set()
-        return answer
-
-    async def enter(self) -> None:
-        answer = await self.ask(f"/?token={self.gate.token}")
-        self.cookie = answer.headers["set-cookie"].partition(";")[0]
+@pytest.fixture
+def browser() -> RawBrowser:
+    return RawBrowser()
 
 
 @pytest.fixture
-def browser() -> Browser:
-    return Browser()
-
-
-@pytest.fixture
-async def guest(browser: Browser) -> Browser:
+async def guest(browser: RawBrowser) -> RawBrowser:
     """One who has been let in."""
     await browser.enter()
     return browser
@@ -112,7 +32,7 @@ async def until(reached: Any) -> None:
             await asyncio.sleep(0.005)
 
 
-async def test_the_token_is_exchanged_for_a_cookie_and_gone_from_the_address(browser: Browser) -> None:
+async def test_the_token_is_exchanged_for_a_cookie_and_gone_from_the_address(browser: RawBrowser) -> None:
     answer = await browser.ask(f"/topics/orders?sort=lag&token={browser.gate.token}")
     assert (answer.status, answer.headers["location"]) == (303, "/topics/orders?sort=lag")
     cookie = answer.headers["set-cookie"]
@@ -120,13 +40,13 @@ async def test_the_token_is_exchanged_for_a_cookie_and_gone_from_the_address(bro
     assert cookie.startswith("quorumlog_console_7000=")
 
 
-async def test_an_exchange_never_leads_to_another_host(browser: Browser) -> None:
+async def test_an_exchange_never_leads_to_another_host(browser: RawBrowser) -> None:
     answer = await browser.ask(f"//evil.example/?token={browser.gate.token}")
     assert answer.headers["location"] == "/evil.example/"
 
 
 @pytest.mark.parametrize("path", ["/", "/events", "/static/main.js", "/topics/orders", "/?token=guess", "/?token="])
-async def test_who_has_neither_token_nor_cookie_gets_nothing(browser: Browser, path: str) -> None:
+async def test_who_has_neither_token_nor_cookie_gets_nothing(browser: RawBrowser, path: str) -> None:
     answer = await browser.ask(path)
     assert (answer.status, "quorumlog console" in answer.text) == (401, True)
 
@@ -134,7 +54,7 @@ async def test_who_has_neither_token_nor_cookie_gets_nothing(browser: Browser, p
 @pytest.mark.parametrize(
     "cookie", ["quorumlog_console_7000=guess", "quorumlog_console_7000", "a=b; ;=;\x01", "other=1"]
 )
-async def test_a_cookie_that_is_not_ours_opens_nothing(browser: Browser, cookie: str) -> None:
+async def test_a_cookie_that_is_not_ours_opens_nothing(browser: RawBrowser, cookie: str) -> None:
     browser.cookie = cookie
     assert (await browser.ask("/")).status == 401
 
@@ -142,27 +62,27 @@ async def test_a_cookie_that_is_not_ours_opens_nothing(browser: Browser, cookie:
 @pytest.mark.parametrize(
     "host", ["evil.example:7000", "127.0.0.1", "127.0.0.1:7001", "", "127.0.0.1:7000.evil.example"]
 )
-async def test_a_host_that_is_not_served_is_refused_whoever_asks(guest: Browser, host: str) -> None:
+async def test_a_host_that_is_not_served_is_refused_whoever_asks(guest: RawBrowser, host: str) -> None:
     assert (await guest.ask("/", host=host)).status == 400
 
 
 @pytest.mark.parametrize("origin", ["http://evil.example", "null", "https://127.0.0.1:7000", "http://127.0.0.1:7001"])
-async def test_a_foreign_origin_is_refused_whatever_it_asks(guest: Browser, origin: str) -> None:
+async def test_a_foreign_origin_is_refused_whatever_it_asks(guest: RawBrowser, origin: str) -> None:
     assert (await guest.ask("/events", "GET", ("origin", origin))).status == 403
     assert (await guest.ask("/", "POST", ("origin", origin))).status == 403
 
 
-async def test_a_change_needs_an_origin(guest: Browser) -> None:
+async def test_a_change_needs_an_origin(guest: RawBrowser) -> None:
     assert (await guest.ask("/", "POST")).status == 403
     assert (await guest.ask("/", "POST", ("origin", f"http://{HOST}"))).status == 405, "let through: there is no such"
 
 
-async def test_names_of_hosts_are_the_same_in_capitals(guest: Browser) -> None:
+async def test_names_of_hosts_are_the_same_in_capitals(guest: RawBrowser) -> None:
     assert (await guest.ask("/", host="LOCALHOST:7000")).status == 200
 
 
 @pytest.mark.parametrize("path", ["/", "/static/main.js", "/nowhere", "/?token=guess"])
-async def test_every_answer_has_the_policy(guest: Browser, path: str) -> None:
+async def test_every_answer_has_the_policy(guest: RawBrowser, path: str) -> None:
     headers = (await guest.ask(path)).headers
     assert headers["content-security-policy"] == CONTENT_SECURITY_POLICY
     assert headers["x-content-type-options"] == "nosniff" and headers["referrer-policy"] == "no-referrer"
@@ -171,17 +91,17 @@ async def test_every_answer_has_the_policy(guest: Browser, path: str) -> None:
 @pytest.mark.parametrize(
     "view", ["/", "/nodes", "/topics", "/topics/a.b", "/topics/a.b/3", "/groups/a%2Fb/c", "/quorum"]
 )
-async def test_every_view_has_an_address_of_its_own(guest: Browser, view: str) -> None:
+async def test_every_view_has_an_address_of_its_own(guest: RawBrowser, view: str) -> None:
     answer = await guest.ask(view)
     assert (answer.status, "main.js" in answer.text) == (200, True)
 
 
 @pytest.mark.parametrize("path", ["/static/../gate.py", "/static/%2e%2e/gate.py", "/static//etc/passwd", "/topics/a/b"])
-async def test_nothing_but_the_page_is_served(guest: Browser, path: str) -> None:
+async def test_nothing_but_the_page_is_served(guest: RawBrowser, path: str) -> None:
     assert (await guest.ask(path)).status == 404
 
 
-async def test_a_page_gets_everything_and_then_what_changes(guest: Browser) -> None:
+async def test_a_page_gets_everything_and_then_what_changes(guest: RawBrowser) -> None:
     guest.picture.put("node/", {"node/1": {"state": "up"}})
     answer, task, gone = guest.start("/events")
     await until(lambda: len(answer.events()) == 1)
@@ -197,7 +117,7 @@ async def test_a_page_gets_everything_and_then_what_changes(guest: Browser) -> N
     assert len(guest.pages) == 0
 
 
-async def test_a_page_goes_on_where_it_was_but_not_with_another_console(guest: Browser) -> None:
+async def test_a_page_goes_on_where_it_was_but_not_with_another_console(guest: RawBrowser) -> None:
     guest.picture.put("node/", {"node/1": {"state": "up"}})
     last = f"{guest.picture.run}-{guest.picture.version}"
     guest.picture.put("topic/", {"topic/orders": {"name": "orders"}})
@@ -209,7 +129,7 @@ async def test_a_page_goes_on_where_it_was_but_not_with_another_console(guest: B
         await asyncio.wait_for(task, PATIENCE_S)
 
 
-async def test_streams_end_with_the_console(guest: Browser) -> None:
+async def test_streams_end_with_the_console(guest: RawBrowser) -> None:
     guest.picture.put("node/", {"node/1": {"state": "up"}})
     answer, task, _ = guest.start("/events")
     await until(answer.events)
@@ -218,7 +138,7 @@ async def test_streams_end_with_the_console(guest: Browser) -> None:
     assert answer.ended
 
 
-async def test_more_pages_than_the_most_are_refused(guest: Browser) -> None:
+async def test_more_pages_than_the_most_are_refused(guest: RawBrowser) -> None:
     for _ in range(MAX_PAGES):
         guest.pages.open(object(), PageWish())
     assert (await guest.ask("/events")).status == 503

@@ -58,3 +58,7 @@ def test_a_file_that_a_browser_has_is_not_sent_again() -> None:
 @pytest.mark.parametrize("name", ["", "..", "../gate.py", "vendor/vendored.json", "nothing.js"])
 def test_what_is_no_file_of_the_page_is_not_there(name: str) -> None:
     assert Assets().answer(name, Headers({})).status_code == 404
+
+
+def test_the_picture_of_the_documents_is_of_a_reasonable_size() -> None:
+    assert 10_000 < (ROOT / "docs" / "images" / "console.png").stat().st_size < 150_000
