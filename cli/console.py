@@ -44,6 +44,9 @@ def console(
         ),
     ] = False,
     nodes: Annotated[int, typer.Option("--nodes", min=1, max=9, help="Of the playground.")] = 3,
+    hide_values: Annotated[
+        bool, typer.Option("--hide-values", help="Show of records only their keys, and filter by nothing else.")
+    ] = False,
     open_browser: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
     bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
     output: Output = OutputFormat.TABLE,
@@ -81,7 +84,7 @@ def console(
 
             webbrowser.open(url)
 
-    options = ConsoleOptions(bootstrap_servers, host, port, tuple(name or ()))
+    options = ConsoleOptions(bootstrap_servers, host, port, tuple(name or ()), hide_values)
     try:
         if playground:
             from quorumlog.cli.playground import playground_nodes

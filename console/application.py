@@ -20,6 +20,7 @@ VIEWS = (
     "/topics",
     "/topics/{topic}",
     "/topics/{topic}/{partition:int}",
+    "/topics/{topic}/{partition:int}/{offset:int}",
     "/partitions",
     "/groups",
     "/groups/{group:path}",

@@ -20,10 +20,13 @@ from quorumlog.console.picture import Picture
 from quorumlog.console.playground.controls import NodeControls, Playground
 from quorumlog.console.playground.life import Life
 from quorumlog.console.poller import OpenPages, Poller
+from quorumlog.console.records.endpoints import RecordEndpoints
 from quorumlog.sdk.aio import AsyncAdmin, AsyncConsumer
 
 #: How long one question to the cluster may take.
 REQUEST_TIMEOUT_MS = 3_000
+#: How long a node is looked for in the beginning: less, so that who finds none is told its address.
+FIRST_ANSWER_MS = 2_500
 #: How long streams have to end when the console does.
 STOP_WITHIN_S = 2
 CLIENT_ID = "quorumlog-console"
@@ -37,12 +40,14 @@ class ConsoleOptions:
         bootstrap_servers: of the cluster.
         host, port: where it listens; port 0 is any free one.
         names: further hosts at which browsers reach it.
+        hide_values: of records only keys are shown.
     """
 
     bootstrap_servers: str
     host: str = "127.0.0.1"
     port: int = 0
     names: tuple[str, ...] = ()
+    hide_values: bool = False
 
 
 class CannotListenError(Exception):
@@ -103,7 +108,10 @@ async def serve(options: ConsoleOptions, announce: Callable[[str], None], nodes:
     """
     picture, pages = Picture(), OpenPages()
     admin = AsyncAdmin(
-        bootstrap_servers=options.bootstrap_servers, request_timeout_ms=REQUEST_TIMEOUT_MS, client_id=CLIENT_ID
+        bootstrap_servers=options.bootstrap_servers,
+        request_timeout_ms=REQUEST_TIMEOUT_MS,
+        bootstrap_timeout_ms=FIRST_ANSWER_MS,
+        client_id=CLIENT_ID,
     )
     consumer = AsyncConsumer(
         bootstrap_servers=options.bootstrap_servers, request_timeout_ms=REQUEST_TIMEOUT_MS, client_id=CLIENT_ID
@@ -114,7 +122,14 @@ async def serve(options: ConsoleOptions, announce: Callable[[str], None], nodes:
         listening = listen(options)
         port = listening.getsockname()[1]
         playground = None if nodes is None else Playground(nodes, Life(options.bootstrap_servers), picture)
-        more = [] if playground is None else playground.routes()
+        records = RecordEndpoints(
+            admin,
+            lambda: AsyncConsumer(
+                bootstrap_servers=options.bootstrap_servers, client_id=CLIENT_ID, fetch_max_wait_ms=200
+            ),
+            hide_values=options.hide_values,
+        )
+        more = [*records.routes(), *([] if playground is None else playground.routes())]
         endpoints = ConsoleEndpoints(PageStreams(picture, pages), Assets(), more)
         gate = ConsoleGate(endpoints.application(), served_hosts(options, port), port)
         server = ConsoleServer(gate, picture)

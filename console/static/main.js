@@ -8,7 +8,7 @@ import { followLinks, to, useAddress, withParameters } from "./router.js";
 import { Playground } from "./playground.js";
 import { store } from "./store.js";
 import { Topology } from "./topology.js";
-import { Group, Groups, Nodes, Partition, Partitions, Quorum, Topic, Topics } from "./views.js";
+import { Group, Groups, Nodes, OneRecord, Partition, Partitions, Quorum, Topic, Topics } from "./views.js";
 
 const VIEWS = [
   ["Topology", ""], ["Nodes", "nodes"], ["Topics", "topics"], ["Partitions", "partitions"],
@@ -51,13 +51,14 @@ function App() {
     <${Foot} things=${things} />`;
 }
 
-function View({ things, path: [view, name, number] }) {
+function View({ things, path: [view, name, number, offset] }) {
   if (view === undefined) return html`<${Summary} things=${things} />${things.has("playground") && html`<${Playground} playground=${things.get("playground")} />`}<${Topology} things=${things} /><${Happenings} />`;
   if (view === "nodes") return html`<${Nodes} things=${things} />`;
   if (view === "partitions") return html`<${Partitions} things=${things} />`;
   if (view === "quorum") return html`<${Quorum} things=${things} />`;
   if (view === "groups") return name === undefined ? html`<${Groups} things=${things} />` : html`<${Group} things=${things} name=${name} />`;
   if (name === undefined) return html`<${Topics} things=${things} />`;
+  if (offset !== undefined) return html`<${OneRecord} name=${name} number=${Number(number)} offset=${offset} />`;
   return number === undefined
     ? html`<${Topic} things=${things} name=${name} />`
     : html`<${Partition} things=${things} name=${name} number=${Number(number)} />`;

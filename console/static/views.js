@@ -2,6 +2,7 @@
 import { html } from "./html.js";
 import { bytes, count, perSecond, plural } from "./format.js";
 import { behind, detail, end, groups, nodes, partitions, sum, topics } from "./model.js";
+import { Record, Records } from "./records.js";
 import { to } from "./router.js";
 import { store } from "./store.js";
 import { Table } from "./table.js";
@@ -76,7 +77,14 @@ export function Topic({ things, name }) {
       ${Object.entries(topic.configs).map(([key, value]) => html`<dt>${key}</dt><dd><code>${value}</code></dd>`)}
     </dl>
     <${PartitionTable} things=${things} rows=${its} />
+    <${Records} topic=${name} />
     <${Readers} things=${things} reads=${(row) => row.topic === name} />`;
+}
+
+/** @param {{name: string, number: number, offset: string}} props */
+export function OneRecord({ name, number, offset }) {
+  const trail = [["Topics", to("topics")], [name, to("topics", name)], [String(number), to("topics", name, number)]];
+  return html`<${Heading} trail=${trail} title=${offset} /><${Record} topic=${name} partition=${number} offset=${offset} />`;
 }
 
 /** @param {Props & {name: string, number: number}} props */
@@ -97,7 +105,8 @@ export function Partition({ things, name, number }) {
     </dl>
     ${rates.length > 1 && html`<svg class="big-spark" role="img" width="480" height="72" aria-label="Records per second of the last ${rates.length} seconds, ${Math.max(...rates)} at most">
       <${Spark} rates=${rates} x=${0} y=${36} width=${480} height=${64} /></svg>`}
-    <${Readers} things=${things} reads=${(row) => row.topic === name && row.partition === number} />`;
+    <${Readers} things=${things} reads=${(row) => row.topic === name && row.partition === number} />
+    <${Records} topic=${name} partition=${number} />`;
 }
 
 /** The groups that read something. */

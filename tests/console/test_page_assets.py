@@ -43,7 +43,9 @@ def test_what_a_module_imports_is_there_and_exports_it(path: Path) -> None:
         assert module.is_file() and module.is_relative_to(STATIC), f"{path.name} imports {target}"
         exported = module.read_text()
         for name in filter(None, names.split(", ")):
-            assert re.search(rf"export (?:async )?(?:const|function|class) {name}\b|export\{{[^}}]*\b{name}\b", exported), name
+            assert re.search(
+                rf"export (?:async )?(?:const|function|class) {name}\b|export\{{[^}}]*\b{name}\b", exported
+            ), name
 
 
 def test_a_file_that_a_browser_has_is_not_sent_again() -> None:
