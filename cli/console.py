@@ -44,6 +44,10 @@ def console(
         ),
     ] = False,
     nodes: Annotated[int, typer.Option("--nodes", min=1, max=9, help="Of the playground.")] = 3,
+    allow_changes: Annotated[
+        bool,
+        typer.Option("--allow-changes", help="Reset groups, set topics' settings and send records from the page."),
+    ] = False,
     hide_values: Annotated[
         bool, typer.Option("--hide-values", help="Show of records only their keys, and filter by nothing else.")
     ] = False,
@@ -51,7 +55,8 @@ def console(
     bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Serves a page that draws the cluster, live, and prints its address. It changes nothing in the cluster.
+    """Serves a page that draws the cluster, live, and prints its address. Without --allow-changes it
+    changes nothing in the cluster.
 
     The address has a token that lets in whoever opens it. Ctrl-C ends the console.
     """
@@ -84,7 +89,7 @@ def console(
 
             webbrowser.open(url)
 
-    options = ConsoleOptions(bootstrap_servers, host, port, tuple(name or ()), hide_values)
+    options = ConsoleOptions(bootstrap_servers, host, port, tuple(name or ()), hide_values, allow_changes or playground)
     try:
         if playground:
             from quorumlog.cli.playground import playground_nodes

@@ -16,6 +16,7 @@ In the order in which news of the cluster reach a page:
 - ``application``: these joined into an ASGI application.
 - ``process``: the application served on a socket, until a signal.
 - ``records/``: records found, followed and shown.
+- ``changes/``: what an operator changes from the page, if that is allowed.
 - ``playground/``: for a cluster of its own, which the page may do things to.
 
 ``static/`` is the page: ES modules without a build step, ``static/vendor/`` the libraries (``tools/vendor.py``).

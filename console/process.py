@@ -14,19 +14,22 @@ import uvicorn
 
 from quorumlog.console.application import ConsoleEndpoints
 from quorumlog.console.assets import Assets
+from quorumlog.console.changes.endpoints import ChangeEndpoints
 from quorumlog.console.gate import ConsoleGate
 from quorumlog.console.page_stream import PageStreams
-from quorumlog.console.picture import Picture
+from quorumlog.console.picture import Picture, Thing
 from quorumlog.console.playground.controls import NodeControls, Playground
 from quorumlog.console.playground.life import Life
 from quorumlog.console.poller import OpenPages, Poller
 from quorumlog.console.records.endpoints import RecordEndpoints
-from quorumlog.sdk.aio import AsyncAdmin, AsyncConsumer
+from quorumlog.sdk.aio import AsyncAdmin, AsyncConsumer, AsyncProducer
 
 #: How long one question to the cluster may take.
 REQUEST_TIMEOUT_MS = 3_000
 #: How long a node is looked for in the beginning: less, so that who finds none is told its address.
 FIRST_ANSWER_MS = 2_500
+#: How long a record that is sent by hand may take.
+SEND_WITHIN_MS = 10_000
 #: How long streams have to end when the console does.
 STOP_WITHIN_S = 2
 CLIENT_ID = "quorumlog-console"
@@ -41,6 +44,7 @@ class ConsoleOptions:
         host, port: where it listens; port 0 is any free one.
         names: further hosts at which browsers reach it.
         hide_values: of records only keys are shown.
+        allow_changes: offsets, settings and records may be changed and sent from the page.
     """
 
     bootstrap_servers: str
@@ -48,6 +52,7 @@ class ConsoleOptions:
     port: int = 0
     names: tuple[str, ...] = ()
     hide_values: bool = False
+    allow_changes: bool = False
 
 
 class CannotListenError(Exception):
@@ -129,7 +134,17 @@ async def serve(options: ConsoleOptions, announce: Callable[[str], None], nodes:
             ),
             hide_values=options.hide_values,
         )
-        more = [*records.routes(), *([] if playground is None else playground.routes())]
+        changes = ChangeEndpoints(
+            admin,
+            consumer,
+            lambda: AsyncProducer(
+                bootstrap_servers=options.bootstrap_servers, client_id=CLIENT_ID, delivery_timeout_ms=SEND_WITHIN_MS
+            ),
+            allowed=options.allow_changes,
+        )
+        rights: Thing = {"changes": options.allow_changes, "hide_values": options.hide_values}
+        picture.put("options", {"options": rights})
+        more = [*records.routes(), *changes.routes(), *([] if playground is None else playground.routes())]
         endpoints = ConsoleEndpoints(PageStreams(picture, pages), Assets(), more)
         gate = ConsoleGate(endpoints.application(), served_hosts(options, port), port)
         server = ConsoleServer(gate, picture)

@@ -3,12 +3,16 @@ import { html } from "./html.js";
 import { bytes, count, perSecond, plural } from "./format.js";
 import { behind, detail, end, groups, nodes, partitions, sum, topics } from "./model.js";
 import { Record, Records } from "./records.js";
+import { ResetOffsets, SendRecord, Settings } from "./changes.js";
 import { to } from "./router.js";
 import { store } from "./store.js";
 import { Table } from "./table.js";
 import { PartitionTable, Spark } from "./topology.js";
 
 const state = (text, good) => html`<span class="state ${good ? "good" : "bad"}">${text}</span>`;
+
+/** Whether this console may change anything. */
+const mayChange = (things) => Boolean(things.get("options")?.changes);
 
 /** @typedef {{things: Map<string, any>}} Props */
 
@@ -78,6 +82,8 @@ export function Topic({ things, name }) {
     </dl>
     <${PartitionTable} things=${things} rows=${its} />
     <${Records} topic=${name} />
+    ${mayChange(things) && html`<${SendRecord} topic=${name} />`}
+    <${Settings} topic=${name} allowed=${mayChange(things)} />
     <${Readers} things=${things} reads=${(row) => row.topic === name} />`;
 }
 
@@ -174,7 +180,8 @@ export function Group({ things, name }) {
       <dt>Assignor</dt><dd>${group.assignor ?? "–"}</dd>
     </dl>
     <${Table} caption="Partitions" columns=${rows} rows=${group.rows} id=${(row) => `${row.topic}-${row.partition}`} nothing="It has committed nothing and reads nothing." />
-    <${Table} plain caption="Members" columns=${members} rows=${group.members} id=${(member) => member.id} nothing="It has no members." />`;
+    <${Table} plain caption="Members" columns=${members} rows=${group.members} id=${(member) => member.id} nothing="It has no members." />
+    <${ResetOffsets} group=${group} allowed=${mayChange(things)} />`;
 }
 
 /** @param {Props} props */

@@ -33,7 +33,7 @@ def url(quorumlog_cluster: LocalCluster) -> Iterator[str]:
                 producer.send("orders", value=b"%d" % number, partition=number % 3)
         for group in ("billing", HOSTILE):
             admin.alter_group_offsets(group, {TopicPartition("orders", number): 10 for number in range(3)})
-    with running_console(servers) as address:
+    with running_console(servers, "--allow-changes") as address:
         yield address
 
 
@@ -144,6 +144,7 @@ def test_no_view_breaks_a_rule_of_accessibility(browser: Browser, url: str, sche
         broken = []
         for view in VIEWS:
             expect(look.at(view).locator("main :is(.picture, table)").first).to_be_visible(timeout=PATIENCE_MS)
+            look.page.evaluate("() => document.querySelectorAll('details').forEach(each => (each.open = true))")
             found = Axe().run(look.page, options=RULES)
             broken += [
                 f"{view}: {each['id']}: {each['nodes'][0]['html'][:160]}" for each in found.response["violations"]

@@ -49,7 +49,12 @@ class RawBrowser:
         self.cookie = ""
 
     def start(
-        self, path: str, method: str = "GET", headers: Iterable[tuple[str, str]] = (), host: str = HOST
+        self,
+        path: str,
+        method: str = "GET",
+        headers: Iterable[tuple[str, str]] = (),
+        host: str = HOST,
+        body: bytes = b"",
     ) -> tuple[Answer, asyncio.Task[None], asyncio.Event]:
         """Asks, and goes on; the event closes the connection."""
         answer, gone = Answer(), asyncio.Event()
@@ -66,7 +71,7 @@ class RawBrowser:
             nonlocal asked
             if not asked:
                 asked = True
-                return {"type": "http.request", "body": b"", "more_body": False}
+                return {"type": "http.request", "body": body, "more_body": False}
             await gone.wait()
             return {"type": "http.disconnect"}
 
@@ -80,8 +85,10 @@ class RawBrowser:
 
         return answer, asyncio.create_task(self.gate(scope, receive, send)), gone
 
-    async def ask(self, path: str, method: str = "GET", *headers: tuple[str, str], host: str = HOST) -> Answer:
-        answer, task, gone = self.start(path, method, headers, host)
+    async def ask(
+        self, path: str, method: str = "GET", *headers: tuple[str, str], host: str = HOST, body: bytes = b""
+    ) -> Answer:
+        answer, task, gone = self.start(path, method, headers, host, body)
         await asyncio.wait_for(task, PATIENCE_S)
         gone.set()
         return answer
