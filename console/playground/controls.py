@@ -70,7 +70,7 @@ class Playground:
         self._picture = picture
         self._conditions = dict.fromkeys(nodes.node_ids, NodeCondition.RUNNING)
         # One thing at a time: whoever clicks twice means the same.
-        self._turn = asyncio.Lock()
+        self._turn, self._reading = asyncio.Lock(), asyncio.Lock()
 
     async def run(self) -> None:
         """Lives, and shows it, until it is cancelled."""
@@ -114,9 +114,9 @@ class Playground:
 
     async def check(self, request: Request) -> Response:
         """Reads back every record that was acknowledged."""
-        if self._turn.locked():
-            return PlainTextResponse("something else is under way: try again\n", 409)
-        async with self._turn:
+        if self._reading.locked():
+            return PlainTextResponse("it is being read back already\n", 409)
+        async with self._reading:
             try:
                 found = await self._life.read_back()
             except (QuorumlogError, TimeoutError):

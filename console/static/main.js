@@ -8,7 +8,21 @@ import { followLinks, to, useAddress, withParameters } from "./router.js";
 import { Playground } from "./playground.js";
 import { store } from "./store.js";
 import { Topology } from "./topology.js";
-import { Group, Groups, Nodes, OneRecord, Partition, Partitions, Quorum, Topic, Topics } from "./views.js";
+
+/** A view that is loaded when it is shown first: the picture does not wait for it. @param {string} name */
+function view(name) {
+  return function Later(props) {
+    const [View, setView] = useState(null);
+    useEffect(() => {
+      import("./views.js").then((views) => setView(() => views[name]));
+    }, []);
+    return View ? html`<${View} ...${props} />` : null;
+  };
+}
+
+const [Nodes, Topics, Topic, Partitions, Partition, OneRecord, Groups, Group, Quorum] = [
+  "Nodes", "Topics", "Topic", "Partitions", "Partition", "OneRecord", "Groups", "Group", "Quorum",
+].map(view);
 
 const VIEWS = [
   ["Topology", ""], ["Nodes", "nodes"], ["Topics", "topics"], ["Partitions", "partitions"],
@@ -52,7 +66,7 @@ function App() {
 }
 
 function View({ things, path: [view, name, number, offset] }) {
-  if (view === undefined) return html`<${Summary} things=${things} />${things.has("playground") && html`<${Playground} playground=${things.get("playground")} />`}<${Topology} things=${things} /><${Happenings} />`;
+  if (view === undefined) return html`<${Summary} things=${things} />${things.has("playground") && html`<${Playground} things=${things} />`}<${Topology} things=${things} /><${Happenings} />`;
   if (view === "nodes") return html`<${Nodes} things=${things} />`;
   if (view === "partitions") return html`<${Partitions} things=${things} />`;
   if (view === "quorum") return html`<${Quorum} things=${things} />`;

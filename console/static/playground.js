@@ -3,6 +3,8 @@ import { html } from "./html.js";
 import { useState } from "./vendor/hooks.js";
 import { post } from "./ask.js";
 import { count, plural } from "./format.js";
+import { LESSONS, Lesson } from "./lessons.js";
+import { useAddress, withParameters } from "./router.js";
 
 const ACTIONS = { running: [["kill", "Kill"], ["pause", "Pause"]], paused: [["resume", "Resume"]], killed: [["start", "Start"]] };
 const PACES = [0, 50, 150, 500, 2000];
@@ -23,8 +25,12 @@ export function NodeButtons({ node, condition }) {
   </div>`;
 }
 
-/** @param {{playground: any}} props */
-export function Playground({ playground }) {
+/** @param {{things: Map<string, any>}} props */
+export function Playground({ things }) {
+  const playground = things.get("playground");
+  const { query } = useAddress();
+  const lesson = LESSONS[query.get("lesson")] ? query.get("lesson") : null;
+  const [checks, setChecks] = useState(0);
   const [found, setFound] = useState(null);
   const [busy, setBusy] = useState(false);
   const [trouble, setTrouble] = useState("");
@@ -35,7 +41,7 @@ export function Playground({ playground }) {
   const check = () => {
     setBusy(true);
     setFound(null);
-    attempt(post("/playground/check").then(setFound)).finally(() => setBusy(false));
+    attempt(post("/playground/check").then((result) => (setFound(result), setChecks((before) => before + (result.missing ? 0 : 1))))).finally(() => setBusy(false));
   };
   return html`<section class="playground" aria-labelledby="playground">
     <h2 id="playground">Playground</h2>
@@ -52,5 +58,8 @@ export function Playground({ playground }) {
         : html`<span class="state good">all ${count(found.compared)} acknowledged records are there</span>`)}
       ${trouble && html`<span class="alarm">${trouble}</span>`}
     </p>
+    <nav aria-label="Lessons">Lessons: ${Object.entries(LESSONS).map(([name, { title }]) => html`<a key=${name} href=${withParameters({ lesson: name })}
+      aria-current=${name === lesson ? "true" : null}>${title}</a>`)}</nav>
+    ${lesson && html`<${Lesson} things=${things} checks=${checks} name=${lesson} />`}
   </section>`;
 }

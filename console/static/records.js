@@ -6,9 +6,11 @@ import { go, to, useAddress, withParameters } from "./router.js";
 
 /** Rows that are kept while following. */
 const MOST_ROWS = 500;
+/** Rows of the newest: of each partition as many are read, so that these are the newest of all. */
+const NEWEST = 50;
 /** How far back a search looks, by its name in the address. */
 const REACH = {
-  newest: ["Newest", "last=50&limit=500"],
+  newest: ["Newest", `last=${NEWEST}&limit=500`],
   recent: ["Last 10,000 of each partition", "last=10000&limit=200"],
   all: ["From the beginning", "limit=200"],
 };
@@ -79,7 +81,7 @@ export function Records({ topic, partition }) {
     setTurn(turn + 1);
     go(withParameters({ filter: typed, from: typed && reach === "newest" && !following ? "recent" : query.get("from"), everywhere: null }));
   };
-  const rows = following || reach === "newest" ? newestFirst(state.rows) : state.rows;
+  const rows = following || reach === "newest" ? newestFirst(state.rows).slice(0, following ? MOST_ROWS : NEWEST) : state.rows;
   return html`<section class="records" aria-labelledby="records">
     <header>
       <h2 id="records">Records</h2>
@@ -96,7 +98,7 @@ export function Records({ topic, partition }) {
       </form>
     </header>
     ${state.error && html`<p class="trouble" role="alert">${state.error}</p>`}
-    <${Result} state=${state} following=${following} />
+    <${Result} state=${state} following=${following} newest=${reach === "newest"} />
     ${rows.length > 0 && html`<${Rows} topic=${topic} rows=${rows} />`}
   </section>`;
 }
@@ -105,7 +107,7 @@ const newestFirst = (rows) =>
   [...rows].sort((a, b) => b.timestamp_ms - a.timestamp_ms || b.partition - a.partition || Number(BigInt(b.offset) - BigInt(a.offset)));
 
 /** What was searched, and what was not. */
-function Result({ state, following }) {
+function Result({ state, following, newest }) {
   if (following) {
     return html`<p class="note" role="status" data-result="follow">${state.busy ? "Following" : "Not following any more"}:
       ${" "}${plural(state.seen, "record")} came, ${count(state.leftOut)} left out.</p>`;
@@ -119,8 +121,9 @@ function Result({ state, following }) {
   const { why, found, seconds, read_bytes: read, away, left_out: leftOut } = state.end;
   const missing = state.partitions.filter((each) => each.at !== each.end);
   const because = { rows: "enough rows were found", bytes: "enough bytes were read", seconds: "enough time has passed" }[why];
+  const cut = newest && found > NEWEST ? `The newest ${NEWEST} of ` : "";
   return html`<p class="note" role="status" data-result="end">
-    ${plural(found, "row")} in ${count(String(searched))} offsets, ${bytes(String(read))}, ${seconds} s.
+    ${cut}${plural(found, "row")} in ${count(String(searched))} offsets, ${bytes(String(read))}, ${seconds} s.
     ${missing.length > 0 && html` <strong>Not searched</strong>, because ${because}: ${missing.map((each) =>
       `partition ${each.partition} from ${count(each.at)} to ${count(each.end)}`).join("; ")}.`}
     ${away.length > 0 && html` <strong class="alarm">Not searched</strong>, because nobody leads them or answers for them: partitions ${away.join(", ")}.`}

@@ -12,7 +12,9 @@ import { Table } from "./table.js";
 export const MOST_LINES = 64;
 const HUES = 6;
 const HEAD = 40, LINE = 34, FOOT = 14;
-const GUTTER = 208, GAP = 28, GROUP = 176;
+/** The space on the left: wide enough for a line of the last minute where there is room. */
+const gutterOf = (width) => (width < 700 ? 116 : 208);
+const GAP = 28, GROUP = 176, NARROWEST = 124;
 /** How high the cards of nodes are, with the space below them: with buttons where a node may be killed. */
 const cardHeight = (things) => (things.has("playground") ? 118 : 92);
 const BOX = { width: 48, height: 20 };
@@ -79,13 +81,14 @@ function Legend() {
 
 /** Where everything is, from what there is. */
 function layout(things, drawn, lines, width) {
+  const gutter = gutterOf(width);
   const columns = nodes(things).map((node) => node.id);
   const readers = readGroups(things, lines);
-  const room = Math.max(0, Math.floor((width - GUTTER - GAP - columns.length * 104) / GROUP));
+  const room = Math.max(0, Math.floor((width - gutter - GAP - columns.length * NARROWEST) / GROUP));
   const shownGroups = readers.slice(0, Math.min(4, Math.max(1, room)));
   const groupsWidth = shownGroups.length ? GAP + shownGroups.length * GROUP : 0;
-  const column = Math.min(230, Math.max(104, (width - GUTTER - groupsWidth) / columns.length));
-  const groupsAt = GUTTER + columns.length * column + GAP;
+  const column = Math.min(230, Math.max(NARROWEST, (width - gutter - groupsWidth) / columns.length));
+  const groupsAt = gutter + columns.length * column + GAP;
   const card = cardHeight(things);
   let y = card;
   const heads = [], rows = [];
@@ -100,9 +103,9 @@ function layout(things, drawn, lines, width) {
     }
   }
   return {
-    card, columns, column, heads, rows, groups: shownGroups, leftOut: readers.length - shownGroups.length, groupsAt,
-    center: (node) => GUTTER + (columns.indexOf(node) + 0.5) * column,
-    width: GUTTER + columns.length * column + groupsWidth,
+    card, gutter, columns, column, heads, rows, groups: shownGroups, leftOut: readers.length - shownGroups.length, groupsAt,
+    center: (node) => gutter + (columns.indexOf(node) + 0.5) * column,
+    width: gutter + columns.length * column + groupsWidth,
     height: y + FOOT,
   };
 }
@@ -121,7 +124,7 @@ function Picture({ things, topics: drawn, lines, width }) {
   return html`<svg class="picture" role="group" aria-label=${label} width=${at.width} height=${at.height}
       viewBox="0 0 ${at.width} ${at.height}">
     ${at.columns.map((id) => html`<${NodeColumn} key=${id} things=${things} at=${at} node=${things.get(`node/${id}`)} />`)}
-    ${at.heads.map((head) => html`<${TopicHead} key=${head.topic.name} things=${things} head=${head} />`)}
+    ${at.heads.map((head) => html`<${TopicHead} key=${head.topic.name} things=${things} at=${at} head=${head} />`)}
     ${at.groups.map((group, place) => html`<${GroupHead} key=${group.id} group=${group} x=${at.groupsAt + place * GROUP} />`)}
     ${at.rows.map((row) => html`<${Line} key=${`${row.partition.topic}/${row.partition.partition}`} things=${things} at=${at} row=${row} />`)}
   </svg>
@@ -156,12 +159,12 @@ function NodeColumn({ things, at, node }) {
   </g>`;
 }
 
-function TopicHead({ things, head }) {
+function TopicHead({ things, at, head }) {
   const rate = sum(head.its.map((each) => end(things, each)?.rate));
   return html`<a href=${to("topics", head.topic.name)} class="topic hue-${head.hue}">
     <rect class="swatch" x="0" y=${head.y - 9} width="5" height="16" rx="2.5" />
-    <text class="name" x="14" y=${head.y + 4}>${cut(head.topic.name, 18)}<title>${head.topic.name}</title></text>
-    <text class="quiet" x=${GUTTER - 18} y=${head.y + 4} text-anchor="end">${perSecond(rate)}</text>
+    <text class="name" x="14" y=${head.y + 4}>${cut(head.topic.name, at.gutter > 200 ? 18 : 8)}<title>${head.topic.name}</title></text>
+    <text class="quiet" x=${at.gutter - 18} y=${head.y + 4} text-anchor="end">${perSecond(rate)}</text>
   </a>`;
 }
 
@@ -187,8 +190,8 @@ function Line({ things, at, row: { partition, hue, y } }) {
     <title>${sentence(things, partition)}</title>
     <rect class="hit" x="0" y=${y - LINE / 2 + 1} width=${at.width} height=${LINE - 2} rx="8" />
     <text class="number" x="14" y=${y + 4}>${partition.partition}</text>
-    <${Spark} rates=${rates} x=${38} y=${y} />
-    <text class="quiet rate" x=${GUTTER - 18} y=${y + 4} text-anchor="end">${perSecond(growth?.rate)}</text>
+    ${at.gutter > 200 && html`<${Spark} rates=${rates} x=${38} y=${y} />`}
+    <text class="quiet rate" x=${at.gutter - 18} y=${y + 4} text-anchor="end">${perSecond(growth?.rate)}</text>
     ${from !== null && late.filter((node) => at.columns.includes(node)).map((node) => html`<path key=${`late-${node}`}
       class="rail broken" d="M${from},${y}H${at.center(node)}" />`)}
     ${ends.map((x) => html`<path key=${x < from ? "left" : "right"} class="rail" d="M${from},${y}H${x}" />`)}
@@ -200,7 +203,7 @@ function Line({ things, at, row: { partition, hue, y } }) {
         x=${at.center(node) - BOX.width / 2} y=${y - BOX.height / 2} width=${BOX.width} height=${BOX.height} rx="7" />`;
     })}
     ${from === null
-      ? html`<text class="alarm" x=${GUTTER + 12} y=${y + 4}>no leader</text>`
+      ? html`<text class="alarm" x=${at.gutter + 12} y=${y + 4}>no leader</text>`
       : html`<g class="lead" style=${{ transform: `translate(${from}px, ${y}px)` }}>
           <rect class="box leads" x=${-BOX.width / 2} y=${-BOX.height / 2} width=${BOX.width} height=${BOX.height} rx="7" />
           <text class="epoch" y="4" text-anchor="middle">${partition.epoch}</text>

@@ -150,3 +150,55 @@ def test_a_node_is_killed_from_the_page_and_everything_acknowledged_is_there() -
         page.get_by_role("button", name="Resume node 2").click()
         expect(page.locator(".health")).to_have_text("all well", timeout=PATIENCE_MS)
         assert (look.said, look.strangers()) == ([], [])
+
+
+@pytest.mark.browser
+@pytest.mark.cluster
+@needs_chromium
+def test_lessons_are_passed_by_doing_what_they_say() -> None:
+    with running_console("127.0.0.1:1", "--playground") as url, chromium() as browser, looking(browser, url) as look:
+        page = look.page
+        expect(page.locator("[data-group=fraud]")).to_be_visible(timeout=PATIENCE_MS)
+
+        def done(steps: int) -> None:
+            expect(page.locator(".lesson")).to_have_attribute("data-done", str(steps), timeout=PATIENCE_MS)
+
+        def act(what: str, node: int | str) -> None:
+            page.get_by_role("button", name=f"{what} node {node}").click(timeout=PATIENCE_MS)
+
+        page.get_by_role("link", name="A leader dies").click()
+        leader = page.locator("[data-partition=orders-0]").get_attribute("data-leader") or ""
+        done(0)
+        act("Kill", leader)
+        done(2)
+        page.get_by_role("button", name="Read everything back").click()
+        done(3)
+        act("Start", leader)
+        done(4)
+        expect(page.locator(".shows")).to_contain_text("None is gone")
+        expect(page.locator(".health")).to_have_text("all well", timeout=PATIENCE_MS)
+
+        page.get_by_role("link", name="Two of three are down").click()
+        done(0)
+        act("Kill", 1)
+        act("Kill", 2)
+        done(2)
+        act("Start", 1)
+        done(3)
+        act("Start", 2)
+        page.get_by_role("button", name="Read everything back").click()
+        done(4)
+        expect(page.locator(".health")).to_have_text("all well", timeout=PATIENCE_MS)
+
+        page.get_by_role("link", name="Paused is worse than dead").click()
+        leader = page.locator("[data-partition=orders-0]").get_attribute("data-leader") or ""
+        done(0)
+        act("Pause", leader)
+        done(2)
+        act("Resume", leader)
+        done(3)
+        page.get_by_role("button", name="Read everything back").click()
+        done(4)
+        PICTURES.mkdir(parents=True, exist_ok=True)
+        page.screenshot(path=PICTURES / "lesson.png", full_page=True)
+        assert look.strangers() == []
