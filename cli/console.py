@@ -29,7 +29,7 @@ def console(
     ] = DEFAULT_LISTEN,
     name: Annotated[
         list[str] | None,
-        typer.Option("--name", metavar="HOST", help="A further host at which browsers reach it, such as of a proxy."),
+        typer.Option("--name", metavar="HOST[:PORT]", help="Where browsers reach it besides, such as a proxy."),
     ] = None,
     insecure: Annotated[
         bool,
@@ -74,7 +74,7 @@ def console(
             WRONG_USAGE,
         )
     for each in name or ():
-        if not _HOST.fullmatch(each):
+        if not _HOST.fullmatch(each) and not _ADDRESS.fullmatch(each):
             raise CommandError(f"--name '{each}' is not the name of a host, such as console.example.com", WRONG_USAGE)
 
     def announce(url: str) -> None:

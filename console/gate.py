@@ -70,7 +70,9 @@ class ConsoleGate:
             return PlainTextResponse("this console is not reached by that name\n", 400)
         origin = headers.get("origin")
         changes = scope["method"] not in ("GET", "HEAD")
-        if (origin is None and changes) or (origin is not None and origin.lower() != f"http://{host}"):
+        if (origin is None and changes) or (
+            origin is not None and origin.lower() not in (f"http://{host}", f"https://{host}")
+        ):
             return PlainTextResponse("only the console's own page may ask this\n", 403)
         query = parse_qsl(scope["query_string"].decode("ascii", "replace"), keep_blank_values=True)
         tokens = [value for name, value in query if name == "token"]

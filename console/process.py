@@ -42,7 +42,7 @@ class ConsoleOptions:
     Arguments:
         bootstrap_servers: of the cluster.
         host, port: where it listens; port 0 is any free one.
-        names: further hosts at which browsers reach it.
+        names: further hosts at which browsers reach it, with a port where it is an unusual one.
         hide_values: of records only keys are shown.
         allow_changes: offsets, settings and records may be changed and sent from the page.
     """
@@ -89,10 +89,12 @@ def listen(options: ConsoleOptions) -> socket.socket:
 
 def served_hosts(options: ConsoleOptions, port: int) -> set[str]:
     """What ``Host`` may be."""
-    names = {_in_url(options.host), *map(_in_url, options.names)}
+    names = {_in_url(options.host)}
     if is_loopback(options.host) or options.host in ("0.0.0.0", "::", "[::]"):
         names |= {"127.0.0.1", "localhost", "[::1]"}
-    return {f"{name}:{port}" for name in names} | (names if port == 80 else set())
+    # A proxy has a port of its own, which a browser leaves out where it is the usual one.
+    proxies = set(options.names)
+    return {f"{name}:{port}" for name in names | proxies} | proxies | (names if port == 80 else set())
 
 
 def _in_url(host: str) -> str:

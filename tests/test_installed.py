@@ -60,6 +60,8 @@ def shipped() -> Iterator[str]:
 def test_a_wheel_holds_every_module_that_users_run_and_none_of_the_simulator(wheel: zipfile.ZipFile) -> None:
     held = {name for name in wheel.namelist() if name.endswith(".py")}
     assert held == {*shipped(), "pyspark_quorumlog.py"}
+    static = {f"quorumlog/console/static/{each}" for each in ("index.html", "main.js", "vendor/preact.js")}
+    assert static <= set(wheel.namelist())
     assert "quorumlog/py.typed" in wheel.namelist() and "quorumlog/v1/admin_pb2.pyi" in wheel.namelist()
 
 
