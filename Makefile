@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # An editable install is a tree of links: a module that is added or taken away changes its folder, and the tree with it.
-FOLDERS := $(addsuffix /.,$(shell find proto raft storage server sdk chaos cli -type d -not -name __pycache__ -not -name mutants))
+FOLDERS := $(addsuffix /.,$(shell find proto raft storage server sdk chaos console cli -type d -not -name __pycache__ -not -name mutants))
 PROTOS := $(sort $(wildcard proto/quorumlog/v1/*.proto))
 
 # Compiled code is kept: without it, every node, worker of Spark and command of the tests compiles our sources anew.
@@ -12,7 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup compile package docs demo test test-fast test-logic test-processes test-alone test-compiled check proto format bench bench-peers chaos simulate mutants clean
+.PHONY: help setup compile package docs demo console test test-fast test-logic test-processes test-alone test-compiled check proto format bench bench-peers chaos simulate mutants clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -78,7 +78,7 @@ PYTEST := $(BIN)/python -m pytest
 test: test-logic test-processes test-alone  ## all tests
 
 test-fast: $(STAMP)  ## the inner loop: what needs no process and no seeds, in under a minute
-	@$(PYTEST) -q -n auto -m "not ($(PROCESSES) or thorough)" $(addprefix tests/,raft storage server sdk cli chaos test_imports.py) $(PYTEST_ARGS)
+	@$(PYTEST) -q -n auto -m "not ($(PROCESSES) or thorough)" $(addprefix tests/,raft storage server sdk cli chaos console test_imports.py) $(PYTEST_ARGS)
 
 test-logic: $(STAMP)  ## what starts no process: the core, the node, the clients, the simulator
 	@$(PYTEST) -n auto -m "not ($(PROCESSES))" $(PYTEST_ARGS) || test $$? -eq 5
@@ -116,6 +116,9 @@ proto: $(STAMP)  ## generate the code of proto/
 format: $(STAMP)  ## format the code
 	@$(BIN)/ruff check --fix --quiet . || true
 	@$(BIN)/ruff format .
+
+console: $(STAMP)  ## the web console, on a cluster to play with
+	@$(BIN)/quorumlog console --playground
 
 bench: $(STAMP)  ## throughput and latency beside the bare path, same run
 	@$(BIN)/python -m bench $(BENCH_ARGS)

@@ -12,6 +12,7 @@ from quorumlog.cli import (
     boundary,
     chaos,
     cluster,
+    console,
     groups,
     health,
     leaders,
@@ -57,6 +58,7 @@ app.add_typer(recovery.app, name="recover")
 app.add_typer(health.features, name="features")
 app.add_typer(certs.app, name="certs")
 app.add_typer(chaos.app, name="chaos")
+app.command("console", epilog=console.EXAMPLE)(console.console)
 
 
 @app.command("version", epilog="Example: quorumlog version")

@@ -16,7 +16,7 @@ from functools import cached_property
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-FLOORS = ("proto", "raft", "storage", "server", "sdk", "chaos", "cli", "bench")
+FLOORS = ("proto", "raft", "storage", "server", "sdk", "chaos", "console", "cli", "bench")
 #: A module of fewer lines that one other module imports is perhaps no idea of its own.
 SMALL_LINES = 70
 

@@ -27,6 +27,7 @@ FLOORS: dict[str, tuple[str, tuple[str, ...]]] = {
         "chaos",
         ("quorumlog.v1", "quorumlog.raft", "quorumlog.storage", "quorumlog.server", "quorumlog.sdk"),
     ),
+    "quorumlog.console": ("console", ("quorumlog.v1", "quorumlog.sdk")),
     "quorumlog.cli": ("cli", ("quorumlog",)),
 }
 

@@ -18,7 +18,8 @@ import quorumlog
 ROOT = Path(__file__).resolve().parent.parent
 FLOORS = {
     "quorumlog": "proto/quorumlog", "quorumlog/raft": "raft", "quorumlog/storage": "storage",
-    "quorumlog/server": "server", "quorumlog/sdk": "sdk", "quorumlog/chaos": "chaos", "quorumlog/cli": "cli",
+    "quorumlog/server": "server", "quorumlog/sdk": "sdk", "quorumlog/chaos": "chaos", "quorumlog/console": "console",
+    "quorumlog/cli": "cli",
 }  # fmt: skip
 #: What a wheel leaves out: it tests the log store itself, with a checkout's tests.
 CHECKOUT_ONLY = ("clients/", "models/", "mutation/", "seeds/", "simulator/", "mutate.py", "simulate.py")
@@ -40,7 +41,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
     copy, target = tmp_path_factory.mktemp("checkout"), tmp_path_factory.mktemp("wheel")
     for folder in {"packaging", *(path.split("/")[0] for path in FLOORS.values())}:
         shutil.copytree(ROOT / folder, copy / folder, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE", "NOTICE"):
         shutil.copy2(ROOT / name, copy)
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
     subprocess.run([*command, "--wheel-dir", str(target), str(copy)], check=True, timeout=100)
@@ -59,6 +60,8 @@ def shipped() -> Iterator[str]:
 def test_a_wheel_holds_every_module_that_users_run_and_none_of_the_simulator(wheel: zipfile.ZipFile) -> None:
     held = {name for name in wheel.namelist() if name.endswith(".py")}
     assert held == {*shipped(), "pyspark_quorumlog.py"}
+    static = {f"quorumlog/console/static/{each}" for each in ("index.html", "main.js", "vendor/preact.js")}
+    assert static <= set(wheel.namelist())
     assert "quorumlog/py.typed" in wheel.namelist() and "quorumlog/v1/admin_pb2.pyi" in wheel.namelist()
 
 

@@ -1,0 +1,112 @@
+"""``quorumlog console``: the web console of a cluster, served from here until Ctrl-C."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import sys
+from importlib.util import find_spec
+from typing import Annotated
+
+import typer
+
+from quorumlog.cli.boundary import WRONG_USAGE, CommandError
+from quorumlog.cli.options import DEFAULT_BOOTSTRAP_SERVERS, BootstrapServers, Output, OutputFormat
+from quorumlog.cli.rendering import print_json
+
+EXAMPLE = "Example: quorumlog console --open"
+DEFAULT_LISTEN = "127.0.0.1:19080"
+NEEDED = ("starlette", "uvicorn")
+
+_HOST = re.compile(r"[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\]")
+_ADDRESS = re.compile(rf"({_HOST.pattern}):([0-9]{{1,5}})")
+
+
+def console(
+    *,
+    listen: Annotated[
+        str, typer.Option("--listen", metavar="HOST:PORT", help="Where the page is served; port 0 is any free one.")
+    ] = DEFAULT_LISTEN,
+    name: Annotated[
+        list[str] | None,
+        typer.Option("--name", metavar="HOST[:PORT]", help="Where browsers reach it besides, such as a proxy."),
+    ] = None,
+    insecure: Annotated[
+        bool,
+        typer.Option("--insecure", help="Serve beyond this machine, unencrypted: who sees the traffic sees the token."),
+    ] = False,
+    playground: Annotated[
+        bool,
+        typer.Option(
+            "--playground",
+            help="Start a cluster to play with, with life in it: its nodes may be killed from the page. It is gone"
+            " when the console ends.",
+        ),
+    ] = False,
+    nodes: Annotated[int, typer.Option("--nodes", min=1, max=9, help="Of the playground.")] = 3,
+    allow_changes: Annotated[
+        bool,
+        typer.Option("--allow-changes", help="Reset groups, set topics' settings and send records from the page."),
+    ] = False,
+    hide_values: Annotated[
+        bool, typer.Option("--hide-values", help="Show of records only their keys, and filter by nothing else.")
+    ] = False,
+    open_browser: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
+    bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Serves a page that draws the cluster, live, and prints its address. Without --allow-changes it
+    changes nothing in the cluster.
+
+    The address has a token that lets in whoever opens it. Ctrl-C ends the console.
+    """
+    if missing := [module for module in NEEDED if find_spec(module) is None]:
+        raise CommandError(f"{missing[0]} is not installed: pip install 'quorumlog[console]'")
+    import asyncio
+
+    from quorumlog.console.process import CannotListenError, ConsoleOptions, is_loopback, serve
+
+    host, port = _parsed(listen)
+    if not is_loopback(host) and not insecure:
+        raise CommandError(
+            f"--listen {listen} is reached from other machines, and what the page shows is not encrypted: say"
+            " --insecure if that is meant, or listen on 127.0.0.1 and come through a tunnel",
+            WRONG_USAGE,
+        )
+    for each in name or ():
+        if not _HOST.fullmatch(each) and not _ADDRESS.fullmatch(each):
+            raise CommandError(f"--name '{each}' is not the name of a host, such as console.example.com", WRONG_USAGE)
+
+    def announce(url: str) -> None:
+        if output is OutputFormat.JSON:
+            print_json({"url": url})
+        else:
+            fate = "ends it, and the cluster" if playground else "ends it; the cluster goes on"
+            print(f"The console is at {url}\nCtrl-C {fate}.")
+        sys.stdout.flush()
+        if open_browser:
+            import webbrowser
+
+            webbrowser.open(url)
+
+    options = ConsoleOptions(bootstrap_servers, host, port, tuple(name or ()), hide_values, allow_changes or playground)
+    try:
+        if playground:
+            from quorumlog.cli.playground import playground_nodes
+
+            with playground_nodes(nodes) as controls:
+                own = dataclasses.replace(options, bootstrap_servers=controls.bootstrap_servers)
+                asyncio.run(serve(own, announce, controls))
+        else:
+            asyncio.run(serve(options, announce))
+    except CannotListenError as error:
+        raise CommandError(
+            f"cannot listen on {listen}: {error}; give another address with --listen, or port 0 for any free one"
+        ) from None
+
+
+def _parsed(listen: str) -> tuple[str, int]:
+    match = _ADDRESS.fullmatch(listen)
+    if match is None or int(match[2]) > 65_535:
+        raise CommandError(f"--listen '{listen}' is not HOST:PORT, such as {DEFAULT_LISTEN}", WRONG_USAGE)
+    return match[1], int(match[2])

@@ -1,0 +1,79 @@
+"""The console as an ASGI application: the page, its files, its stream of events."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from quorumlog.console.assets import Assets
+from quorumlog.console.page_stream import PageStreams
+from quorumlog.console.poller import PageWish
+
+#: Views of the page: each is an address of its own, which the page reads again when it is opened there.
+VIEWS = (
+    "/",
+    "/nodes",
+    "/topics",
+    "/topics/{topic}",
+    "/topics/{topic}/{partition:int}",
+    "/topics/{topic}/{partition:int}/{offset:int}",
+    "/partitions",
+    "/groups",
+    "/groups/{group:path}",
+    "/quorum",
+)
+#: Names that one page may ask for at once.
+MAX_NAMES = 64
+
+
+class ConsoleEndpoints:
+    """What the console answers.
+
+    Arguments:
+        streams: of the open pages.
+        assets: the page's files.
+        more: what this console answers besides.
+    """
+
+    def __init__(self, streams: PageStreams, assets: Assets, more: Sequence[Route] = ()) -> None:
+        self._streams = streams
+        self._assets = assets
+        self._more = more
+
+    async def page(self, request: Request) -> Response:
+        """The page, which shows the view that its address names."""
+        return self._assets.answer("index.html", request.headers)
+
+    async def file(self, request: Request) -> Response:
+        """A file of the page."""
+        return self._assets.answer(request.path_params["name"], request.headers)
+
+    async def events(self, request: Request) -> Response:
+        """The stream of one page. ``topics`` and ``groups`` name, one each, what it shows more of; ``since`` is the id
+        of the last event that it has had."""
+        if self._streams.full:
+            return PlainTextResponse("too many pages are open\n", 503)
+        wish = PageWish(_names(request, "topic"), _names(request, "group"))
+        last_id = request.headers.get("last-event-id") or request.query_params.get("since")
+        return StreamingResponse(self._streams.events(wish, last_id), media_type="text/event-stream")
+
+    def application(self) -> Starlette:
+        """All of it."""
+        return Starlette(
+            routes=[
+                Route("/events", self.events),
+                *self._more,
+                Route("/static/{name:path}", self.file),
+                *(Route(view, self.page) for view in VIEWS),
+            ]
+        )
+
+
+def _names(request: Request, name: str) -> tuple[str, ...] | None:
+    """What a page names; None if it leaves that to us. A single empty name is nothing at all."""
+    given = request.query_params.getlist(name)
+    return tuple(each for each in given[:MAX_NAMES] if each) if given else None

@@ -1,0 +1,7 @@
+"""What an operator changes from the page, and what it would do.
+
+May import: what ``console`` may. What changes something is there only with ``--allow-changes``.
+
+- ``reset_plan``: where a consumer group would go on, partition by partition.
+- ``endpoints``: the plan, and settings of topics; their execution, and records that are sent by hand.
+"""

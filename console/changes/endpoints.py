@@ -1,0 +1,170 @@
+"""Changes from the page: each is shown first, and carried out as it was shown."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from quorumlog.console.changes.reset_plan import MOST_PARTITIONS, ResetError, ResetTo, ResetWish, plan
+from quorumlog.sdk import QuorumlogError, TopicPartition
+from quorumlog.sdk.aio import AsyncAdmin, AsyncConsumer, AsyncProducer
+
+#: Bytes of a request; a record that is sent by hand is smaller.
+LARGEST_BODY = 1 << 20
+_LARGEST = (1 << 63) - 1
+
+
+class BadChangeError(ValueError):
+    """A request that means nothing; the message says what is wrong."""
+
+
+class ChangeEndpoints:
+    """What the page asks to be changed.
+
+    Arguments:
+        make_producer: a producer for one record.
+        allowed: whether anything may be changed; plans are shown anyway.
+    """
+
+    def __init__(
+        self,
+        admin: AsyncAdmin,
+        consumer: AsyncConsumer,
+        make_producer: Callable[[], AsyncProducer],
+        *,
+        allowed: bool,
+    ) -> None:
+        self._admin = admin
+        self._consumer = consumer
+        self._make_producer = make_producer
+        self._allowed = allowed
+
+    def routes(self) -> list[Route]:
+        """What the page may ask for."""
+        shown = [
+            ("/changes/reset", self.plan_reset, ["GET"]),
+            ("/changes/configs/{topic}", self.configs, ["GET"]),
+        ]
+        changes = [
+            ("/changes/reset", self.reset, ["POST"]),
+            ("/changes/configs/{topic}", self.set_config, ["POST"]),
+            ("/changes/records/{topic}", self.send, ["POST"]),
+        ]
+        return [
+            Route(path, _answering(answer), methods=methods)
+            for path, answer, methods in (shown + changes if self._allowed else shown)
+        ]
+
+    async def plan_reset(self, request: Request) -> Response:
+        """Where a group would go on: ``group``, ``to`` and, as it needs it, ``by``; ``topic`` for one only."""
+        query = request.query_params
+        try:
+            to = ResetTo(query.get("to", ""))
+        except ValueError:
+            raise BadChangeError(f"to is one of {', '.join(each.value for each in ResetTo)}") from None
+        by = _whole(query["by"], -_LARGEST) if query.get("by") else None
+        if by is None and to in (ResetTo.OFFSET, ResetTo.SHIFT, ResetTo.TIME):
+            raise BadChangeError(f"to={to.value} needs a number")
+        wish = ResetWish(to, by, query.get("topic") or None)
+        return JSONResponse(await plan(self._admin, self._consumer, query.get("group", ""), wish))
+
+    async def reset(self, request: Request) -> Response:
+        """Sets a group's offsets to those of a plan: ``group`` and ``steps`` with topic, partition and target."""
+        body = await _body(request)
+        group, steps = body.get("group"), body.get("steps")
+        if not isinstance(group, str) or not isinstance(steps, list) or not 0 < len(steps) <= MOST_PARTITIONS:
+            raise BadChangeError("a group and the steps of a plan are expected")
+        offsets = {}
+        for each in steps:
+            if not isinstance(each, dict) or not isinstance(each.get("topic"), str):
+                raise BadChangeError("a step has a topic, a partition and a target")
+            tp = TopicPartition(each["topic"], _whole(each.get("partition")))
+            offsets[tp] = _whole(each.get("target"))
+        await self._admin.alter_group_offsets(group, offsets)
+        return Response(status_code=204)
+
+    async def configs(self, request: Request) -> Response:
+        """Every setting of a topic, with what it is for."""
+        topic = str(request.path_params["topic"])
+        found = await self._admin.describe_configs([topic])
+        rows = [
+            {
+                "name": each.name,
+                "value": each.value,
+                "default": each.default,
+                "is_default": each.is_default,
+                "documentation": each.documentation,
+            }
+            for _, each in sorted(found[topic].items())
+        ]
+        return JSONResponse(rows)
+
+    async def set_config(self, request: Request) -> Response:
+        """Sets ``name`` to ``value``, or clears it if that is null."""
+        body = await _body(request)
+        name, value = body.get("name"), body.get("value")
+        if not isinstance(name, str) or not (value is None or isinstance(value, str)):
+            raise BadChangeError("the name of a setting and its value, or null, are expected")
+        await self._admin.alter_configs({str(request.path_params["topic"]): {name: value}})
+        return Response(status_code=204)
+
+    async def send(self, request: Request) -> Response:
+        """Sends a record: ``key`` and ``value``, each a text or null; ``partition``, or null: where the key leads."""
+        body = await _body(request)
+        key, value, partition = body.get("key"), body.get("value"), body.get("partition")
+        if not all(each is None or isinstance(each, str) for each in (key, value)):
+            raise BadChangeError("key and value are each a text or null")
+        async with self._make_producer() as producer:
+            future = await producer.send(
+                str(request.path_params["topic"]),
+                key=None if key is None else key.encode(),
+                value=None if value is None else value.encode(),
+                partition=None if partition is None else _whole(partition),
+            )
+            place = await future
+        return JSONResponse({"partition": place.partition, "offset": str(place.offset)})
+
+
+def _answering(answer: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
+    """An endpoint whose errors are one line for the page."""
+
+    async def answering(request: Request) -> Response:
+        try:
+            return await answer(request)
+        except (BadChangeError, ResetError) as error:
+            return PlainTextResponse(f"{error}\n", 400)
+        except QuorumlogError as error:
+            return PlainTextResponse(f"{error.message}\n", 409)
+
+    return answering
+
+
+async def _body(request: Request) -> dict[str, Any]:
+    if request.headers.get("content-type") != "application/json":
+        raise BadChangeError("JSON is expected")
+    received = bytearray()
+    async for chunk in request.stream():
+        received += chunk
+        if len(received) > LARGEST_BODY:
+            raise BadChangeError(f"the request has more than {LARGEST_BODY} bytes")
+    try:
+        body = json.loads(received)
+    except (ValueError, RecursionError):
+        raise BadChangeError("this is no JSON") from None
+    if not isinstance(body, dict):
+        raise BadChangeError("an object is expected")
+    return body
+
+
+def _whole(value: object, least: int = 0) -> int:
+    """A whole number, which may come as text: a browser would round a large one."""
+    if isinstance(value, str) and value.isascii() and value.removeprefix("-").isdecimal() and len(value) < 21:
+        value = int(value)
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= _LARGEST:
+        raise BadChangeError(f"{str(value)[:30]!r} is not a number that is meant here")
+    return value

@@ -1,0 +1,88 @@
+"""What all pages show: a flat map of things with a version, and what has changed in it since a version."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Mapping
+from typing import TypeAlias
+
+#: What JSON can say. 64-bit numbers are text: a browser would round them.
+Json: TypeAlias = "str | int | float | bool | list[Json] | dict[str, Json] | None"
+#: One thing of the picture, such as a partition, under a key such as ``partition/orders/0``.
+Thing: TypeAlias = dict[str, Json]
+
+#: Keys of things that are gone, kept for pages that have not heard of it. Who was away for longer gets all anew.
+MAX_GONE = 10_000
+
+
+class Picture:
+    """The newest state, and since when each part of it is so. Lives on one event loop.
+
+    A page that is slow gets one change with the newest state of all that has changed, however often it did.
+
+    Attributes:
+        run: names this picture; versions of another one mean nothing here.
+        version: counts changes.
+    """
+
+    def __init__(self) -> None:
+        self.run = secrets.token_hex(4)
+        self.version = 0
+        self._things: dict[str, Thing] = {}
+        self._changed: dict[str, int] = {}
+        self._gone: dict[str, int] = {}
+        #: Changes before this version cannot be told any more.
+        self._told_since = 0
+        self._news = asyncio.Event()
+        self.closed = False
+
+    def put(self, prefix: str, things: Mapping[str, Thing]) -> None:
+        """Replaces all things whose keys begin with ``prefix``.
+
+        Arguments:
+            things: by their whole keys.
+        """
+        changed = [key for key, thing in things.items() if self._things.get(key) != thing]
+        gone = [key for key in self._things if key.startswith(prefix) and key not in things]
+        if not changed and not gone:
+            return
+        self.version += 1
+        for key in changed:
+            self._things[key] = things[key]
+            self._changed[key] = self.version
+            self._gone.pop(key, None)
+        for key in gone:
+            del self._things[key], self._changed[key]
+            self._gone[key] = self.version
+        while len(self._gone) > MAX_GONE:
+            oldest = next(iter(self._gone))
+            self._told_since = self._gone.pop(oldest)
+        self._wake()
+
+    def since(self, version: int | None) -> dict[str, Json]:
+        """What has changed since a version; everything if that is None, or is not known here.
+
+        Returns:
+            ``all``: whether it is everything. ``set``: things by their keys. ``gone``: keys.
+        """
+        if version is None or not self._told_since <= version <= self.version:
+            return {"all": True, "set": {**self._things}, "gone": []}
+        changed: dict[str, Json] = {
+            key: self._things[key] for key, changed in self._changed.items() if changed > version
+        }
+        return {"all": False, "set": changed, "gone": [key for key, gone in self._gone.items() if gone > version]}
+
+    async def newer_than(self, version: int) -> None:
+        """Returns once there is something newer, or the picture is closed."""
+        while self.version <= version and not self.closed:
+            await self._news.wait()
+
+    def close(self) -> None:
+        """Lets everybody go who waits for news."""
+        self.closed = True
+        self._wake()
+
+    def _wake(self) -> None:
+        self._news.set()
+        self._news = asyncio.Event()

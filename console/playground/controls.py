@@ -1,0 +1,128 @@
+"""What the page may do to the nodes of a cluster that the console has started itself."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from enum import Enum
+from typing import Protocol
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from quorumlog.console.picture import Json, Picture
+from quorumlog.console.playground.life import MOST_PER_SECOND, Life
+from quorumlog.sdk import QuorumlogError
+
+#: How often the counters of what was sent are shown anew.
+SHOWN_EVERY_S = 1.0
+
+
+class NodeControlError(Exception):
+    """Something cannot be done to a node; the message says why."""
+
+
+class NodeControls(Protocol):
+    """The processes of a cluster. The calls block until it is done.
+
+    Raises:
+        NodeControlError: it cannot be done.
+    """
+
+    @property
+    def node_ids(self) -> tuple[int, ...]: ...
+    @property
+    def bootstrap_servers(self) -> str: ...
+    def kill(self, node: int) -> None: ...
+    def pause(self, node: int) -> None: ...
+    def resume(self, node: int) -> None: ...
+    def start(self, node: int) -> None: ...
+
+
+class NodeCondition(Enum):
+    """What has been done to a node's process."""
+
+    RUNNING = "running"
+    PAUSED = "paused"
+    KILLED = "killed"
+
+
+#: Action -> in which condition it makes sense, and which one it leads to.
+ACTIONS = {
+    "kill": (NodeCondition.RUNNING, NodeCondition.KILLED),
+    "pause": (NodeCondition.RUNNING, NodeCondition.PAUSED),
+    "resume": (NodeCondition.PAUSED, NodeCondition.RUNNING),
+    "start": (NodeCondition.KILLED, NodeCondition.RUNNING),
+}
+
+
+class Playground:
+    """Nodes, life and what is done to them.
+
+    Arguments:
+        picture: where it is shown.
+    """
+
+    def __init__(self, nodes: NodeControls, life: Life, picture: Picture) -> None:
+        self._nodes = nodes
+        self._life = life
+        self._picture = picture
+        self._conditions = dict.fromkeys(nodes.node_ids, NodeCondition.RUNNING)
+        # One thing at a time: whoever clicks twice means the same.
+        self._turn, self._reading = asyncio.Lock(), asyncio.Lock()
+
+    async def run(self) -> None:
+        """Lives, and shows it, until it is cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._life.run())
+            while True:
+                self._show()
+                await asyncio.sleep(SHOWN_EVERY_S)
+
+    def routes(self) -> list[Route]:
+        """What the page may ask for."""
+        return [
+            Route("/playground/nodes/{node:int}/{action}", self.act, methods=["POST"]),
+            Route("/playground/pace/{per_second:int}", self.set_pace, methods=["POST"]),
+            Route("/playground/check", self.check, methods=["POST"]),
+        ]
+
+    async def act(self, request: Request) -> Response:
+        """Does something to a node."""
+        node, action = int(request.path_params["node"]), str(request.path_params["action"])
+        if node not in self._conditions or action not in ACTIONS:
+            return PlainTextResponse("there is no such node or action\n", 404)
+        before, after = ACTIONS[action]
+        async with self._turn:
+            if self._conditions[node] is not before:
+                return PlainTextResponse(f"node {node} is {self._conditions[node].value}\n", 409)
+            call: Callable[[int], None] = getattr(self._nodes, action)
+            try:
+                await asyncio.to_thread(call, node)
+            except NodeControlError as error:
+                return PlainTextResponse(f"{error}\n", 409)
+            self._conditions[node] = after
+            self._show()
+        return Response(status_code=204)
+
+    async def set_pace(self, request: Request) -> Response:
+        """Sets how many records are sent in a second."""
+        self._life.per_second = min(MOST_PER_SECOND, int(request.path_params["per_second"]))
+        self._show()
+        return Response(status_code=204)
+
+    async def check(self, request: Request) -> Response:
+        """Reads back every record that was acknowledged."""
+        if self._reading.locked():
+            return PlainTextResponse("it is being read back already\n", 409)
+        async with self._reading:
+            try:
+                found = await self._life.read_back()
+            except (QuorumlogError, TimeoutError):
+                return PlainTextResponse("not everything can be read now: is a majority of the nodes up?\n", 409)
+        return JSONResponse({"compared": found.compared, "missing": found.missing})
+
+    def _show(self) -> None:
+        conditions: dict[str, Json] = {str(node): condition.value for node, condition in self._conditions.items()}
+        self._picture.put("playground", {"playground": {"nodes": conditions, **self._life.look()}})

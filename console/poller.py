@@ -1,0 +1,388 @@
+"""Asks the cluster, for all pages together, and only while a page is open."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from quorumlog.console.image import ClusterImage
+from quorumlog.console.load import OwnLoad
+from quorumlog.console.picture import Json, Picture, Thing
+from quorumlog.console.progress import PartitionEnds, group_detail
+from quorumlog.sdk import (
+    BrokerDescription,
+    ClusterDescription,
+    GroupDescription,
+    GroupListing,
+    NodeDescription,
+    OffsetAndMetadata,
+    PartitionDescription,
+    PartitionReassignment,
+    QuorumDescription,
+    QuorumlogError,
+    TopicDescription,
+    TopicPartition,
+)
+
+#: How often the metadata are asked for, and all else.
+METADATA_EVERY_S = 0.25
+OTHERS_EVERY_S = 1.0
+#: How long one round of questions may take before it counts as failed.
+ROUND_LIMIT_S = 3.0
+#: How long a node may take to describe itself. One that takes longer is shown as silent.
+NODE_LIMIT_S = 0.8
+#: Of how many partitions the ends are asked for: each is a confirmed read, a round of heartbeats of its Raft group.
+MAX_ENDS = 64
+#: How many consumer groups are described.
+MAX_GROUPS = 16
+#: The cluster's own topic of consumer groups. Who asks for groups without it would have it made.
+GROUPS_TOPIC = "__groups"
+
+_log = logging.getLogger("quorumlog.console")
+
+
+class AdminCalls(Protocol):
+    """What the poller asks of an admin client; :class:`quorumlog.sdk.aio.AsyncAdmin` has it."""
+
+    async def describe_cluster(self) -> ClusterDescription: ...
+    async def describe_topics(self, *, include_internal: bool) -> list[TopicDescription]: ...
+    async def describe_node(self, address: str) -> NodeDescription: ...
+    async def describe_quorum(self) -> QuorumDescription: ...
+    async def list_partition_reassignments(self) -> dict[TopicPartition, PartitionReassignment]: ...
+    async def list_groups(self) -> list[GroupListing]: ...
+    async def describe_groups(self, group_ids: Iterable[str]) -> list[GroupDescription]: ...
+    async def list_group_offsets(self, group_id: str) -> dict[TopicPartition, OffsetAndMetadata]: ...
+
+
+class OffsetCalls(Protocol):
+    """What the poller asks of a consumer; :class:`quorumlog.sdk.aio.AsyncConsumer` has it."""
+
+    async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]: ...
+
+
+@dataclass(slots=True, frozen=True)
+class PageWish:
+    """What a page shows of what is not asked for at large.
+
+    Arguments:
+        topics: whose ends it shows; None: of the first ones, as many as are asked for.
+        groups: that it shows in detail; None: the first ones.
+    """
+
+    topics: tuple[str, ...] | None = None
+    groups: tuple[str, ...] | None = None
+
+
+class OpenPages:
+    """The pages that are open, and what they show."""
+
+    def __init__(self) -> None:
+        self._wishes: dict[object, PageWish] = {}
+        self._any = asyncio.Event()
+
+    def __len__(self) -> int:
+        return len(self._wishes)
+
+    def open(self, page: object, wish: PageWish) -> None:
+        """A page has been opened."""
+        self._wishes[page] = wish
+        self._any.set()
+
+    def close(self, page: object) -> None:
+        """A page has been closed."""
+        del self._wishes[page]
+        if not self._wishes:
+            self._any.clear()
+
+    async def until_any(self) -> None:
+        """Returns at once while a page is open, otherwise as soon as one is."""
+        await self._any.wait()
+
+    def topics(self, all_topics: Sequence[str]) -> list[str]:
+        """The topics whose ends are shown, those that a page names first."""
+        return _wished((wish.topics for wish in self._wishes.values()), all_topics)
+
+    def groups(self, all_groups: Sequence[str]) -> list[str]:
+        """The groups that are shown in detail, those that a page names first."""
+        return _wished((wish.groups for wish in self._wishes.values()), all_groups)
+
+
+def _wished(wishes: Iterable[tuple[str, ...] | None], existing: Sequence[str]) -> list[str]:
+    listed = list(wishes)
+    named = [name for names in listed if names is not None for name in names]
+    known = set(existing)
+    others = existing if None in listed else ()
+    return list(dict.fromkeys(name for name in (*named, *others) if name in known))
+
+
+class Poller:
+    """Keeps a picture current.
+
+    Arguments:
+        admin, offsets: the clients that ask. Their errors are shown on the page, and the next round asks again.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        admin: AdminCalls,
+        offsets: OffsetCalls,
+        picture: Picture,
+        pages: OpenPages,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._admin = admin
+        self._offsets = offsets
+        self._picture = picture
+        self._pages = pages
+        self._clock = clock
+        self.image = ClusterImage()
+        self._ends = PartitionEnds()
+        self._load = OwnLoad()
+        self._silent: dict[int, str] = {}
+        self._nodes: dict[int, NodeDescription] = {}
+        self._read_by_groups: list[TopicPartition] = []
+        self._trouble: dict[str, str] = {}
+
+    async def run(self) -> None:
+        """Asks until it is cancelled."""
+        await self._pages.until_any()
+        await self.ask_once("metadata", self.ask_metadata)  # All else is about what they name.
+        async with asyncio.TaskGroup() as rounds:
+            for what, ask, every_s in (
+                ("metadata", self.ask_metadata, METADATA_EVERY_S),
+                ("nodes", self.ask_nodes, OTHERS_EVERY_S),
+                ("groups", self.ask_groups, OTHERS_EVERY_S),
+                ("ends", self.ask_ends, OTHERS_EVERY_S),
+                ("quorum", self.ask_quorum, OTHERS_EVERY_S),
+            ):
+                rounds.create_task(self._again_and_again(what, ask, every_s))
+
+    async def _again_and_again(self, what: str, ask: Callable[[], Awaitable[None]], every_s: float) -> None:
+        while True:
+            await self._pages.until_any()
+            begun_s = self._clock()
+            await self.ask_once(what, ask)
+            await asyncio.sleep(max(every_s / 10, every_s - (self._clock() - begun_s)))
+
+    async def ask_once(self, what: str, ask: Callable[[], Awaitable[None]]) -> None:
+        """One round; if it fails, the page says why."""
+        try:
+            async with asyncio.timeout(ROUND_LIMIT_S):
+                await ask()
+        except (QuorumlogError, TimeoutError) as error:
+            said = error.message if isinstance(error, QuorumlogError) else f"no answer within {ROUND_LIMIT_S:g} s"
+            if what not in self._trouble:
+                _log.info("the %s cannot be asked for: %s", what, said)
+            self._trouble[what] = said
+        else:
+            self._trouble.pop(what, None)
+        self._picture.put("trouble", {"trouble": {**self._trouble}} if self._trouble else {})
+
+    # -- metadata -------------------------------------------------------------------------------------------------
+
+    async def ask_metadata(self) -> None:
+        """Nodes, topics, partitions: who leads what."""
+        asked_s = self._clock()
+        cluster, topics = await asyncio.gather(
+            self._admin.describe_cluster(), self._admin.describe_topics(include_internal=True)
+        )
+        now_s = self._clock()
+        self.image.take_cluster(cluster, asked_s, now_s)
+        self.image.take_topics(topics, now_s)
+        self._show_cluster()
+        self._show_topics()
+
+    def _show_cluster(self) -> None:
+        cluster = self.image.cluster
+        assert cluster is not None, "it has just been taken in"
+        shown: Thing = {
+            "id": cluster.cluster_id,
+            "controller": cluster.controller_id,
+            "feature_level": cluster.feature_level,
+        }
+        self._picture.put("cluster", {"cluster": shown})
+        nodes = self.image.brokers()
+        self._picture.put("node/", {f"node/{broker.node_id}": self._node(broker) for broker in nodes})
+
+    def _node(self, broker: BrokerDescription) -> Thing:
+        said = self._nodes.get(broker.node_id)
+        silent = self._silent.get(broker.node_id)
+        state = "down" if broker.fenced or silent else "up" if said is None or said.ready else "not ready"
+        why = silent or ("the controller counts it as gone" if broker.fenced else said.reason if said else "")
+        thing: Thing = {
+            "id": broker.node_id,
+            "address": f"{broker.host}:{broker.port}",
+            "rack": broker.rack,
+            "state": state,
+            "reason": why,
+            "fenced": broker.fenced,
+            "leaving": broker.leaving,
+            "lost": broker.lost,
+            "witness_only": broker.witness_only,
+            "version": broker.version,
+        }
+        if said is not None:
+            thing |= {
+                "used_bytes": str(said.storage_used_bytes),
+                "free_bytes": str(said.storage_free_bytes),
+                "raft_groups": said.groups,
+                "raft_groups_led": said.groups_led,
+                "damaged_entries": said.damaged_entries,
+            }
+        return thing
+
+    def _show_topics(self) -> None:
+        topics: dict[str, Thing] = {}
+        partitions: dict[str, Thing] = {}
+        for topic, its in self.image.topics():
+            topics[f"topic/{topic.name}"] = {
+                "name": topic.name,
+                "id": topic.topic_id,
+                "internal": topic.internal,
+                "partitions": len(its),
+                "configs": {**topic.configs},
+            }
+            for each in its:
+                partitions[f"partition/{topic.name}/{each.partition}"] = _partition(topic.name, each)
+        self._picture.put("topic/", topics)
+        self._picture.put("partition/", partitions)
+
+    # -- nodes, and who votes -------------------------------------------------------------------------------------
+
+    async def ask_nodes(self) -> None:
+        """What each node says about itself; one that does not answer is shown as down before the controller knows."""
+        brokers = self.image.brokers()
+        await asyncio.gather(*(self._ask_node(broker) for broker in brokers))
+        known = {broker.node_id for broker in brokers}
+        self._silent = {node_id: why for node_id, why in self._silent.items() if node_id in known}
+        self._picture.put("console", {"console": self._load.look(len(self._pages))})
+        if brokers:
+            self._show_cluster()
+
+    async def _ask_node(self, broker: BrokerDescription) -> None:
+        host = f"[{broker.host}]" if ":" in broker.host and not broker.host.startswith("[") else broker.host
+        try:
+            async with asyncio.timeout(NODE_LIMIT_S):
+                self._nodes[broker.node_id] = await self._admin.describe_node(f"{host}:{broker.port}")
+        except TimeoutError:
+            self._silent[broker.node_id] = f"it does not answer within {NODE_LIMIT_S:g} s"
+        except QuorumlogError as error:
+            self._silent[broker.node_id] = error.message
+        else:
+            if self._silent.pop(broker.node_id, None) is None:
+                return
+        if self.image.cluster is not None:
+            self._show_cluster()  # At once: others may still be waited for.
+
+    async def ask_quorum(self) -> None:
+        """Who votes on the metadata, and which partitions are being moved."""
+        quorum = await self._admin.describe_quorum()
+        replicas: list[Json] = [
+            {
+                "id": each.node_id,
+                "votes": votes,
+                "end": None if each.log_end_index is None else str(each.log_end_index),
+                # In steps: how long ago it was is news all the time.
+                "heard": each.last_contact_ms is not None and each.last_contact_ms < 2_000,
+            }
+            for votes, all_of_them in ((True, quorum.voters), (False, quorum.observers))
+            for each in all_of_them
+        ]
+        shown: Thing = {
+            "leader": quorum.leader_id,
+            "epoch": quorum.leader_epoch,
+            "high_watermark": str(quorum.high_watermark),
+            "replicas": replicas,
+            "wanted_voters": [*quorum.wanted_voters],
+            "outgoing_voters": [*quorum.outgoing_voters],
+        }
+        self._picture.put("quorum", {"quorum": shown})
+        moves = await self._admin.list_partition_reassignments()
+        self._picture.put("move/", {f"move/{tp.topic}/{tp.partition}": _move(move) for tp, move in moves.items()})
+
+    # -- groups and ends ------------------------------------------------------------------------------------------
+
+    async def ask_groups(self) -> None:
+        """All groups by name, and in detail those that are shown."""
+        if self.image.topic_id(GROUPS_TOPIC) is None:
+            self._picture.put("group/", {})
+            self._picture.put("detail/", {})
+            return
+        listed = await self._admin.list_groups()
+        self._picture.put(
+            "group/",
+            {
+                f"group/{each.group_id}": {"id": each.group_id, "state": each.state.value, "members": each.members}
+                for each in listed
+            },
+        )
+        shown = self._pages.groups([each.group_id for each in listed])[:MAX_GROUPS]
+        groups = await self._admin.describe_groups(shown) if shown else []
+        committed = await asyncio.gather(*(self._admin.list_group_offsets(each.group_id) for each in groups))
+        details = {
+            f"detail/{group.group_id}": group_detail(group, offsets, self._ends)
+            for group, offsets in zip(groups, committed, strict=True)
+        }
+        self._read_by_groups = _read_partitions(groups, committed)
+        self._picture.put("detail/", details)
+
+    async def ask_ends(self) -> None:
+        """Where the partitions end that are shown, of :data:`MAX_ENDS` at most."""
+        of_topics = {topic.name: its for topic, its in self.image.topics() if not topic.internal}
+        shown = self._pages.topics(list(of_topics))
+        partitions = [TopicPartition(name, each.partition) for name in shown for each in of_topics[name]]
+        partitions = list(dict.fromkeys((*partitions, *self._read_by_groups)))[:MAX_ENDS]
+        self._ends.keep_only(partitions)
+        by_leader: dict[int, list[TopicPartition]] = {}
+        for tp in partitions:
+            leader = self.image.leader(tp)
+            if leader is not None and leader not in self._silent:
+                by_leader.setdefault(leader, []).append(tp)
+        # One leader that is silent keeps nobody from the ends that others know.
+        failures = await asyncio.gather(*(self._ask_ends_of(its) for its in by_leader.values()), return_exceptions=True)
+        self._picture.put("end/", self._ends.things())
+        for failure in failures:
+            if failure is not None:
+                raise failure
+
+    async def _ask_ends_of(self, partitions: list[TopicPartition]) -> None:
+        asked_s = self._clock()
+        async with asyncio.timeout(NODE_LIMIT_S):
+            ends = await self._offsets.end_offsets(partitions)
+        for tp, end in ends.items():
+            topic_id = self.image.topic_id(tp.topic)
+            if topic_id is not None:
+                self._ends.take(tp, topic_id, end, asked_s)
+
+
+def _partition(topic: str, partition: PartitionDescription) -> Thing:
+    return {
+        "topic": topic,
+        "partition": partition.partition,
+        "leader": partition.leader,
+        "epoch": partition.leader_epoch,
+        "replicas": [*partition.replicas],
+        "isr": [*partition.isr],
+        "witness": partition.witness,
+    }
+
+
+def _move(move: PartitionReassignment) -> Thing:
+    return {
+        "replicas": [*move.replicas],
+        "adding": [*move.adding_replicas],
+        "removing": [*move.removing_replicas],
+    }
+
+
+def _read_partitions(
+    groups: Sequence[GroupDescription], committed: Sequence[Mapping[TopicPartition, OffsetAndMetadata]]
+) -> list[TopicPartition]:
+    """What groups read: the partitions that their members have, and those of which something is committed."""
+    owned = (tp for group in groups for member in group.members for tp in member.assignment)
+    return list(dict.fromkeys((*owned, *(tp for offsets in committed for tp in offsets))))

@@ -1,0 +1,119 @@
+"""Where partitions end and how fast they grow, and how far consumer groups are in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from quorumlog.console.picture import Json, Thing
+from quorumlog.sdk import GroupDescription, OffsetAndMetadata, TopicPartition
+
+#: How much of a new rate counts: a second's look at what comes in bursts would jump.
+_NEW_RATE_WEIGHT = 0.5
+
+
+@dataclass(slots=True)
+class _Growth:
+    topic_id: str
+    end: int
+    asked_s: float
+    rate: float | None = None
+
+
+class PartitionEnds:
+    """The end of each partition that was asked for, and records per second."""
+
+    def __init__(self) -> None:
+        self._growth: dict[TopicPartition, _Growth] = {}
+
+    def take(self, tp: TopicPartition, topic_id: str, end: int, asked_s: float) -> None:
+        """Takes in where a partition ends.
+
+        Arguments:
+            topic_id: of its topic: one that has been created anew begins anew.
+        """
+        known = self._growth.get(tp)
+        if known is None or known.topic_id != topic_id:
+            self._growth[tp] = _Growth(topic_id, end, asked_s)
+            return
+        passed_s = asked_s - known.asked_s
+        if end < known.end or passed_s <= 0:
+            return  # An answer that was overtaken.
+        rate = (end - known.end) / passed_s
+        known.rate = rate if known.rate is None else known.rate + _NEW_RATE_WEIGHT * (rate - known.rate)
+        known.end, known.asked_s = end, asked_s
+
+    def keep_only(self, partitions: Iterable[TopicPartition]) -> None:
+        """Forgets all others: nobody looks at them any more."""
+        wanted = set(partitions)
+        self._growth = {tp: growth for tp, growth in self._growth.items() if tp in wanted}
+
+    def end(self, tp: TopicPartition) -> int | None:
+        """Where a partition ends; None if that is not known."""
+        known = self._growth.get(tp)
+        return None if known is None else known.end
+
+    def things(self) -> dict[str, Thing]:
+        """The ends, for the picture."""
+        return {
+            f"end/{tp.topic}/{tp.partition}": {
+                "end": str(growth.end),
+                "rate": None if growth.rate is None else _shown_rate(growth.rate),
+            }
+            for tp, growth in self._growth.items()
+        }
+
+
+def _shown_rate(rate: float) -> float:
+    """Records per second, with as many digits as mean something: what stands still goes to 0."""
+    return round(rate) if rate >= 10 else round(rate, 1)
+
+
+def group_detail(
+    group: GroupDescription, committed: Mapping[TopicPartition, OffsetAndMetadata], ends: PartitionEnds
+) -> Thing:
+    """A group with its members, and a row for each partition: what it has committed, the end, the lag, the owner."""
+    owners = {tp: number for number, member in enumerate(group.members) for tp in member.assignment}
+    rows: list[Json] = []
+    lags: list[int | None] = []
+    for tp in sorted(committed.keys() | owners.keys()):
+        at, end, owner = committed.get(tp), ends.end(tp), owners.get(tp)
+        # A commit may be newer than the look at the end.
+        lag = None if at is None or end is None else max(0, end - at.offset)
+        lags.append(lag)
+        rows.append(
+            {
+                "topic": tp.topic,
+                "partition": tp.partition,
+                "committed": None if at is None else str(at.offset),
+                "end": None if end is None else str(end),
+                "lag": None if lag is None else str(lag),
+                "owner": owner,
+            }
+        )
+    known = [lag for lag in lags if lag is not None]
+    members: list[Json] = [
+        {
+            "id": member.member_id,
+            "client": member.client_id,
+            "instance": member.instance_id,
+            "host": member.host,
+            "epoch": member.member_epoch,
+            "present": member.present,
+            "partitions": len(member.assignment),
+            "target": len(member.target),
+        }
+        for member in group.members
+    ]
+    return {
+        "id": group.group_id,
+        "state": group.state.value,
+        "epoch": group.group_epoch,
+        "assignor": group.assignor,
+        "coordinator": group.coordinator,
+        "members": members,
+        "rows": rows,
+        "lag": str(sum(known)) if known else None,
+        # Of how many of its partitions the end, or what is committed, is not known.
+        "unknown": len(lags) - len(known),
+    }

@@ -1,0 +1,10 @@
+"""Records on the page: found, followed, shown.
+
+May import: what ``console`` may.
+
+- ``conditions``: the grammar of filters, and which rows of a table fit. Nothing that a user types is evaluated.
+- ``shown``: bytes as a page shows them: exact, cut, never markup.
+- ``search``: reads a stretch of a topic and says of every partition what was searched and what was not.
+- ``follow``: what is being written, so many rows a second, and how many were left out.
+- ``endpoints``: both as streams of lines of JSON, which end when the page goes.
+"""

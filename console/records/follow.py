@@ -1,0 +1,54 @@
+"""What is being written to a topic: so many rows a second, and how many more were left out, never silence."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+
+from quorumlog.console.picture import Thing
+from quorumlog.console.records.conditions import RecordFilter
+from quorumlog.console.records.shown import IN_A_LIST, plain_rows, record_things
+from quorumlog.sdk import TopicPartition
+from quorumlog.sdk.aio import AsyncAdmin, AsyncConsumer
+
+#: Rows that a page gets in a second, and how often it gets some.
+ROWS_PER_SECOND, SHOWN_EVERY_S = 200, 0.25
+#: A page that follows for longer than this has been forgotten.
+LONGEST_S = 3_600.0
+
+
+async def follow_topic(
+    consumer: AsyncConsumer,
+    admin: AsyncAdmin,
+    topic: str,
+    partition: int | None,
+    wanted: RecordFilter,
+    *,
+    hide_values: bool = False,
+) -> AsyncIterator[Thing]:
+    """The newest rows that fit, from now on, the last ones of each moment.
+
+    Arguments:
+        consumer: of its own.
+        partition: the only one; None: all.
+
+    Raises:
+        QuorumlogError: there is no such topic.
+    """
+    (described,) = await admin.describe_topics([topic])
+    numbers = [each.partition for each in described.partitions if partition in (None, each.partition)]
+    await consumer.assign(TopicPartition(topic, number) for number in numbers)
+    await consumer.seek_to_end()
+    yield {"kind": "follows", "partitions": len(numbers)}
+    most = int(ROWS_PER_SECOND * SHOWN_EVERY_S)
+    until_s = time.monotonic() + LONGEST_S
+    while time.monotonic() < until_s:
+        begun_s = time.monotonic()
+        table = await consumer.poll_arrow(timeout_ms=1_000)
+        fitting = await asyncio.to_thread(wanted.fitting, table)
+        left_out = max(0, fitting.num_rows - most)
+        rows = record_things(plain_rows(fitting.slice(left_out)), IN_A_LIST, hide_values=hide_values)
+        # Also without rows: a page that has gone is noticed when something is sent.
+        yield {"kind": "rows", "rows": rows, "left_out": left_out, "seen": table.num_rows}
+        await asyncio.sleep(max(0.0, SHOWN_EVERY_S - (time.monotonic() - begun_s)))

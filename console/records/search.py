@@ -1,0 +1,190 @@
+"""Reads a stretch of a topic and says, of every partition, what was searched and what was not."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute
+
+from quorumlog.console.picture import Json, Thing
+from quorumlog.console.records.conditions import RecordFilter
+from quorumlog.console.records.shown import ALONE, IN_A_LIST, plain_rows, record_things
+from quorumlog.sdk import QuorumlogError, TopicPartition
+from quorumlog.sdk.aio import AsyncAdmin, AsyncConsumer
+from quorumlog.sdk.records.partitioner import partition_for_key
+
+#: The stubs know few of the functions that take chunked columns.
+_compute: Any = pyarrow.compute
+
+#: What one search may read and how long, and what it may find.
+BUDGET_BYTES, BUDGET_S, MOST_ROWS = 256 << 20, 30.0, 500
+#: How long the ends of a partition are waited for; one whose leader is away is not searched, and that is said.
+ENDS_WITHIN_S = 5.0
+_POLL_MS, _POLL_ROWS = 200, 5_000
+
+
+@dataclass(slots=True, frozen=True)
+class Stretch:
+    """Where a search looks.
+
+    Arguments:
+        partition: the only one; None: all, or where the filter's key must be.
+        offset: where it begins, in every partition; before the log start it is that.
+        last: records of each partition, the newest, if no offset is given.
+        since_ms: begin with records of this time, in milliseconds since the epoch.
+        everywhere: in all partitions, also those in which a producer would not have put the filter's key.
+        limit: rows that are enough.
+    """
+
+    partition: int | None = None
+    offset: int | None = None
+    last: int | None = None
+    since_ms: int | None = None
+    everywhere: bool = False
+    limit: int = 50
+
+
+@dataclass(slots=True)
+class _Part:
+    """One partition: where its search began, where it is, where it ends."""
+
+    start: int
+    end: int
+    at: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.at = self.start
+
+    def thing(self, number: int) -> Json:
+        return {"partition": number, "start": str(self.start), "at": str(min(self.at, self.end)), "end": str(self.end)}
+
+
+class TopicSearch:
+    """One search.
+
+    Arguments:
+        consumer: of its own: it is assigned to what is searched.
+        admin: says which partitions there are.
+    """
+
+    def __init__(
+        self,
+        consumer: AsyncConsumer,
+        admin: AsyncAdmin,
+        topic: str,
+        stretch: Stretch,
+        wanted: RecordFilter,
+        *,
+        hide_values: bool = False,
+    ) -> None:
+        self._consumer = consumer
+        self._admin = admin
+        self._topic = topic
+        self._stretch = stretch
+        self._filter = wanted
+        self._hide_values = hide_values
+        self._parts: dict[TopicPartition, _Part] = {}
+        self._away: list[int] = []
+        self._left_out: list[int] = []
+
+    async def events(self) -> AsyncIterator[Thing]:
+        """What is searched, then rows and progress, then why it ended.
+
+        Raises:
+            QuorumlogError: there is no such topic or partition, or nobody answers.
+        """
+        begun_s, read, found = time.monotonic(), 0, 0
+        await self._plan()
+        yield {"kind": "plan", "partitions": self._progress(), "away": [*self._away], "left_out": [*self._left_out]}
+        open_parts = {tp for tp, part in self._parts.items() if part.at < part.end}
+        await self._consumer.assign(open_parts)
+        for tp in open_parts:
+            await self._consumer.seek(tp, self._parts[tp].start)
+        why = "everything"
+        while open_parts:
+            if found >= self._stretch.limit:
+                why = "rows"
+            elif read >= BUDGET_BYTES:
+                why = "bytes"
+            elif time.monotonic() - begun_s >= BUDGET_S:
+                why = "seconds"
+            if why != "everything":
+                break
+            table = await self._consumer.poll_arrow(timeout_ms=_POLL_MS, max_records=_POLL_ROWS)
+            read += table.nbytes
+            rows, cut = await asyncio.to_thread(self._fitting, table, self._stretch.limit - found)
+            found += len(rows)
+            for tp in list(open_parts):
+                position = await self._consumer.position(tp)
+                self._parts[tp].at = min(position, cut.get(tp.partition, position))
+                if self._parts[tp].at >= self._parts[tp].end:
+                    open_parts.discard(tp)
+                    self._consumer.pause(tp)
+            yield {"kind": "rows", "rows": rows, "partitions": self._progress(), "read_bytes": read}
+        yield {
+            "kind": "end",
+            "why": why,
+            "found": found,
+            "read_bytes": read,
+            "seconds": round(time.monotonic() - begun_s, 2),
+            "partitions": self._progress(),
+            "away": [*self._away],
+            "left_out": [*self._left_out],
+        }
+
+    def _progress(self) -> list[Json]:
+        return [part.thing(tp.partition) for tp, part in sorted(self._parts.items())]
+
+    async def _plan(self) -> None:
+        """Which partitions, from where, to where: the ends are asked first, so that nothing waits for more."""
+        (described,) = await self._admin.describe_topics([self._topic])
+        numbers = [each.partition for each in described.partitions]
+        chosen = numbers if self._stretch.partition is None else [self._stretch.partition]
+        key = self._filter.key()
+        if key is not None and self._stretch.partition is None and not self._stretch.everywhere:
+            chosen = [partition_for_key(key, len(numbers))]
+            self._left_out = [number for number in numbers if number not in chosen]
+        planned = await asyncio.gather(*(self._part(TopicPartition(self._topic, number)) for number in chosen))
+        for number, part in zip(chosen, planned, strict=True):
+            if part is None:
+                self._away.append(number)
+            else:
+                self._parts[TopicPartition(self._topic, number)] = part
+
+    async def _part(self, tp: TopicPartition) -> _Part | None:
+        try:
+            async with asyncio.timeout(ENDS_WITHIN_S):
+                starts, ends = await asyncio.gather(
+                    self._consumer.beginning_offsets([tp]), self._consumer.end_offsets([tp])
+                )
+                start, end = starts[tp], ends[tp]
+                if self._stretch.offset is not None:
+                    return _Part(min(end, max(start, self._stretch.offset)), end)
+                if self._stretch.since_ms is not None:
+                    at = (await self._consumer.offsets_for_times({tp: self._stretch.since_ms}))[tp]
+                    return _Part(end if at is None else at.offset, end)
+                return _Part(start if self._stretch.last is None else max(start, end - self._stretch.last), end)
+        except TimeoutError:
+            return None
+        except QuorumlogError as error:
+            if not error.retriable:
+                raise
+            return None
+
+    def _fitting(self, table: pa.Table, most: int) -> tuple[list[Json], dict[int, int]]:
+        """Rows that fit, and lie in the stretch: what was written since it was planned is not part of it. With them,
+        of each partition, the first row that fits too but is one too many: up to there it is searched."""
+        fitting = self._filter.fitting(table)
+        for tp, part in self._parts.items():
+            elsewhere = _compute.not_equal(fitting.column("partition"), tp.partition)
+            fitting = fitting.filter(_compute.or_(elsewhere, _compute.less(fitting.column("offset"), part.end)))
+        cut: dict[int, int] = {}
+        for row in fitting.slice(most).select(["partition", "offset"]).to_pylist():
+            cut.setdefault(row["partition"], row["offset"])
+        most_bytes = ALONE if self._stretch.limit == 1 else IN_A_LIST
+        return record_things(plain_rows(fitting.slice(0, most)), most_bytes, hide_values=self._hide_values), cut

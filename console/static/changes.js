@@ -1,0 +1,137 @@
+/** Changes: what each would do is shown first. Without --allow-changes that is all. */
+import { html } from "./html.js";
+import { useEffect, useState } from "./vendor/hooks.js";
+import { get, post } from "./ask.js";
+import { count, plural } from "./format.js";
+import { Table } from "./table.js";
+
+const TARGETS = [
+  ["earliest", "the beginning"], ["latest", "the end"], ["time", "a time"], ["shift", "so many records further"], ["offset", "an offset"],
+];
+
+/** What is asked for, and how it went. */
+function useAttempt() {
+  const [state, setState] = useState({ busy: false, error: "", done: "" });
+  const attempt = (work, done) => {
+    setState({ busy: true, error: "", done: "" });
+    return work.then(
+      (result) => (setState({ busy: false, error: "", done: typeof done === "function" ? done(result) : done }), result),
+      (error) => (setState({ busy: false, error: error.message, done: "" }), null),
+    );
+  };
+  return [state, attempt];
+}
+
+const Outcome = ({ state }) => html`<p role="status" class="outcome">${state.error && html`<span class="alarm">${state.error}</span>`}${state.done}</p>`;
+
+/** @param {{group: any, allowed: boolean}} props */
+export function ResetOffsets({ group, allowed }) {
+  const [to, setTo] = useState("earliest");
+  const [by, setBy] = useState("");
+  const [plan, setPlan] = useState(null);
+  const [state, attempt] = useAttempt();
+  const choose = (wanted) => {
+    setTo(wanted);
+    setBy(wanted === "time" ? new Date(Date.now() - 3_600_000).toISOString().slice(0, 16) : wanted === "shift" ? "-100" : "0");
+    setPlan(null);
+  };
+  const preview = (event) => {
+    event.preventDefault();
+    const number = to === "time" ? String(Date.parse(`${by}Z`)) : by;
+    const query = new URLSearchParams({ group: group.id, to, ...(["time", "shift", "offset"].includes(to) && { by: number }) });
+    attempt(get(`/changes/reset?${query}`), "").then(setPlan);
+  };
+  const execute = () => {
+    const steps = plan.steps.map(({ topic, partition, target }) => ({ topic, partition, target }));
+    attempt(post("/changes/reset", { group: group.id, steps }), `${group.id} goes on there.`).then((result) => result === undefined || setPlan(null));
+  };
+  const moved = plan ? plan.steps.filter((each) => each.committed !== each.target).length : 0;
+  return html`<section class="change" aria-labelledby="reset">
+    <h2 id="reset">Go on elsewhere</h2>
+    <form onSubmit=${preview}>
+      <label>at <select value=${to} onChange=${(event) => choose(event.target.value)}>
+        ${TARGETS.map(([key, label]) => html`<option key=${key} value=${key} selected=${key === to}>${label}</option>`)}</select></label>
+      ${to === "time" && html`<label>in UTC <input type="datetime-local" value=${by} onInput=${(event) => setBy(event.target.value)} required /></label>`}
+      ${(to === "shift" || to === "offset") && html`<label><span class="unseen">${to === "shift" ? "How many" : "Offset"}</span>
+        <input inputmode="numeric" pattern="-?[0-9]+" value=${by} onInput=${(event) => setBy(event.target.value)} required /></label>`}
+      <button type="submit" disabled=${state.busy}>Show what it would do</button>
+    </form>
+    <${Outcome} state=${state} />
+    ${plan && html`<${Table} plain caption="What it would do" rows=${plan.steps} id=${(row) => `${row.topic}-${row.partition}`} nothing="Nothing."
+      columns=${[
+        { key: "partition", label: "Partition", value: (row) => `${row.topic}-${row.partition}` },
+        { key: "committed", label: "Committed", value: (row) => row.committed, cell: (row) => count(row.committed), number: true },
+        { key: "target", label: "Goes on at", value: (row) => row.target, cell: (row) => html`<strong>${count(row.target)}</strong>`, number: true },
+        { key: "again", label: "Read again, or passed over", value: (row) => row.target, number: true,
+          cell: (row) => (row.committed === null ? "–" : signed(BigInt(row.committed) - BigInt(row.target))) },
+        { key: "note", label: "", value: (row) => row.note, cell: (row) => html`<small>${row.note}</small>` },
+      ]} />
+      ${plan.members > 0
+        ? html`<p class="note">The group has ${plural(plan.members, "member")}, who would not notice: stop them first.</p>`
+        : allowed
+          ? html`<button data-action="execute" onClick=${execute} disabled=${state.busy || !moved}>Have it go on there</button>`
+          : html`<p class="note">This console was started without <code>--allow-changes</code>.</p>`}`}
+  </section>`;
+}
+
+/** How many records come again, or are left out. @param {bigint} number */
+const signed = (number) => (number === 0n ? "–" : number > 0n ? `${count(String(number))} again` : `${count(String(-number))} passed over`);
+
+/** @param {{topic: string, allowed: boolean}} props */
+export function Settings({ topic, allowed }) {
+  const [rows, setRows] = useState([]);
+  const [turn, setTurn] = useState(0);
+  const [edited, setEdited] = useState(null);
+  const [state, attempt] = useAttempt();
+  useEffect(() => {
+    let wanted = true;
+    attempt(get(`/changes/configs/${encodeURIComponent(topic)}`), "").then((found) => wanted && found && setRows(found));
+    return () => (wanted = false);
+  }, [topic, turn]);
+  const put = (name, value) =>
+    attempt(post(`/changes/configs/${encodeURIComponent(topic)}`, { name, value }), "").then((result) => {
+      if (result === null) setTurn(turn + 1), setEdited(null);
+    });
+  const value = (row) => edited?.name === row.name
+    ? html`<form class="inline" onSubmit=${(event) => (event.preventDefault(), put(row.name, edited.value))}>
+        <input aria-label=${row.name} value=${edited.value} onInput=${(event) => setEdited({ name: row.name, value: event.target.value })} />
+        <button type="submit">Set</button> <button type="button" onClick=${() => setEdited(null)}>Leave</button></form>`
+    : html`<code>${row.value || "–"}</code>`;
+  const columns = [
+    { key: "name", label: "Setting", value: (row) => row.name },
+    { key: "value", label: "Value", value: (row) => row.value, cell: value },
+    { key: "default", label: "Default", value: (row) => row.default, cell: (row) => html`<code>${row.default || "–"}</code>` },
+    { key: "about", label: "What it is for", value: (row) => row.documentation, cell: (row) => html`<small class="about">${row.documentation}</small>` },
+    ...(allowed ? [{ key: "do", label: "Change", value: () => "", cell: (row) => html`
+      <button aria-label="Change ${row.name}" onClick=${() => setEdited({ name: row.name, value: row.value })}>Change</button>
+      ${!row.is_default && html` <button aria-label="Clear ${row.name}" onClick=${() => put(row.name, null)}>Clear</button>`}` }] : []),
+  ];
+  return html`<details class="change settings"><summary>Settings${rows.some((row) => !row.is_default) && html` <small>${rows.filter((row) => !row.is_default).length} set</small>`}</summary>
+    <${Outcome} state=${state} />
+    <${Table} plain caption="Settings" columns=${columns} rows=${rows} id=${(row) => row.name} nothing="They are being asked for." />
+  </details>`;
+}
+
+/** @param {{topic: string}} props */
+export function SendRecord({ topic }) {
+  const [record, setRecord] = useState({ key: "", value: "", partition: "" });
+  const [state, attempt] = useAttempt();
+  const field = (name) => (event) => setRecord({ ...record, [name]: event.target.value });
+  const send = (event) => {
+    event.preventDefault();
+    const { key, value, partition } = record;
+    attempt(
+      post(`/changes/records/${encodeURIComponent(topic)}`, { key: key || null, value, partition: partition === "" ? null : partition }),
+      (place) => `Acknowledged: partition ${place.partition}, offset ${count(place.offset)}.`,
+    );
+  };
+  return html`<details class="change send"><summary>Send a record</summary>
+    <form onSubmit=${send}>
+      <label>Key <input value=${record.key} onInput=${field("key")} /></label>
+      <label>Partition <input inputmode="numeric" pattern="[0-9]*" placeholder="by the key" value=${record.partition} onInput=${field("partition")} /></label>
+      <label class="wide">Value <textarea rows="3" value=${record.value} onInput=${field("value")}></textarea></label>
+      <button type="submit" disabled=${state.busy}>Send</button>
+    </form>
+    <${Outcome} state=${state} />
+  </details>`;
+}

@@ -1,0 +1,40 @@
+/** Values as people read them. 64-bit numbers come as text and stay exact. */
+
+const thousands = new Intl.NumberFormat("en");
+
+/** A whole number, given as text or number: 1,234,567. @param {string|number|null|undefined} value */
+export function count(value) {
+  if (value === null || value === undefined) return "–";
+  return thousands.format(typeof value === "string" ? BigInt(value) : value);
+}
+
+/** "1 node", "3 nodes". @param {number} number @param {string} noun */
+export const plural = (number, noun) => `${count(number)} ${noun}${number === 1 ? "" : "s"}`;
+
+/** A number in little space: 950, 12.3k, 4.1M. @param {string|number|null|undefined} value */
+export function short(value) {
+  if (value === null || value === undefined) return "–";
+  const number = Number(value);
+  if (number < 999.5) return String(number < 10 ? Math.round(number * 10) / 10 : Math.round(number));
+  const power = Math.min(4, Math.floor(Math.log10(number * 1.0005) / 3));
+  const scaled = number / 1000 ** power;
+  return `${scaled < 100 ? scaled.toFixed(1) : Math.round(scaled)}${"kMGT"[power - 1]}`;
+}
+
+/** Records per second. @param {number|null|undefined} rate */
+export const perSecond = (rate) => (rate === null || rate === undefined ? "–" : `${short(rate)}/s`);
+
+/** Bytes: 1.4 GB. @param {string|null|undefined} value */
+export function bytes(value) {
+  if (value === null || value === undefined) return "–";
+  const number = Number(value);
+  if (number < 1000) return `${number} B`;
+  const power = Math.min(4, Math.floor(Math.log10(number) / 3));
+  return `${(number / 1000 ** power).toFixed(1)} ${["kB", "MB", "GB", "TB"][power - 1]}`;
+}
+
+/** A time of day. @param {Date} at */
+export const clock = (at) => at.toTimeString().slice(0, 8);
+
+/** Text that fits, its end cut off. @param {string} text @param {number} most characters */
+export const cut = (text, most) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);

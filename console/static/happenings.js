@@ -1,0 +1,60 @@
+/** What has happened between two states of the picture, in words. */
+
+const name = (partition) => `${partition.topic}-${partition.partition}`;
+
+/** A few names, and how many more. @param {string[]} names */
+const listed = (names) => names.slice(0, 4).join(", ") + (names.length > 4 ? ` and ${names.length - 4} more` : "");
+
+/** @template T @param {Map<string, T[]>} groups @param {string} key @param {T} item */
+function add(groups, key, item) {
+  groups.set(key, [...(groups.get(key) ?? []), item]);
+}
+
+/**
+ * @param {Map<string, any>} before
+ * @param {Map<string, any>} after
+ * @param {string[]} changed keys that were set
+ * @returns {{kind: "good"|"bad"|"news", text: string}[]} the newest first
+ */
+export function happenings(before, after, changed) {
+  const news = [];
+  const say = (kind, text) => news.unshift({ kind, text });
+  const led = new Map(), left = new Map(), joined = new Map(), leaderless = [];
+  for (const key of changed) {
+    const was = before.get(key), is = after.get(key);
+    if (key.startsWith("node/")) {
+      if (!was) say("good", `node ${is.id} is new`);
+      else if (was.state !== is.state) {
+        const why = is.reason ? `: ${is.reason}` : "";
+        say(is.state === "up" ? "good" : "bad", `node ${is.id} is ${is.state}${is.state === "up" ? "" : why}`);
+      }
+    } else if (key.startsWith("partition/") && was && !after.get(`topic/${is.topic}`)?.internal) {
+      if (was.leader !== is.leader) {
+        if (is.leader === null) leaderless.push(name(is));
+        else add(led, String(is.leader), { name: name(is), from: was.leader });
+      }
+      for (const node of was.isr) if (!is.isr.includes(node)) add(left, String(node), name(is));
+      for (const node of is.isr) if (!was.isr.includes(node)) add(joined, String(node), name(is));
+    } else if (key.startsWith("topic/") && !was && !is.internal) {
+      say("news", `topic ${is.name} was created`);
+    } else if (key.startsWith("group/") && was && was.state !== is.state) {
+      say("news", `group ${is.id} is ${is.state.toLowerCase()}`);
+    } else if (key === "cluster" && was && was.controller !== is.controller) {
+      if (is.controller === null) say("bad", "no controller is active");
+      else say("news", `node ${is.controller} is the active controller`);
+    }
+  }
+  for (const [key, was] of before) {
+    if (key.startsWith("topic/") && !after.has(key) && !was.internal) say("bad", `topic ${was.name} was deleted`);
+    if (key.startsWith("node/") && !after.has(key)) say("bad", `node ${was.id} was removed`);
+  }
+  if (leaderless.length) say("bad", `no leader: ${listed(leaderless)}`);
+  for (const [node, its] of left) say("bad", `node ${node} fell behind in ${listed(its)}`);
+  for (const [node, its] of joined) say("good", `node ${node} is in sync again in ${listed(its)}`);
+  for (const [node, its] of led) {
+    const from = [...new Set(its.map((each) => each.from))].filter((each) => each !== null);
+    const whom = from.length === 1 ? `, after node ${from[0]}` : "";
+    say("news", `node ${node} leads ${listed(its.map((each) => each.name))}${whom}`);
+  }
+  return news;
+}

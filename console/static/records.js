@@ -1,0 +1,181 @@
+/** Records of a topic: the newest, found by a filter, or as they are written. */
+import { html } from "./html.js";
+import { useEffect, useRef, useState } from "./vendor/hooks.js";
+import { bytes, count, plural } from "./format.js";
+import { go, to, useAddress, withParameters } from "./router.js";
+
+/** Rows that are kept while following. */
+const MOST_ROWS = 500;
+/** Rows of the newest: of each partition as many are read, so that these are the newest of all. */
+const NEWEST = 50;
+/** How far back a search looks, by its name in the address. */
+const REACH = {
+  newest: ["Newest", `last=${NEWEST}&limit=500`],
+  recent: ["Last 10,000 of each partition", "last=10000&limit=200"],
+  all: ["From the beginning", "limit=200"],
+};
+
+/**
+ * Lines of JSON as they come.
+ * @param {string} address @param {AbortSignal} signal @param {(event: any) => void} take
+ */
+async function readLines(address, signal, take) {
+  const answer = await fetch(address, { signal });
+  if (!answer.ok) throw new Error((await answer.text()).trim());
+  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+  for (let rest = ""; ; ) {
+    const { value, done } = await reader.read();
+    if (done) return;
+    const lines = (rest + value).split("\n");
+    rest = lines.pop();
+    for (const line of lines) take(JSON.parse(line));
+  }
+}
+
+/** What an address answers, gathered; anew for each address, and ended when it is not shown any more. */
+function useLines(address, gather, nothing) {
+  const [state, setState] = useState(nothing);
+  const control = useRef(null);
+  useEffect(() => {
+    setState(nothing);
+    if (!address) return undefined;
+    const aborting = (control.current = new AbortController());
+    let now = { ...nothing, busy: true };
+    const show = (next) => setState((now = next));
+    show(now);
+    readLines(address, aborting.signal, (event) => show(gather(now, event)))
+      .catch((error) => show({ ...now, error: error.name === "AbortError" ? null : error.message, stopped: error.name === "AbortError" }))
+      .finally(() => show({ ...now, busy: false }));
+    return () => aborting.abort();
+  }, [address]);
+  return [state, () => control.current?.abort()];
+}
+
+const NOTHING = { rows: [], busy: false, error: null, end: null, partitions: [], leftOut: 0, seen: 0, stopped: false };
+
+function gather(state, event) {
+  if (event.kind === "error") return { ...state, error: event.message };
+  if (event.kind === "end") return { ...state, end: event, partitions: event.partitions };
+  const rows = event.rows ? [...state.rows, ...event.rows] : state.rows;
+  return {
+    ...state, rows: rows.slice(-MOST_ROWS), partitions: event.partitions ?? state.partitions,
+    leftOut: state.leftOut + (Number(event.left_out) || 0), seen: state.seen + (event.seen ?? 0),
+  };
+}
+
+/** @param {{topic: string, partition?: number}} props */
+export function Records({ topic, partition }) {
+  const { query } = useAddress();
+  const reach = REACH[query.get("from")] ? query.get("from") : "newest";
+  const filter = query.get("filter") ?? "", following = query.get("from") === "follow";
+  const [typed, setTyped] = useState(filter);
+  const [turn, setTurn] = useState(0);
+  useEffect(() => setTyped(filter), [filter]);
+  const where = `/records/${encodeURIComponent(topic)}`;
+  const which = (partition === undefined ? "" : `&partition=${partition}`) + (filter ? `&filter=${encodeURIComponent(filter)}` : "")
+    + (query.get("everywhere") ? "&everywhere=1" : "");
+  const address = following ? `${where}/follow?${which.slice(1)}` : `${where}/search?${REACH[reach][1]}${which}&turn=${turn}`;
+  const [state, stop] = useLines(address, gather, NOTHING);
+  const submit = (event) => {
+    event.preventDefault();
+    setTurn(turn + 1);
+    go(withParameters({ filter: typed, from: typed && reach === "newest" && !following ? "recent" : query.get("from"), everywhere: null }));
+  };
+  const rows = following || reach === "newest" ? newestFirst(state.rows).slice(0, following ? MOST_ROWS : NEWEST) : state.rows;
+  return html`<section class="records" aria-labelledby="records">
+    <header>
+      <h2 id="records">Records</h2>
+      <nav aria-label="Which records">
+        ${Object.entries(REACH).map(([key, [label]]) => html`<a key=${key} href=${withParameters({ from: key === "newest" ? null : key })}
+          aria-current=${!following && reach === key ? "true" : null}>${label}</a>`)}
+        <a href=${withParameters({ from: "follow" })} aria-current=${following ? "true" : null}>Follow</a>
+      </nav>
+      <form onSubmit=${submit} role="search">
+        <input type="search" aria-label="Filter of records" placeholder='key = anna and value/pounds > 3' value=${typed}
+          spellcheck="false" onInput=${(event) => setTyped(event.target.value)} />
+        <button type="submit">Search</button>
+        ${state.busy && html`<button type="button" onClick=${stop} data-action="stop">Stop</button>`}
+      </form>
+    </header>
+    ${state.error && html`<p class="trouble" role="alert">${state.error}</p>`}
+    <${Result} state=${state} following=${following} newest=${reach === "newest"} />
+    ${rows.length > 0 && html`<${Rows} topic=${topic} rows=${rows} />`}
+  </section>`;
+}
+
+const newestFirst = (rows) =>
+  [...rows].sort((a, b) => b.timestamp_ms - a.timestamp_ms || b.partition - a.partition || Number(BigInt(b.offset) - BigInt(a.offset)));
+
+/** What was searched, and what was not. */
+function Result({ state, following, newest }) {
+  if (following) {
+    return html`<p class="note" role="status" data-result="follow">${state.busy ? "Following" : "Not following any more"}:
+      ${" "}${plural(state.seen, "record")} came, ${count(state.leftOut)} left out.</p>`;
+  }
+  const searched = state.partitions.reduce((all, each) => all + BigInt(each.at) - BigInt(each.start), 0n);
+  const wanted = state.partitions.reduce((all, each) => all + BigInt(each.end) - BigInt(each.start), 0n);
+  if (!state.end) {
+    return html`<p class="note" role="status" data-result="busy">${state.stopped ? "Stopped" : state.busy ? "Searching" : ""}:
+      ${" "}${count(String(searched))} of ${count(String(wanted))} offsets, ${plural(state.rows.length, "row")}.</p>`;
+  }
+  const { why, found, seconds, read_bytes: read, away, left_out: leftOut } = state.end;
+  const missing = state.partitions.filter((each) => each.at !== each.end);
+  const because = { rows: "enough rows were found", bytes: "enough bytes were read", seconds: "enough time has passed" }[why];
+  const cut = newest && found > NEWEST ? `The newest ${NEWEST} of ` : "";
+  return html`<p class="note" role="status" data-result="end">
+    ${cut}${plural(found, "row")} in ${count(String(searched))} offsets, ${bytes(String(read))}, ${seconds} s.
+    ${missing.length > 0 && html` <strong>Not searched</strong>, because ${because}: ${missing.map((each) =>
+      `partition ${each.partition} from ${count(each.at)} to ${count(each.end)}`).join("; ")}.`}
+    ${away.length > 0 && html` <strong class="alarm">Not searched</strong>, because nobody leads them or answers for them: partitions ${away.join(", ")}.`}
+    ${leftOut.length > 0 && html` A producer puts this key into partition ${state.partitions[0]?.partition ?? "–"} and no other:
+      ${" "}<a href=${withParameters({ everywhere: "1" })}>search the other ${leftOut.length} too</a>.`}
+  </p>`;
+}
+
+function Rows({ topic, rows }) {
+  return html`<div class="scroll" tabindex="0" role="region" aria-label="Records"><table class="rows">
+    <thead><tr><th scope="col">Record</th><th scope="col">Time</th><th scope="col">Key</th><th scope="col">Value</th></tr></thead>
+    <tbody>${rows.map((row) => html`<tr key=${`${row.partition}/${row.offset}`} data-record="${row.partition}/${row.offset}">
+      <th scope="row"><a href=${to("topics", topic, row.partition, row.offset)}>${row.partition}<span class="at"> @ </span>${row.offset}</a></th>
+      <td><${When} at=${row.timestamp_ms} /></td>
+      <td class="content"><${Content} content=${row.key} /></td>
+      <td class="content"><${Content} content=${row.value} /></td>
+    </tr>`)}</tbody>
+  </table></div>`;
+}
+
+function When({ at }) {
+  if (at === null) return "–";
+  const date = new Date(at);
+  return html`<time dateTime=${date.toISOString()} title=${date.toISOString()}>${date.toLocaleTimeString("en-GB")}.${String(at % 1000).padStart(3, "0")}</time>`;
+}
+
+/** A key or a value. It is text, whatever is in it. */
+function Content({ content, whole = false }) {
+  if (content.kind === "null") return html`<span class="none">none</span>`;
+  if (content.kind === "hidden") return html`<span class="none">hidden, ${bytes(String(content.size))}</span>`;
+  const text = whole ? content.text : content.text.replace(/\s+/g, " ");
+  return html`<bdi class=${content.kind}>${text}</bdi>${content.cut && html`<small> … ${bytes(String(content.size))}</small>`}`;
+}
+
+/** One record, all of it. @param {{topic: string, partition: number, offset: string}} props */
+export function Record({ topic, partition, offset }) {
+  const [state] = useLines(`/records/${encodeURIComponent(topic)}/search?partition=${partition}&offset=${offset}&limit=1`, gather, NOTHING);
+  const row = state.rows[0];
+  const next = (step) => to("topics", topic, partition, String(BigInt(offset) + BigInt(step)));
+  const hops = html`<nav class="pages" aria-label="Other records">
+    ${offset !== "0" && html`<a href=${next(-1)}>Before</a>`}<a href=${next(1)}>After</a></nav>`;
+  if (state.error) return html`<p class="trouble" role="alert">${state.error}</p>`;
+  if (!row) return html`<p class="nothing" role="status">${state.end ? `There is no record at offset ${offset} or after it.` : "Reading …"}</p>${hops}`;
+  return html`${row.offset !== offset && html`<p class="note" role="status">There is no record at offset ${offset} any more. This is the next one, ${row.offset}.</p>`}
+    <dl class="facts">
+      <dt>Offset</dt><dd>${row.offset}</dd>
+      <dt>Time</dt><dd>${row.timestamp_ms === null ? "–" : new Date(row.timestamp_ms).toISOString()}</dd>
+      <dt>Key</dt><dd>${bytes(String(row.key.size))}</dd>
+      <dt>Value</dt><dd>${bytes(String(row.value.size))}</dd>
+    </dl>
+    <section class="record"><h2>Key</h2><pre data-part="key"><${Content} content=${row.key} whole /></pre>
+      <h2>Value</h2><pre data-part="value"><${Content} content=${row.value} whole /></pre>
+      ${row.headers.length > 0 && html`<h2>Headers</h2><dl class="facts">${row.headers.map(([name, content], place) => html`<dt key=${`${place}n`}><bdi>${name}</bdi></dt><dd key=${place}><${Content} content=${content} /></dd>`)}</dl>`}
+    </section>${hops}`;
+}

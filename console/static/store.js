@@ -1,0 +1,91 @@
+/** The picture as the console tells it: one stream of events, closed while nobody looks. */
+import { happenings } from "./happenings.js";
+
+/** How many seconds of rates are drawn, and how many happenings are kept. */
+const SECONDS = 48;
+const MOST_HAPPENINGS = 60;
+
+/** @typedef {Record<string, any>} Thing */
+
+class Store {
+  constructor() {
+    /** @type {Map<string, Thing>} */
+    this.things = new Map();
+    /** @type {Map<string, number[]>} records per second of each partition, the newest last */
+    this.rates = new Map();
+    /** @type {{at: Date, kind: string, text: string}[]} the newest first */
+    this.happened = [];
+    this.state = "connecting";
+    this.heardAt = new Date();
+    this.listeners = new Set();
+    this.wish = "";
+    this.lastId = null;
+    this.source = null;
+    this.retry = 0;
+    document.addEventListener("visibilitychange", () => this.reopen());
+    setInterval(() => this.sample(), 1000);
+  }
+
+  /** Says what the page shows of what is not asked for at large. @param {string} wish a query */
+  show(wish) {
+    if (this.wish === wish && this.source) return;
+    this.wish = wish;
+    this.reopen();
+  }
+
+  reopen() {
+    clearTimeout(this.retry);
+    this.source?.close();
+    this.source = null;
+    if (document.visibilityState === "hidden") return;
+    const since = this.lastId ? `since=${encodeURIComponent(this.lastId)}` : "";
+    this.source = new EventSource(`/events?${[this.wish, since].filter(Boolean).join("&")}`);
+    this.source.onmessage = (event) => this.take(event);
+    this.source.onerror = () => {
+      this.state = "lost";
+      this.tell();
+      // A browser gives up for good on an answer that is no stream, such as that of a console that has begun anew.
+      if (this.source?.readyState === EventSource.CLOSED) this.retry = setTimeout(() => this.reopen(), 1500);
+    };
+  }
+
+  /** @param {MessageEvent} event */
+  take(event) {
+    const change = JSON.parse(event.data);
+    this.lastId = event.lastEventId;
+    this.state = "live";
+    this.heardAt = new Date();
+    const before = this.things;
+    this.things = new Map(change.all ? [] : before);
+    for (const [key, thing] of Object.entries(change.set)) this.things.set(key, thing);
+    for (const key of change.gone) this.things.delete(key);
+    if (before.has("cluster")) {
+      const news = happenings(before, this.things, change.all ? [...this.things.keys()] : Object.keys(change.set));
+      this.happened = [...news.map((each) => ({ at: this.heardAt, ...each })), ...this.happened];
+      this.happened.length = Math.min(this.happened.length, MOST_HAPPENINGS);
+    }
+    this.tell();
+  }
+
+  sample() {
+    for (const key of this.rates.keys()) if (!this.things.has(key)) this.rates.delete(key);
+    for (const [key, thing] of this.things) {
+      if (!key.startsWith("end/") || thing.rate === null) continue;
+      const rates = this.rates.get(key) ?? [];
+      this.rates.set(key, [...rates.slice(1 - SECONDS), thing.rate]);
+    }
+    if (this.state === "live") this.tell();
+  }
+
+  /** @param {() => void} listener */
+  listen(listener) {
+    this.listeners.add(listener);
+    return () => this.listeners.delete(listener);
+  }
+
+  tell() {
+    for (const listener of this.listeners) listener();
+  }
+}
+
+export const store = new Store();

@@ -1,0 +1,219 @@
+/** Everything as tables, and each thing by itself. */
+import { html } from "./html.js";
+import { bytes, count, perSecond, plural } from "./format.js";
+import { behind, detail, end, groups, nodes, partitions, sum, topics } from "./model.js";
+import { Record, Records } from "./records.js";
+import { ResetOffsets, SendRecord, Settings } from "./changes.js";
+import { to } from "./router.js";
+import { store } from "./store.js";
+import { Table } from "./table.js";
+import { PartitionTable, Spark } from "./topology.js";
+
+const state = (text, good) => html`<span class="state ${good ? "good" : "bad"}">${text}</span>`;
+
+/** Whether this console may change anything. */
+const mayChange = (things) => Boolean(things.get("options")?.changes);
+
+/** @typedef {{things: Map<string, any>}} Props */
+
+/** @param {Props} props */
+export function Nodes({ things }) {
+  const list = partitions(things);
+  const voters = new Set((things.get("quorum")?.replicas ?? []).filter((each) => each.votes).map((each) => each.id));
+  const controller = things.get("cluster")?.controller;
+  const columns = [
+    { key: "node", label: "Node", value: (node) => node.id },
+    { key: "address", label: "Address", value: (node) => node.address },
+    { key: "rack", label: "Rack", value: (node) => node.rack, cell: (node) => node.rack ?? "–" },
+    { key: "state", label: "State", value: (node) => node.state,
+      cell: (node) => html`${state(node.state, node.state === "up")} ${node.reason && html`<small>${node.reason}</small>`}
+        ${node.leaving && html`<small>is being drained</small>`} ${node.lost && html`<small>its disk was given up</small>`}` },
+    { key: "metadata", label: "Metadata", value: (node) => node.id === controller ? "active controller" : voters.has(node.id) ? "votes" : "–" },
+    { key: "leads", label: "Leads", value: (node) => list.filter((each) => each.leader === node.id).length, number: true },
+    { key: "replicas", label: "Replicas", value: (node) => list.filter((each) => each.replicas.includes(node.id)).length, number: true },
+    { key: "used", label: "Used", value: (node) => Number(node.used_bytes ?? 0), cell: (node) => bytes(node.used_bytes), number: true },
+    { key: "free", label: "Free", value: (node) => Number(node.free_bytes ?? 0), cell: (node) => bytes(node.free_bytes), number: true },
+    { key: "damaged", label: "Damaged", value: (node) => node.damaged_entries ?? 0, number: true },
+    { key: "version", label: "Version", value: (node) => node.version },
+  ];
+  return html`<${Table} caption="Nodes" columns=${columns} rows=${nodes(things)} id=${(node) => String(node.id)}
+    nothing="No node is registered yet." />`;
+}
+
+/** @param {Props} props */
+export function Topics({ things }) {
+  const rows = topics(things).map((topic) => {
+    const its = partitions(things, topic.name);
+    return { ...topic, late: its.filter((each) => behind(each).length).length,
+      leaderless: its.filter((each) => each.leader === null).length, replication: its[0]?.replicas.length ?? 0,
+      rate: sum(its.map((each) => end(things, each)?.rate)) };
+  });
+  const bad = (number) => (number ? html`<span class="alarm">${number}</span>` : "0");
+  const columns = [
+    { key: "topic", label: "Topic", value: (topic) => topic.name,
+      cell: (topic) => html`<a href=${to("topics", topic.name)}>${topic.name}</a>${topic.internal && html` <small>internal</small>`}` },
+    { key: "partitions", label: "Partitions", value: (topic) => topic.partitions, number: true },
+    { key: "replicas", label: "Replicas", value: (topic) => topic.replication, number: true },
+    { key: "behind", label: "With one behind", value: (topic) => topic.late, cell: (topic) => bad(topic.late), number: true },
+    { key: "leaderless", label: "Without leader", value: (topic) => topic.leaderless, cell: (topic) => bad(topic.leaderless), number: true },
+    { key: "rate", label: "Records/s", value: (topic) => topic.rate, cell: (topic) => perSecond(topic.rate), number: true },
+    { key: "set", label: "Set on it", value: (topic) => Object.entries(topic.configs).map(([key, value]) => `${key}=${value}`).join(", "),
+      cell: (topic) => Object.keys(topic.configs).length ? html`<small>${Object.entries(topic.configs).map(([key, value]) => `${key}=${value}`).join(", ")}</small>` : "–" },
+  ];
+  return html`<${Table} caption="Topics" columns=${columns} rows=${rows} id=${(topic) => topic.name} nothing="There are no topics yet." />`;
+}
+
+/** @param {Props} props */
+export function Partitions({ things }) {
+  return html`<${PartitionTable} things=${things} rows=${partitions(things)} />`;
+}
+
+/** @param {Props & {name: string}} props */
+export function Topic({ things, name }) {
+  const topic = things.get(`topic/${name}`);
+  if (!topic) return html`<${Missing} what="topic" name=${name} back="topics" />`;
+  const its = partitions(things, name);
+  return html`<${Heading} trail=${[["Topics", to("topics")]]} title=${name} />
+    <dl class="facts">
+      <dt>Partitions</dt><dd>${topic.partitions}</dd>
+      <dt>Records/s</dt><dd>${perSecond(sum(its.map((each) => end(things, each)?.rate)))}</dd>
+      <dt>Id</dt><dd><code>${topic.id}</code></dd>
+      ${Object.entries(topic.configs).map(([key, value]) => html`<dt>${key}</dt><dd><code>${value}</code></dd>`)}
+    </dl>
+    <${PartitionTable} things=${things} rows=${its} />
+    <${Records} topic=${name} />
+    ${mayChange(things) && html`<${SendRecord} topic=${name} />`}
+    <${Settings} topic=${name} allowed=${mayChange(things)} />
+    <${Readers} things=${things} reads=${(row) => row.topic === name} />`;
+}
+
+/** @param {{name: string, number: number, offset: string}} props */
+export function OneRecord({ name, number, offset }) {
+  const trail = [["Topics", to("topics")], [name, to("topics", name)], [String(number), to("topics", name, number)]];
+  return html`<${Heading} trail=${trail} title=${offset} /><${Record} topic=${name} partition=${number} offset=${offset} />`;
+}
+
+/** @param {Props & {name: string, number: number}} props */
+export function Partition({ things, name, number }) {
+  const partition = things.get(`partition/${name}/${number}`);
+  if (!partition) return html`<${Missing} what="partition" name="${name}-${number}" back="topics" />`;
+  const growth = end(things, partition), late = behind(partition);
+  const rates = store.rates.get(`end/${name}/${number}`) ?? [];
+  return html`<${Heading} trail=${[["Topics", to("topics")], [name, to("topics", name)]]} title=${String(number)} />
+    <dl class="facts">
+      <dt>Leader</dt><dd>${partition.leader === null ? html`<span class="alarm">none</span>` : `node ${partition.leader}`}</dd>
+      <dt>Leader epoch</dt><dd>${partition.epoch}</dd>
+      <dt>Replicas</dt><dd>${partition.replicas.join(", ")}</dd>
+      <dt>In sync</dt><dd>${partition.isr.join(", ")}${late.length > 0 && html` <span class="alarm">behind: ${late.join(", ")}</span>`}</dd>
+      ${partition.witness !== null && html`<dt>Witness</dt><dd>${partition.witness}</dd>`}
+      <dt>End</dt><dd>${count(growth?.end)}</dd>
+      <dt>Records/s</dt><dd>${perSecond(growth?.rate)}</dd>
+    </dl>
+    ${rates.length > 1 && html`<svg class="big-spark" role="img" width="480" height="72" aria-label="Records per second of the last ${rates.length} seconds, ${Math.max(...rates)} at most">
+      <${Spark} rates=${rates} x=${0} y=${36} width=${480} height=${64} /></svg>`}
+    <${Readers} things=${things} reads=${(row) => row.topic === name && row.partition === number} />
+    <${Records} topic=${name} partition=${number} />`;
+}
+
+/** The groups that read something. */
+function Readers({ things, reads }) {
+  const rows = groups(things).flatMap((group) =>
+    (detail(things, group.id)?.rows ?? []).filter(reads).map((row) => ({ ...row, group: detail(things, group.id) })));
+  const columns = [
+    { key: "group", label: "Group", value: (row) => row.group.id, cell: (row) => html`<a href=${to("groups", row.group.id)}>${row.group.id}</a>` },
+    { key: "partition", label: "Partition", value: (row) => row.partition, number: true },
+    ...position,
+    { key: "reader", label: "Read by", value: (row) => row.group.members[row.owner]?.client ?? "nobody" },
+  ];
+  return html`<${Table} plain caption="Read by" columns=${columns} rows=${rows} id=${(row) => `${row.group.id}/${row.partition}`} nothing="No group that is shown reads it." />`;
+}
+
+const whole = (value) => (value === null ? null : BigInt(value));
+const position = [
+  { key: "committed", label: "Committed", value: (row) => whole(row.committed), cell: (row) => count(row.committed), number: true },
+  { key: "end", label: "End", value: (row) => whole(row.end), cell: (row) => count(row.end), number: true },
+  { key: "lag", label: "Behind by", value: (row) => whole(row.lag), cell: (row) => count(row.lag), number: true },
+];
+
+/** @param {Props} props */
+export function Groups({ things }) {
+  const columns = [
+    { key: "group", label: "Group", value: (group) => group.id, cell: (group) => html`<a href=${to("groups", group.id)}>${group.id}</a>` },
+    { key: "state", label: "State", value: (group) => group.state },
+    { key: "members", label: "Members", value: (group) => group.members, number: true },
+    { key: "partitions", label: "Partitions", value: (group) => detail(things, group.id)?.rows.length ?? null,
+      cell: (group) => detail(things, group.id)?.rows.length ?? "–", number: true },
+    { key: "lag", label: "Behind by", value: (group) => whole(detail(things, group.id)?.lag ?? null),
+      cell: (group) => count(detail(things, group.id)?.lag), number: true },
+  ];
+  return html`<${Table} caption="Groups" columns=${columns} rows=${groups(things)} id=${(group) => group.id} nothing="There are no consumer groups yet." />`;
+}
+
+/** @param {Props & {name: string}} props */
+export function Group({ things, name }) {
+  const group = detail(things, name);
+  if (!group) {
+    return things.has(`group/${name}`)
+      ? html`<p class="nothing" role="status">Asking the group's coordinator …</p>`
+      : html`<${Missing} what="group" name=${name} back="groups" />`;
+  }
+  const members = [
+    { key: "client", label: "Client", value: (member) => member.client, cell: (member) => html`${member.client} <small>${member.id}</small>` },
+    { key: "instance", label: "Instance", value: (member) => member.instance ?? "–" },
+    { key: "host", label: "Host", value: (member) => member.host },
+    { key: "epoch", label: "Epoch", value: (member) => member.epoch, number: true },
+    { key: "has", label: "Has", value: (member) => member.partitions, number: true },
+    { key: "is-to-have", label: "Is to have", value: (member) => member.target, number: true },
+  ];
+  const rows = [
+    { key: "partition", label: "Partition", value: (row) => `${row.topic}-${row.partition}`,
+      cell: (row) => html`<a href=${to("topics", row.topic, row.partition)}>${row.topic}-${row.partition}</a>` },
+    ...position,
+    { key: "reader", label: "Read by", value: (row) => group.members[row.owner]?.client ?? "nobody" },
+  ];
+  return html`<${Heading} trail=${[["Groups", to("groups")]]} title=${name} />
+    <dl class="facts">
+      <dt>State</dt><dd>${group.state}</dd>
+      <dt>Behind by</dt><dd>${group.lag === null ? "not known" : plural(Number(group.lag), "record")}${group.unknown > 0 && html` <small>${group.unknown} of ${group.rows.length} partitions not known</small>`}</dd>
+      <dt>Coordinator</dt><dd>node ${group.coordinator}</dd>
+      <dt>Epoch</dt><dd>${group.epoch}</dd>
+      <dt>Assignor</dt><dd>${group.assignor ?? "–"}</dd>
+    </dl>
+    <${Table} caption="Partitions" columns=${rows} rows=${group.rows} id=${(row) => `${row.topic}-${row.partition}`} nothing="It has committed nothing and reads nothing." />
+    <${Table} plain caption="Members" columns=${members} rows=${group.members} id=${(member) => member.id} nothing="It has no members." />
+    <${ResetOffsets} group=${group} allowed=${mayChange(things)} />`;
+}
+
+/** @param {Props} props */
+export function Quorum({ things }) {
+  const quorum = things.get("quorum");
+  if (!quorum) return html`<p class="nothing" role="status">Asking the quorum …</p>`;
+  const last = quorum.replicas.reduce((most, each) => (whole(each.end) > most ? whole(each.end) : most), 0n);
+  const columns = [
+    { key: "node", label: "Node", value: (each) => each.id },
+    { key: "role", label: "Role", value: (each) => each.id === quorum.leader ? "leader" : each.votes ? "votes" : "observes" },
+    { key: "heard", label: "Heard from", value: (each) => (each.heard || each.id === quorum.leader ? "just now" : "not lately"),
+      cell: (each) => state(each.heard || each.id === quorum.leader ? "just now" : "not lately", each.heard || each.id === quorum.leader) },
+    { key: "end", label: "Log end", value: (each) => whole(each.end), cell: (each) => count(each.end), number: true },
+    { key: "behind", label: "Behind by", value: (each) => (each.end === null ? null : last - whole(each.end)),
+      cell: (each) => (each.end === null ? "–" : count(String(last - whole(each.end)))), number: true },
+  ];
+  return html`<dl class="facts">
+      <dt>Leader</dt><dd>${quorum.leader === null ? html`<span class="alarm">none: no majority of the voters is up</span>` : `node ${quorum.leader}`}</dd>
+      <dt>Epoch</dt><dd>${quorum.epoch}</dd>
+      <dt>High watermark</dt><dd>${count(quorum.high_watermark)}</dd>
+      ${quorum.wanted_voters.length > 0 && html`<dt>To vote soon</dt><dd>${quorum.wanted_voters.join(", ")}</dd>`}
+      ${quorum.outgoing_voters.length > 0 && html`<dt>On their way out</dt><dd>${quorum.outgoing_voters.join(", ")}</dd>`}
+    </dl>
+    <${Table} caption="Metadata quorum" columns=${columns} rows=${quorum.replicas} id=${(each) => String(each.id)} nothing="Nobody votes." />`;
+}
+
+export function Heading({ trail, title }) {
+  return html`<nav class="trail" aria-label="Where you are">
+    ${trail.map(([text, address]) => html`<a href=${address}>${text}</a><span aria-hidden="true">/</span>`)}<strong aria-current="page">${title}</strong>
+  </nav>`;
+}
+
+export function Missing({ what, name, back }) {
+  return html`<p class="nothing" role="status">There is no ${what} ${name}. <a href=${to(back)}>What there is</a></p>`;
+}

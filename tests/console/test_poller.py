@@ -1,0 +1,290 @@
+"""The poller on scripted clients: what it asks for, and that no old news gets onto a page."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import replace
+
+import pytest
+from scripted_console import ScriptedClients, broker, cluster, group, partition, topic
+
+from quorumlog.console.picture import Picture, Thing
+from quorumlog.console.poller import MAX_ENDS, MAX_GROUPS, OpenPages, PageWish, Poller
+from quorumlog.sdk import GroupState, OffsetAndMetadata, QuorumlogError, TopicPartition
+from quorumlog.sdk.errors import NetworkError
+
+GROUPS = topic("__groups")
+
+
+class Console:
+    """A poller on scripted clients, with a clock that the test moves."""
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+        self.clients, self.picture, self.pages = ScriptedClients(), Picture(), OpenPages()
+        self.poller = Poller(self.clients, self.clients, self.picture, self.pages, lambda: self.now_s)
+
+    def thing(self, key: str) -> Thing | None:
+        shown = self.picture.since(None)["set"]
+        assert isinstance(shown, dict)
+        found = shown.get(key)
+        assert found is None or isinstance(found, dict)
+        return found
+
+    async def hear(self, *, after_s: float = 0.25) -> None:
+        self.now_s += after_s
+        await self.poller.ask_metadata()
+
+
+@pytest.fixture
+def console() -> Console:
+    return Console()
+
+
+# -- no old news ------------------------------------------------------------------------------------------------------
+
+
+async def test_a_leader_epoch_never_goes_back_whatever_the_order_of_answers(console: Console) -> None:
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    history = [partition(0, leader=1 + epoch % 3, epoch=epoch, changes=epoch // 2) for epoch in range(1, 40)]
+    newest = shown_before = 0
+    for _ in range(400):
+        newest = min(len(history) - 1, newest + chance.randrange(2))
+        console.clients.topics = [topic("orders", history[max(0, newest - chance.randrange(12))])]
+        await console.hear(after_s=chance.choice((0.01, 0.25, 3.0)))
+        shown = console.thing("partition/orders/0")
+        assert shown is not None and isinstance(shown["epoch"], int)
+        assert shown["epoch"] >= shown_before
+        assert shown["leader"] == 1 + shown["epoch"] % 3, "the leader is of that epoch"
+        shown_before = shown["epoch"]
+
+
+async def test_a_partition_that_has_lost_its_leader_is_shown_so_in_the_same_epoch(console: Console) -> None:
+    console.clients.topics = [topic("orders", partition(leader=1, epoch=4, changes=7))]
+    await console.hear()
+    console.clients.topics = [topic("orders", partition(leader=None, epoch=4, changes=8))]
+    await console.hear()
+    assert console.thing("partition/orders/0") == replace_leader(None, 4)
+    console.clients.topics = [topic("orders", partition(leader=1, epoch=4, changes=7))]
+    await console.hear()
+    assert console.thing("partition/orders/0") == replace_leader(None, 4)
+
+
+def replace_leader(leader: int | None, epoch: int) -> Thing:
+    return {
+        "topic": "orders", "partition": 0, "leader": leader, "epoch": epoch, "replicas": [1, 2, 3], "isr": [1, 2, 3],
+        "witness": None,
+    }  # fmt: skip
+
+
+async def test_a_new_leader_counts_before_the_replicas_in_sync_are_known_anew(console: Console) -> None:
+    console.clients.topics = [topic("orders", replace(partition(leader=1, epoch=4, changes=8), isr=(1, 2)))]
+    await console.hear()
+    console.clients.topics = [topic("orders", partition(leader=2, epoch=5, changes=7))]
+    await console.hear()
+    assert console.thing("partition/orders/0") == {**replace_leader(2, 5), "isr": [1, 2]}
+
+
+async def test_a_topic_does_not_blink_when_one_node_has_not_heard_of_it(console: Console) -> None:
+    console.clients.topics = [topic("orders"), topic("payments")]
+    await console.hear()
+    console.clients.topics = [topic("orders")]
+    await console.hear(after_s=0.5)
+    assert console.thing("topic/payments") is not None
+    await console.hear(after_s=0.6)
+    assert console.thing("topic/payments") is None
+    assert console.thing("partition/payments/0") is None
+
+
+async def test_a_deleted_topic_is_not_back_because_one_node_still_has_it(console: Console) -> None:
+    console.clients.topics = [topic("orders"), topic("payments")]
+    await console.hear()
+    console.clients.topics = [topic("orders")]
+    await console.hear(after_s=1.1)
+    console.clients.topics = [topic("orders"), topic("payments")]
+    await console.hear(after_s=0.5)
+    assert console.thing("topic/payments") is None
+    await console.hear(after_s=6.0)
+    assert console.thing("topic/payments") is not None, "who insists on it is right"
+
+
+async def test_a_topic_created_anew_begins_with_its_own_epochs(console: Console) -> None:
+    console.clients.topics = [topic("orders", partition(leader=1, epoch=9, changes=9), topic_id="first")]
+    await console.hear()
+    console.clients.topics = [topic("orders", partition(leader=3, epoch=1, changes=1), topic_id="second")]
+    await console.hear()
+    assert console.thing("partition/orders/0") == replace_leader(3, 1)
+    console.clients.topics = [topic("orders", partition(leader=1, epoch=9, changes=9), topic_id="first")]
+    await console.hear()
+    assert console.thing("partition/orders/0") == replace_leader(3, 1)
+
+
+async def test_a_node_that_knows_less_does_not_bring_a_fenced_one_back(console: Console) -> None:
+    console.clients.fence(2)
+    await console.hear()
+    console.clients.cluster = cluster(age_ms=800)
+    await console.hear(after_s=0.25)
+    node = console.thing("node/2")
+    assert node is not None and node["state"] == "down"
+    console.clients.cluster = cluster(age_ms=0)
+    await console.hear(after_s=0.25)
+    node = console.thing("node/2")
+    assert node is not None and node["state"] == "up"
+
+
+async def test_old_views_are_shown_when_there_are_no_others(console: Console) -> None:
+    await console.hear()
+    console.clients.cluster = replace(cluster(age_ms=None), controller_id=None)
+    await console.hear()
+    assert (console.thing("cluster") or {})["controller"] == 1
+    await console.hear(after_s=2.5)
+    assert (console.thing("cluster") or {})["controller"] is None
+
+
+async def test_another_cluster_behind_the_addresses_is_shown_from_its_beginning(console: Console) -> None:
+    console.clients.cluster = cluster(broker(1, epoch=9), broker(2, epoch=9))
+    console.clients.topics = [topic("orders", partition(epoch=9, changes=9))]
+    await console.hear()
+    console.clients.cluster = cluster(broker(1), cluster_id="another")
+    console.clients.topics = [topic("orders", partition(epoch=1, changes=1))]
+    await console.hear()
+    assert console.thing("partition/orders/0") == replace_leader(1, 1)
+    assert console.thing("node/2") is None
+
+
+# -- what is asked ----------------------------------------------------------------------------------------------------
+
+
+async def test_nothing_is_asked_while_no_page_is_open(console: Console) -> None:
+    running = asyncio.create_task(console.poller.run())
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert console.clients.asked == []
+    page = object()
+    console.pages.open(page, PageWish())
+    async with asyncio.timeout(5):
+        await console.picture.newer_than(0)
+    running.cancel()
+
+
+async def test_a_node_that_does_not_answer_is_down_before_the_controller_knows(console: Console) -> None:
+    await console.hear()
+    console.clients.silent = {2: NetworkError("no connection to 127.0.0.1:9002")}
+    await console.poller.ask_nodes()
+    node = console.thing("node/2")
+    assert node is not None
+    assert (node["state"], node["reason"], node["fenced"]) == ("down", "no connection to 127.0.0.1:9002", False)
+    console.clients.silent = {}
+    await console.poller.ask_nodes()
+    node = console.thing("node/2")
+    assert node is not None
+    assert (node["state"], node["reason"]) == ("up", "")
+
+
+async def test_without_a_topic_of_groups_nobody_asks_for_groups_which_would_make_it(console: Console) -> None:
+    await console.hear()
+    await console.poller.ask_groups()
+    assert console.clients.calls("list_groups") == []
+    console.clients.topics = [GROUPS, topic("orders")]
+    await console.hear()
+    await console.poller.ask_groups()
+    assert len(console.clients.calls("list_groups")) == 1
+
+
+async def test_ends_are_asked_for_what_pages_show_and_never_for_more_than_the_most(console: Console) -> None:
+    many = [partition(number) for number in range(50)]
+    console.clients.topics = [topic("a", *many), topic("b", *many), topic("c", *many)]
+    await console.hear()
+    first, second = object(), object()
+    console.pages.open(first, PageWish(topics=("c",)))
+    await console.poller.ask_ends()
+    assert [tp.topic for tp in asked_ends(console)] == ["c"] * 50
+    console.pages.open(second, PageWish())
+    await console.poller.ask_ends()
+    assert len(asked_ends(console)) == MAX_ENDS
+    console.pages.close(first)
+    console.pages.close(second)
+    console.pages.open(first, PageWish(topics=("no such topic",)))
+    console.clients.asked.clear()
+    await console.poller.ask_ends()
+    assert console.clients.asked == []
+    assert console.thing("end/c/0") is None, "nobody looks at it any more"
+
+
+def asked_ends(console: Console) -> list[TopicPartition]:
+    last = console.clients.calls("end_offsets")[-1]
+    assert isinstance(last, list)
+    return last
+
+
+async def test_ends_of_partitions_of_a_silent_leader_are_not_waited_for(console: Console) -> None:
+    three = (partition(number, leader) for number, leader in enumerate((1, 2, None)))
+    console.clients.topics = [topic("orders", *three)]
+    await console.hear()
+    console.pages.open(object(), PageWish())
+    console.clients.silent = {2: NetworkError("no connection")}
+    await console.poller.ask_nodes()
+    await console.poller.ask_ends()
+    assert console.clients.calls("end_offsets") == [[TopicPartition("orders", 0)]]
+
+
+async def test_growth_is_told_in_records_per_second_and_offsets_as_text(console: Console) -> None:
+    tp = TopicPartition("orders", 0)
+    await console.hear()
+    console.pages.open(object(), PageWish())
+    console.clients.ends = {tp: 2**62}
+    await console.poller.ask_ends()
+    assert console.thing("end/orders/0") == {"end": str(2**62), "rate": None}
+    console.now_s += 2
+    console.clients.ends = {tp: 2**62 + 300}
+    await console.poller.ask_ends()
+    assert console.thing("end/orders/0") == {"end": str(2**62 + 300), "rate": 150}
+
+
+async def test_a_group_shows_who_reads_what_and_how_far_behind_it_is(console: Console) -> None:
+    read, forgotten = TopicPartition("orders", 0), TopicPartition("orders", 1)
+    console.clients.topics = [GROUPS, topic("orders", partition(0), partition(1))]
+    console.clients.groups = {"billing": group("billing", [read])}
+    console.clients.committed = {"billing": {read: OffsetAndMetadata(40), forgotten: OffsetAndMetadata(7)}}
+    console.clients.ends = {read: 100, forgotten: 9}
+    await console.hear()
+    console.pages.open(object(), PageWish())
+    await console.poller.ask_ends()
+    await console.poller.ask_groups()
+    assert console.thing("group/billing") == {"id": "billing", "state": "Stable", "members": 1}
+    detail = console.thing("detail/billing")
+    assert detail is not None
+    assert (detail["lag"], detail["unknown"], detail["coordinator"]) == ("62", 0, 2)
+    assert detail["rows"] == [
+        {"topic": "orders", "partition": 0, "committed": "40", "end": "100", "lag": "60", "owner": 0},
+        {"topic": "orders", "partition": 1, "committed": "7", "end": "9", "lag": "2", "owner": None},
+    ]
+
+
+async def test_no_more_groups_are_described_than_the_most_and_those_that_a_page_names_first(console: Console) -> None:
+    console.clients.topics = [GROUPS]
+    console.clients.groups = {f"group-{number:02}": group(f"group-{number:02}") for number in range(40)}
+    await console.hear()
+    console.pages.open(object(), PageWish())
+    console.pages.open(object(), PageWish(groups=("group-33", "deleted")))
+    await console.poller.ask_groups()
+    (described,) = console.clients.calls("describe_groups")
+    assert isinstance(described, list)
+    assert len(described) == MAX_GROUPS and described[0] == "group-33" and "deleted" not in described
+    shown = console.thing("group/group-39")
+    assert shown is not None and shown["state"] == GroupState.STABLE.value
+
+
+async def test_a_round_that_fails_is_said_on_the_page_and_the_next_one_takes_it_back(console: Console) -> None:
+    await console.hear()
+    console.clients.failure = QuorumlogError("no node answers")
+    await console.poller.ask_once("quorum", console.poller.ask_quorum)
+    assert console.thing("trouble") == {"quorum": "no node answers"}
+    assert console.thing("cluster") is not None, "what was known stays"
+    console.clients.failure = None
+    await console.poller.ask_once("quorum", console.poller.ask_quorum)
+    assert console.thing("trouble") is None
+    assert (console.thing("quorum") or {})["high_watermark"] == str(2**62)

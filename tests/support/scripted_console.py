@@ -1,0 +1,125 @@
+"""A cluster as the console's clients tell of it, with answers that the test sets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from quorumlog.sdk import (
+    BrokerDescription,
+    ClusterDescription,
+    GroupDescription,
+    GroupListing,
+    GroupState,
+    MemberDescription,
+    NodeDescription,
+    OffsetAndMetadata,
+    PartitionDescription,
+    PartitionReassignment,
+    QuorumDescription,
+    QuorumlogError,
+    QuorumReplicaDescription,
+    TopicDescription,
+    TopicPartition,
+)
+
+
+def broker(node_id: int, *, fenced: bool = False, epoch: int = 1) -> BrokerDescription:
+    """A node that listens at port 9000 and its id."""
+    return BrokerDescription(node_id, "127.0.0.1", 9000 + node_id, None, fenced, epoch, "0.1.0")
+
+
+def cluster(*brokers: BrokerDescription, age_ms: int | None = 0, cluster_id: str = "c") -> ClusterDescription:
+    """What a node says of all nodes."""
+    return ClusterDescription(cluster_id, 1, brokers or tuple(broker(number) for number in (1, 2, 3)), age_ms)
+
+
+def partition(number: int = 0, leader: int | None = 1, epoch: int = 1, changes: int = 1) -> PartitionDescription:
+    """A partition on nodes 1, 2 and 3; ``changes`` is its partition epoch."""
+    return PartitionDescription(number, leader, epoch, (1, 2, 3), (1, 2, 3), changes, 10 + number)
+
+
+def topic(name: str, *partitions: PartitionDescription, topic_id: str = "") -> TopicDescription:
+    """A topic; its id is its name unless given."""
+    return TopicDescription(name, topic_id or f"id-of-{name}", partitions or (partition(),), {}, name.startswith("__"))
+
+
+def group(group_id: str, assignment: Iterable[TopicPartition] = ()) -> GroupDescription:
+    """A group of one member, which has all of the assignment."""
+    member = MemberDescription(
+        f"{group_id}-1", None, None, "reader", "here", 1, ("orders",), None, tuple(assignment), tuple(assignment), True
+    )
+    return GroupDescription(group_id, GroupState.STABLE, 1, 1, "uniform", (member,), 2)
+
+
+@dataclass
+class ScriptedClients:
+    """The admin client and the consumer of a console. What is an exception is raised.
+
+    Attributes:
+        asked: names of the calls, in their order; ``end_offsets`` with its partitions.
+    """
+
+    cluster: ClusterDescription = field(default_factory=cluster)
+    topics: list[TopicDescription] = field(default_factory=lambda: [topic("orders")])
+    silent: dict[int, QuorumlogError] = field(default_factory=dict)
+    groups: dict[str, GroupDescription] = field(default_factory=dict)
+    committed: dict[str, dict[TopicPartition, OffsetAndMetadata]] = field(default_factory=dict)
+    ends: dict[TopicPartition, int] = field(default_factory=dict)
+    failure: QuorumlogError | None = None
+    asked: list[tuple[str, object]] = field(default_factory=list)
+
+    def _note(self, call: str, about: object = None) -> None:
+        self.asked.append((call, about))
+        if self.failure is not None:
+            raise self.failure
+
+    def calls(self, name: str) -> list[object]:
+        """What was asked for by one kind of call."""
+        return [about for call, about in self.asked if call == name]
+
+    async def describe_cluster(self) -> ClusterDescription:
+        self._note("describe_cluster")
+        return self.cluster
+
+    async def describe_topics(self, *, include_internal: bool) -> list[TopicDescription]:
+        self._note("describe_topics")
+        return list(self.topics)
+
+    async def describe_node(self, address: str) -> NodeDescription:
+        self._note("describe_node", address)
+        node_id = int(address.rpartition(":")[2]) - 9000
+        if node_id in self.silent:
+            raise self.silent[node_id]
+        return NodeDescription(node_id, "d", "c", "0.1.0", True, "", 10, 2**53 + 1, 4, 1)
+
+    async def describe_quorum(self) -> QuorumDescription:
+        self._note("describe_quorum")
+        return QuorumDescription(1, 3, 2**62, (QuorumReplicaDescription(1, "d", 2**62, 4),), ())
+
+    async def list_partition_reassignments(self) -> dict[TopicPartition, PartitionReassignment]:
+        self._note("list_partition_reassignments")
+        return {}
+
+    async def list_groups(self) -> list[GroupListing]:
+        self._note("list_groups")
+        return [GroupListing(name, its.state, len(its.members)) for name, its in self.groups.items()]
+
+    async def describe_groups(self, group_ids: Iterable[str]) -> list[GroupDescription]:
+        wanted = list(group_ids)
+        self._note("describe_groups", wanted)
+        return [self.groups[name] for name in wanted]
+
+    async def list_group_offsets(self, group_id: str) -> dict[TopicPartition, OffsetAndMetadata]:
+        self._note("list_group_offsets", group_id)
+        return self.committed.get(group_id, {})
+
+    async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        wanted = list(partitions)
+        self._note("end_offsets", wanted)
+        return {tp: self.ends.get(tp, 0) for tp in wanted}
+
+    def fence(self, node_id: int) -> None:
+        """The controller counts a node as gone."""
+        brokers = (replace(each, fenced=each.node_id == node_id) for each in self.cluster.brokers)
+        self.cluster = replace(self.cluster, brokers=tuple(brokers))
