@@ -80,11 +80,16 @@ class Life:
 
     async def _create_topics(self) -> None:
         async with AsyncAdmin(bootstrap_servers=self._servers) as admin:
-            for name, (partitions, _) in TOPICS.items():
+            missing = list(TOPICS)
+            while missing:
                 try:
-                    await admin.create_topics([NewTopic(name, partitions)])
+                    await admin.create_topics([NewTopic(missing[0], TOPICS[missing[0]][0])])
                 except TopicAlreadyExistsError:
+                    pass
+                except QuorumlogError:  # Somebody has been quick with the buttons.
+                    await asyncio.sleep(AGAIN_AFTER_S)
                     continue
+                missing.pop(0)
 
     # -- producing ------------------------------------------------------------------------------------------------
 

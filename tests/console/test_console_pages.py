@@ -160,3 +160,19 @@ def test_a_console_that_has_ended_is_said_to_have(browser: Browser, quorumlog_cl
             expect(look.page.locator("[data-partition]")).to_have_count(5, timeout=PATIENCE_MS)
         expect(look.page.locator("[role=alert]")).to_contain_text("The console does not answer", timeout=PATIENCE_MS)
         expect(look.page.locator("[data-partition]")).not_to_have_count(0)
+
+
+def test_many_partitions_are_shown_in_parts_and_the_page_says_so(browser: Browser) -> None:
+    with LocalCluster(1) as cluster, Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
+        admin.create_topics([NewTopic("narrow", 3, 1), NewTopic("wide", 117, 1)])
+        with running_console(cluster.bootstrap_servers) as url, looking(browser, url) as look:
+            expect(look.page.locator("[data-partition]")).to_have_count(64, timeout=PATIENCE_MS)
+            expect(look.page.locator(".note")).to_contain_text("64 of 120 partitions")
+            page = look.at("/?topic=narrow")
+            expect(page.locator("[data-partition]")).to_have_count(3, timeout=PATIENCE_MS)
+            page = look.at("/partitions")
+            expect(page.locator("[data-row]")).to_have_count(100, timeout=PATIENCE_MS)
+            page.get_by_role("link", name="Next").click()
+            expect(page.locator("[data-row]")).to_have_count(20)
+            expect(page).to_have_url(f"{look.origin}/partitions?page=2")
+            assert (look.said, look.strangers()) == ([], [])

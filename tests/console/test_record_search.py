@@ -154,7 +154,7 @@ async def test_a_page_that_goes_ends_its_search_and_what_it_follows(reader: Read
 async def test_what_is_followed_is_shown_or_counted(reader: Reader, servers: str) -> None:
     answer, task, gone = reader.start("/records/empty/follow")
     sent = 2_000
-    async with asyncio.timeout(60), AsyncProducer(bootstrap_servers=servers, linger_ms=50) as producer:
+    async with asyncio.timeout(30), AsyncProducer(bootstrap_servers=servers, linger_ms=50) as producer:
         while "rows" not in answer.text:  # noqa: ASYNC110 - what is waited for is an answer
             await asyncio.sleep(0.005)
         for number in range(sent):
