@@ -60,7 +60,7 @@ $(DOCS)/venv/.installed: packaging/site/requirements.lock
 
 $(DOCS)/package/.unpacked: packaging/site/conf.py
 	@mkdir -p $(DOCS)/package
-	@if command -v npm > /dev/null; then cd $(DOCS) && npm pack --silent mermaid@11.16.0 > /dev/null && tar -xzf mermaid-11.16.0.tgz package/dist/mermaid.min.js package/LICENSE; else echo "there is no npm: diagrams are shown as text"; fi
+	@cd $(DOCS) && { npm pack --silent mermaid@11.16.0 && tar -xzf mermaid-11.16.0.tgz package/dist/mermaid.min.js package/LICENSE; } > /dev/null 2>&1 || echo "npm does not bring mermaid: diagrams are shown as text"
 	@touch $@
 
 docs: $(DOCS)/venv/.installed $(DOCS)/package/.unpacked  ## the documentation as a site, in build/docs/site

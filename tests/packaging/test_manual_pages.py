@@ -56,6 +56,7 @@ def test_what_troff_would_read_as_its_own_is_escaped(pages: dict[str, str]) -> N
 
 @pytest.mark.skipif(shutil.which("man") is None, reason="man is not installed")
 @pytest.mark.thorough
+@pytest.mark.timeout(480)
 def test_man_reads_every_page_in_silence(pages: dict[str, str], tmp_path: Path) -> None:
     environment = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8"}
     for name, page in pages.items():

@@ -10,6 +10,8 @@ import pytest
 
 from tests.support.readme_tour import ROOT
 
+pytestmark = pytest.mark.timeout(480)
+
 SPHINX = ROOT / "build/docs/venv/bin/sphinx-build"
 DIAGRAM = re.compile(r"^```mermaid\n(.*?)^```$", re.M | re.S)
 PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
@@ -23,7 +25,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     command = [str(SPHINX), "--quiet", "--fail-on-warning", "--keep-going", "--builder", "html"]
     folders = ["--conf-dir", str(ROOT / "packaging/site"), "--doctree-dir", str(built / "trees"), str(ROOT)]
     done = subprocess.run(
-        [*command, *folders, str(built / "site")], capture_output=True, text=True, timeout=110, check=False
+        [*command, *folders, str(built / "site")], capture_output=True, text=True, timeout=400, check=False
     )
     assert done.returncode == 0, done.stderr
     return built / "site"

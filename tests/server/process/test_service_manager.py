@@ -17,6 +17,8 @@ from quorumlog.server.process.service_manager import LONGEST_STATUS, SOCKET_VARI
 from tests.support.recorded_log import RecordedLog
 
 READY = "READY=1\nSTATUS=serves clients"
+#: Of a busy machine.
+PATIENCE_S = 60.0
 STOPPING = "STOPPING=1\nSTATUS=hands its leaderships over"
 
 
@@ -26,7 +28,7 @@ class Heard:
     def __init__(self, address: str) -> None:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.bind(f"\0{address[1:]}" if address.startswith("@") else address)
-        self._socket.settimeout(30)
+        self._socket.settimeout(PATIENCE_S)
         self.address = address
 
     def next(self) -> str:
@@ -39,7 +41,7 @@ class Heard:
         except BlockingIOError:
             return True
         finally:
-            self._socket.settimeout(30)
+            self._socket.settimeout(PATIENCE_S)
 
     def close(self) -> None:
         self._socket.close()
@@ -118,7 +120,7 @@ def test_a_node_tells_that_it_waits_then_that_it_serves_then_that_it_stops(tmp_p
         nodes[0].send_signal(signal.SIGTERM)
         while (said := heard.next()) != STOPPING:
             assert said.startswith(("STATUS=", "READY=1"))
-        assert nodes[0].wait(30) == 0
+        assert nodes[0].wait(PATIENCE_S) == 0
     finally:
         for node in nodes:
             node.kill()
