@@ -123,10 +123,15 @@ class Evacuation:
         witnesses = Heirs(able, image.brokers, carried, most)
         for partition in mine:
             wanted, replicas = list(partition.intended_voters), len(partition.intended)
+            # Neither a replica nor a witness becomes the other, also not where a changed move has left one.
+            with_data = {*partition.replicas, *partition.target, *partition.former_targets}
             for place, node in enumerate(partition.intended_voters):
                 known = image.brokers.get(node)
                 if node == node_id or (known is not None and known.leaving):
-                    heir = (heirs if place < replicas else witnesses).take(wanted, node, successor)
+                    if place < replicas:
+                        heir = heirs.take(wanted, node, successor, partition.witness_hosts)
+                    else:
+                        heir = witnesses.take(wanted, node, successor, with_data)
                     if heir != NO_NODE:
                         wanted[place] = heir
             witness = wanted[-1] if len(wanted) > replicas else NO_NODE

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 
 from sortedcontainers import SortedList
 
@@ -41,24 +42,34 @@ class Heirs:
         #: The first of each rack, with the rack.
         self._firsts = SortedList((*nodes[0], rack) for rack, nodes in self._racks.items())
 
-    def take(self, wanted: Iterable[int], leaving: int, successor: int = NO_NODE) -> int:
+    def take(
+        self,
+        wanted: Iterable[int],
+        leaving: int,
+        successor: int = NO_NODE,
+        barred: AbstractSet[int] = frozenset(),
+    ) -> int:
         """The node that takes over a replica, which counts as its own from now on; NO_NODE if there is none.
 
         Arguments:
             wanted: where the partition is to be, ``leaving`` included.
             successor: takes it over if it can.
+            barred: nodes that cannot.
         """
         taken = set(wanted)
-        if successor not in taken and self._carried.get(successor, self._most) < self._most:
+        if successor not in taken | barred and self._carried.get(successor, self._most) < self._most:
             return self._give(successor)
         used = Counter(rack_of(self._brokers[node]) for node in taken if node != leaving and node in self._brokers)
+        best: tuple[int, int] | None = None
         for replicas, node, rack in self._firsts:
-            if replicas >= self._most:
+            if replicas >= self._most or (best is not None and best < (replicas, node)):
                 break
             if not used[rack]:
                 # None of its nodes has a replica of the partition.
-                return self._give(node)
-        return self._from_used(used, taken)
+                first = next((each for each in self._racks[rack] if each[1] not in barred), None)
+                if first is not None and first[0] < self._most:
+                    best = min(best or first, first)
+        return self._from_used(used, taken | barred) if best is None else self._give(best[1])
 
     def _from_used(self, used: Counter[str], taken: set[int]) -> int:
         """The best of the racks that have a replica of the partition already."""
