@@ -44,6 +44,8 @@ def link_tree() -> None:
         for each in folder.iterdir()
         if each.is_file()
     }
+    page = ROOT / "console" / "static"
+    sources |= {TREE / "quorumlog" / each.relative_to(ROOT): each for each in page.rglob("*") if each.is_file()}
     for each in [*TREE.rglob("*")] if TREE.exists() else ():
         if each.is_symlink():
             each.unlink()
