@@ -66,6 +66,8 @@ def link_tree(tree: Path) -> None:
         for each in folder.iterdir()
         if each.is_file()
     }
+    page = ROOT / "console" / "static"
+    sources |= {tree / "quorumlog" / each.relative_to(ROOT): each for each in page.rglob("*") if each.is_file()}
     for each in [*tree.rglob("*")] if tree.exists() else ():
         if each.is_symlink():
             each.unlink()
