@@ -12,7 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup compile demo console test test-fast test-logic test-processes test-alone test-compiled check proto format bench bench-peers chaos simulate mutants clean
+.PHONY: help setup compile package docs demo console test test-fast test-logic test-processes test-alone test-compiled check proto format bench bench-peers chaos simulate mutants clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -36,6 +36,36 @@ setup: $(STAMP)  ## make .venv and install everything, locked
 COMPILED := build/compiled
 compile: $(STAMP)  ## compile the core and the node's path; PYTHONPATH=build/compiled uses it
 	@QUORUMLOG_COMPILE=1 $(BIN)/python setup.py -q build_ext --build-lib $(COMPILED) --build-temp build/mypyc/objects
+
+# What looks at packages, in an environment of its own: nobody needs it to work here.
+PACKAGES := build/packages/venv
+$(PACKAGES)/.installed: pyproject.toml
+	@test -x $(PACKAGES)/bin/python || $(PYTHON) -m venv $(PACKAGES)
+	@$(PACKAGES)/bin/python -m pip install --quiet --disable-pip-version-check "pip>=25.1"
+	@$(PACKAGES)/bin/python -m pip install --quiet --disable-pip-version-check --group packages
+	@touch $@
+
+package: $(STAMP) $(PACKAGES)/.installed  ## wheel and source distribution in dist/, built twice and compared
+	@rm -rf dist
+	@$(BIN)/python packaging/distributions.py --to dist
+	@$(PACKAGES)/bin/python -m twine check --strict dist/*.whl dist/*.tar.gz
+	@$(PACKAGES)/bin/check-wheel-contents dist/*.whl
+
+# The site, in an environment of its own. What draws its diagrams comes from npm, where there is one.
+DOCS := build/docs
+$(DOCS)/venv/.installed: packaging/site/requirements.lock
+	@test -x $(DOCS)/venv/bin/python || $(PYTHON) -m venv $(DOCS)/venv
+	@$(DOCS)/venv/bin/python -m pip install --quiet --disable-pip-version-check -r packaging/site/requirements.lock
+	@touch $@
+
+$(DOCS)/package/.unpacked: packaging/site/conf.py
+	@mkdir -p $(DOCS)/package
+	@cd $(DOCS) && { npm pack --silent mermaid@11.16.0 && tar -xzf mermaid-11.16.0.tgz package/dist/mermaid.min.js package/LICENSE; } > /dev/null 2>&1 || echo "npm does not bring mermaid: diagrams are shown as text"
+	@touch $@
+
+docs: $(DOCS)/venv/.installed $(DOCS)/package/.unpacked  ## the documentation as a site, in build/docs/site
+	@$(DOCS)/venv/bin/sphinx-build --quiet --fail-on-warning --keep-going --builder html --conf-dir packaging/site --doctree-dir $(DOCS)/trees . $(DOCS)/site
+	@echo "$(DOCS)/site/index.html"
 
 demo: $(STAMP)  ## a three-node cluster that loses its leader and nothing else
 	@$(BIN)/python examples/demo.py
@@ -76,7 +106,7 @@ check: $(STAMP)  ## lint, types, generated code fresh
 	@$(BIN)/ruff format --check .
 	@cd build/__editable__.* && MYPYPATH=. $(CURDIR)/$(BIN)/mypy --config-file $(CURDIR)/pyproject.toml --cache-dir $(CURDIR)/.mypy_cache -p quorumlog
 	@$(MAKE) --no-print-directory proto OUT=build/proto
-	@diff -r -q -x '*.proto' -x '*.py.typed' -x __pycache__ -x entry.py -x payload.py -x request_limits.py -x splicing.py -x __init__.py -x py.typed proto/quorumlog/v1 build/proto/quorumlog/v1 || { echo "generated code is stale: run make proto and commit" >&2; exit 1; }
+	@diff -r -q -x '*.proto' -x '*.py.typed' -x __pycache__ -x decoded_size.py -x entry.py -x payload.py -x request_limits.py -x splicing.py -x __init__.py -x py.typed proto/quorumlog/v1 build/proto/quorumlog/v1 || { echo "generated code is stale: run make proto and commit" >&2; exit 1; }
 
 OUT ?= proto
 proto: $(STAMP)  ## generate the code of proto/

@@ -1,15 +1,23 @@
-"""Which packages there are, which of them a wheel holds, and what is compiled. All else is in pyproject.toml."""
+"""Which packages there are, what a wheel holds of them and beside them, and what is compiled. All else is in
+pyproject.toml."""
 
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
+import tempfile
+import time
 import tomllib
 from pathlib import Path
 from typing import Any
 
 from setuptools import Extension, setup
 from setuptools.command.build_py import build_py
+from setuptools.command.sdist import sdist
+
+# Setuptools brings it, under the name that it had in Python's own library.
+from distutils.command.install_data import install_data  # isort: skip
 
 ROOT = Path(__file__).resolve().parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]
@@ -25,6 +33,19 @@ COMPILE = "QUORUMLOG_COMPILE"
 #: compiles beside them.
 TREE = ROOT / "build" / "compiled"
 
+#: Where they go below an environment, and which files: shells look for completion there, operators for what they copy.
+SHARED_FILES = {
+    "share/bash-completion/completions": ["packaging/completion/quorumlog"],
+    "share/zsh/site-functions": ["packaging/completion/_quorumlog"],
+    "share/fish/vendor_completions.d": ["packaging/completion/quorumlog.fish"],
+    "share/quorumlog": [
+        "packaging/quorumlog.service",
+        "packaging/prometheus/alerts.yml",
+        "packaging/grafana/quorumlog.json",
+    ],
+}
+MANUAL_PAGES = "share/man/man1"
+
 
 def folders() -> dict[str, Path]:
     """The folder of every package, by its import name: each in a floor that has an ``__init__.py``."""
@@ -36,17 +57,18 @@ def folders() -> dict[str, Path]:
     return dict(sorted(found.items()))
 
 
-def link_tree() -> None:
-    """Makes the links of the tree anew. What was compiled stays, so that only units that have changed are compiled."""
+def link_tree(tree: Path) -> None:
+    """Makes links to all packages anew, under the names that they are imported by. What was compiled there stays, so
+    that only units that have changed are compiled."""
     sources = {
-        TREE.joinpath(*name.split("."), each.name): each
+        tree.joinpath(*name.split("."), each.name): each
         for name, folder in folders().items()
         for each in folder.iterdir()
         if each.is_file()
     }
     page = ROOT / "console" / "static"
-    sources |= {TREE / "quorumlog" / each.relative_to(ROOT): each for each in page.rglob("*") if each.is_file()}
-    for each in [*TREE.rglob("*")] if TREE.exists() else ():
+    sources |= {tree / "quorumlog" / each.relative_to(ROOT): each for each in page.rglob("*") if each.is_file()}
+    for each in [*tree.rglob("*")] if tree.exists() else ():
         if each.is_symlink():
             each.unlink()
     for link, source in sources.items():
@@ -60,7 +82,7 @@ def compiled() -> list[Extension]:
         from mypyc.build import mypycify
     except ImportError:
         sys.exit(f"{COMPILE} needs mypy: pip install mypy, and build without isolation")
-    link_tree()
+    link_tree(TREE)
     os.environ["MYPYPATH"] = str(TREE)
     extensions: list[Any] = []
     modules: set[Path] = set()
@@ -96,8 +118,39 @@ class BuildPy(build_py):
         return [module for module in modules if module[:2] not in CHECKOUT_ONLY_MODULES]
 
 
+class InstallData(install_data):
+    """Puts the manual pages beside the command: they are made of its own help."""
+
+    def run(self) -> None:
+        super().run()
+        pages = Path(self.install_dir, MANUAL_PAGES)
+        with tempfile.TemporaryDirectory() as tree:
+            link_tree(Path(tree))
+            below = [tree, *filter(None, [os.environ.get("PYTHONPATH")])]
+            subprocess.run(
+                [sys.executable, str(ROOT / "packaging/manual_pages.py"), str(pages), self.distribution.get_version()],
+                env=os.environ | {"PYTHONPATH": os.pathsep.join(below)},
+                check=True,
+            )
+        self.outfiles += map(str, sorted(pages.iterdir()))
+
+
+class SourceDistribution(sdist):
+    """Packs the same bytes for the same files, where SOURCE_DATE_EPOCH says what time they are of."""
+
+    def make_archive(self, base_name: str, format: str, *, base_dir: str, **_: Any) -> str:
+        sys.path.insert(0, str(ROOT / "packaging"))
+        from source_archive import write_source_archive
+
+        archive = Path(f"{base_name}.tar.gz")
+        epoch_s = int(os.environ.get("SOURCE_DATE_EPOCH", time.time()))
+        write_source_archive(Path(base_dir), archive, epoch_s)
+        return str(archive)
+
+
 setup(
     packages=list(folders()),
-    cmdclass={"build_py": BuildPy},
+    data_files=[*SHARED_FILES.items()],
+    cmdclass={"build_py": BuildPy, "install_data": InstallData, "sdist": SourceDistribution},
     ext_modules=compiled() if os.environ.get(COMPILE) == "1" else [],
 )

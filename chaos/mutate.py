@@ -120,7 +120,7 @@ class Workshop:
         """Runs on an unchanged copy what found something elsewhere; returns what it finds there, too."""
         found = list(verdicts)
         checks = []
-        for kind in ("simulation", "groups", "clients", "storms"):
+        for kind in ("simulation", "groups", "rights", "clients", "storms"):
             seeds = sorted({verdict.seed for verdict in found if verdict.by == kind and verdict.seed is not None})
             if seeds:
                 checks.append(f"{kind} {','.join(map(str, seeds))}")

@@ -5,6 +5,7 @@ Examples:
     python -m quorumlog.chaos.simulate --seed 4711 --reduce --out story.txt
     python -m quorumlog.chaos.simulate --seeds 20000 --minutes 25 --start 1000 --record run.json
     python -m quorumlog.chaos.simulate --seeds 5000 --groups
+    python -m quorumlog.chaos.simulate --seeds 5000 --rights
     python -m quorumlog.chaos.simulate --seeds 5000 --clients
 """
 
@@ -62,15 +63,17 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--record", type=Path, help="write the totals and violations there, as JSON")
     stories = parser.add_mutually_exclusive_group()
     stories.add_argument("--groups", action="store_true", help="every seed has consumer groups, not one in three")
+    stories.add_argument("--rights", action="store_true", help="clients need permission, and what they may changes")
     stories.add_argument("--clients", action="store_true", help="the SDK's own clients; odd seeds have consumer groups")
     parser.add_argument("--history", type=Path, help="with --seed: write the clients' history there, as JSON lines")
     parser.add_argument("--reduce", action="store_true", help="with --seed: cut it down to the faults that matter")
     parser.add_argument("--out", type=Path, help="with --reduce: write the transcript there")
     chosen = parser.parse_args(arguments)
-    story = Story.CLIENTS if chosen.clients else Story.GROUPS if chosen.groups else Story.NODES
+    chosen_by = {Story.CLIENTS: chosen.clients, Story.GROUPS: chosen.groups, Story.RIGHTS: chosen.rights}
+    story = next((story for story, is_chosen in chosen_by.items() if is_chosen), Story.NODES)
     if chosen.seed is not None and chosen.reduce:
-        if story is Story.CLIENTS:
-            parser.error("a seed of --clients cannot be cut down: its clients do other things when a fault is left out")
+        if story in (Story.CLIENTS, Story.RIGHTS):
+            parser.error(f"a seed of{story.value} cannot be cut down: its clients do other things without a fault")
         return _reduce(chosen.seed, chosen.out, chosen.groups)
     if chosen.seed is not None:
         return _replay(chosen.seed, chosen.history, story)
@@ -87,7 +90,7 @@ def _replay(seed: int, history_path: Path | None, story: Story) -> int:
         if history_path is not None:
             clients.history.save(history_path)
     else:
-        simulation = Simulation(seed, with_groups=story is Story.GROUPS)
+        simulation = Simulation(seed, with_groups=story is Story.GROUPS, with_rights=story is Story.RIGHTS)
         result = simulation.run()
         if history_path is not None:
             simulation.history.save(history_path)

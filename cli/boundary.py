@@ -30,6 +30,7 @@ ERRORS_FOR_USERS = (
     ("quorumlog.sdk.errors", "QuorumlogError"),
     ("quorumlog.storage.interface", "StorageEngineError"),
     ("quorumlog.server.settings", "SettingsError"),
+    ("quorumlog.server.certificates.x509", "CertificateError"),
     ("quorumlog.server.local.node_process", "ClusterError"),
     ("quorumlog.chaos.processes.nemesis", "ChaosError"),
 )

@@ -55,6 +55,10 @@ def up(
     detach: Annotated[
         bool, typer.Option("--detach", "-d", help="Let the nodes run on; 'cluster down' stops them.")
     ] = False,
+    tls: Annotated[
+        bool,
+        typer.Option("--tls", help="Nodes and clients prove who they are; all certificates are made, in DIR/certs."),
+    ] = False,
     output: Output = OutputFormat.TABLE,
 ) -> None:
     """Starts a cluster on this machine and waits until it serves. A directory that has held one goes on with its data,
@@ -62,7 +66,7 @@ def up(
 
     In the foreground it runs until Ctrl-C; with --detach the nodes outlive the command.
     """
-    cluster = _cluster(nodes, data_dir, base_port, detached=detach)
+    cluster = _cluster(nodes, data_dir, base_port, detached=detach, tls=tls)
     if detach:
         problem = _start(cluster)
         _print(cluster, output)
@@ -110,7 +114,7 @@ def status(*, data_dir: DataDirectory = DEFAULT_DATA_DIRECTORY, output: Output =
     _print(LocalCluster.attach(data_dir), output)
 
 
-def _cluster(nodes: int | None, data_dir: Path, base_port: int | None, *, detached: bool) -> LocalCluster:
+def _cluster(nodes: int | None, data_dir: Path, base_port: int | None, *, detached: bool, tls: bool) -> LocalCluster:
     """The cluster of a directory: as it was if nothing else is asked for, otherwise a new one."""
     from quorumlog.server.local import LocalCluster
     from quorumlog.server.local.state import FILE_NAME
@@ -119,7 +123,9 @@ def _cluster(nodes: int | None, data_dir: Path, base_port: int | None, *, detach
         nodes = len(LocalCluster.attach(data_dir).node_ids) if nodes is None else nodes
     else:
         base_port = DEFAULT_BASE_PORT if base_port is None else base_port
-    return LocalCluster(3 if nodes is None else nodes, data_dir=data_dir, base_port=base_port, detached=detached)
+    return LocalCluster(
+        3 if nodes is None else nodes, data_dir=data_dir, base_port=base_port, detached=detached, tls=tls
+    )
 
 
 def _start(cluster: LocalCluster) -> str:
@@ -204,6 +210,8 @@ def _state(state: NodeStatus) -> str:
 def _say_how_to_go_on(data_dir: Path, cluster: LocalCluster, output: OutputFormat) -> None:
     if output is OutputFormat.JSON:
         return
+    if cluster.certificates is not None:
+        print(f"export QUORUMLOG_COMMAND_CONFIG={cluster.certificates.properties}  # how commands reach the nodes")
     if cluster.bootstrap_servers != DEFAULT_BOOTSTRAP_SERVERS:  # With several, commands work when node 1 is down too.
         print(f"export QUORUMLOG_BOOTSTRAP_SERVERS={cluster.bootstrap_servers}  # for other commands")
     print(f"quorumlog cluster down --data-dir {shlex.quote(str(data_dir))}  # stops it")

@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from quorumlog.cli.boundary import WRONG_USAGE, CommandError, say
-from quorumlog.cli.options import DEFAULT_BOOTSTRAP_SERVERS, BootstrapServers, Output, OutputFormat, connect, path
+from quorumlog.cli.options import (
+    DEFAULT_BOOTSTRAP_SERVERS,
+    BootstrapServers,
+    Output,
+    OutputFormat,
+    client_options,
+    connect,
+    path,
+)
 from quorumlog.cli.rendering import node_list, plural, print_json, print_table
 from quorumlog.cli.reset_targets import PartitionBeforeReset, ResetTarget, Wish, target, within_log
 
@@ -216,7 +224,7 @@ def _places(
 ) -> list[PartitionBeforeReset]:
     from quorumlog.sdk import Consumer
 
-    with Consumer(bootstrap_servers=bootstrap_servers) as consumer:
+    with Consumer(bootstrap_servers=bootstrap_servers, **client_options()) as consumer:
         # The end is looked up first: what is written between the two is not to be missed where no record is as late.
         ends = consumer.end_offsets(partitions)
         starts = consumer.beginning_offsets(partitions)

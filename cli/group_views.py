@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from quorumlog.cli.boundary import WRONG_USAGE, CommandError
-from quorumlog.cli.options import DEFAULT_BOOTSTRAP_SERVERS, BootstrapServers, Output, OutputFormat, connect
+from quorumlog.cli.options import (
+    DEFAULT_BOOTSTRAP_SERVERS,
+    BootstrapServers,
+    Output,
+    OutputFormat,
+    client_options,
+    connect,
+)
 from quorumlog.cli.rendering import print_json, print_table
 
 if TYPE_CHECKING:
@@ -169,7 +176,7 @@ def _ends(
         for partition in topic.partitions
         if partition.leader is not None
     }
-    with Consumer(bootstrap_servers=bootstrap_servers) as consumer:
+    with Consumer(bootstrap_servers=bootstrap_servers, **client_options()) as consumer:
         return consumer.end_offsets(sorted(shown & led))
 
 

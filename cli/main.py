@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -23,7 +24,10 @@ from quorumlog.cli import (
     quorum,
     topics,
 )
+from quorumlog.cli.acls import commands as acls
 from quorumlog.cli.backup import commands as backup
+from quorumlog.cli.certs import commands as certs
+from quorumlog.cli.options import path, read_command_config
 from quorumlog.cli.records import consume, produce
 from quorumlog.cli.recovery import commands as recovery
 
@@ -45,12 +49,14 @@ app.command("produce", epilog=produce.EXAMPLE)(produce.produce)
 app.command("consume", epilog=consume.EXAMPLE)(consume.consume)
 app.add_typer(groups.app, name="groups")
 app.add_typer(producers.app, name="producers")
+app.add_typer(acls.app, name="acls")
 app.add_typer(log.app, name="log")
 app.add_typer(nodes.app, name="nodes")
 app.add_typer(quorum.app, name="quorum")
 app.add_typer(backup.app, name="backup")
 app.add_typer(recovery.app, name="recover")
 app.add_typer(health.features, name="features")
+app.add_typer(certs.app, name="certs")
 app.add_typer(chaos.app, name="chaos")
 app.command("console", epilog=console.EXAMPLE)(console.console)
 
@@ -76,8 +82,19 @@ def quorumlog(
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
+    command_config: Annotated[
+        Path | None,
+        typer.Option(
+            "--command-config",
+            envvar="QUORUMLOG_COMMAND_CONFIG",
+            metavar="FILE",
+            parser=path,
+            help="How nodes are reached: lines such as security.protocol=SSL, ssl.ca.location=node-ca.crt.",
+        ),
+    ] = None,
 ) -> None:
     """A Raft-replicated log store with Kafka's model: no ZooKeeper, no JVM."""
+    read_command_config(command_config)
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -15,6 +15,7 @@ from quorumlog.cli.boundary import WRONG_USAGE, CommandError
 
 if TYPE_CHECKING:
     from quorumlog.sdk import Admin
+    from quorumlog.sdk.runtime.security import SecurityOptions
 
 DEFAULT_BASE_PORT = 19092
 DEFAULT_BOOTSTRAP_SERVERS = f"127.0.0.1:{DEFAULT_BASE_PORT}"
@@ -81,19 +82,59 @@ Throttle = Annotated[
 ]
 
 
+#: The properties that say how nodes are reached: keyword arguments of clients.
+_security: SecurityOptions = {}
+
+
+def client_options() -> SecurityOptions:
+    """How nodes are reached, as ``--command-config`` says: keyword arguments for every client."""
+    return _security
+
+
+def read_command_config(file: Path | None) -> None:
+    """Takes the properties of clients from a file of lines such as ``security.protocol=SSL``.
+
+    Raises:
+        CommandError: it cannot be read, or has another line.
+    """
+    from quorumlog.sdk.runtime.security import SECURITY_OPTIONS
+
+    global _security  # noqa: PLW0603  # once, by the callback before any command
+    _security = {}
+    if file is None:
+        return
+    try:
+        lines = file.read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise CommandError(f"--command-config: cannot read {file}: {reason}") from None
+    for number, line in enumerate(lines, start=1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        key, separator, value = (part.strip() for part in line.partition("="))
+        name = key.replace(".", "_")
+        if not separator or name not in SECURITY_OPTIONS:
+            known = ", ".join(each.replace("_", ".") for each in SECURITY_OPTIONS)
+            raise CommandError(f"{file}, line {number}: expected KEY=VALUE, with a key of {known}", WRONG_USAGE)
+        _security[name] = value  # type: ignore[literal-required]  # one of SECURITY_OPTIONS
+
+
 def topic_names(context: typer.Context, incomplete: str) -> list[str]:
     """What a shell completes the name of a topic with: nothing where no node answers at once."""
     from quorumlog.sdk import Admin, QuorumlogError
 
+    given = context.find_root().params.get("command_config") or os.environ.get("QUORUMLOG_COMMAND_CONFIG")
     servers = context.params.get("bootstrap_servers") or os.environ.get("QUORUMLOG_BOOTSTRAP_SERVERS")
     try:
+        read_command_config(Path(given) if given else None)
         with Admin(
             bootstrap_servers=servers or DEFAULT_BOOTSTRAP_SERVERS,
             bootstrap_timeout_ms=COMPLETED_WITHIN_MS,
             request_timeout_ms=COMPLETED_WITHIN_MS,
+            **client_options(),
         ) as admin:
             return [name for name in admin.list_topics() if name.startswith(incomplete)]
-    except QuorumlogError:
+    except (QuorumlogError, CommandError):
         return []
 
 
@@ -101,7 +142,7 @@ def connect(bootstrap_servers: str) -> Admin:
     """An administration client, to be used in a ``with`` block."""
     from quorumlog.sdk import Admin
 
-    return Admin(bootstrap_servers=bootstrap_servers)
+    return Admin(bootstrap_servers=bootstrap_servers, **client_options())
 
 
 def parse_settings(pairs: list[str]) -> dict[str, str]:

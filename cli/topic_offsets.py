@@ -12,6 +12,7 @@ from quorumlog.cli.options import (
     BootstrapServers,
     Output,
     OutputFormat,
+    client_options,
     connect,
     topic_names,
 )
@@ -48,7 +49,7 @@ def offsets(
         raise CommandError(f"topic {name} has no partition {partition}; it has {node_list(numbers)}")
     wanted = [TopicPartition(name, number) for number in numbers if partition in (None, number)]
     found: dict[TopicPartition, tuple[int | None, int | None]]
-    with Consumer(bootstrap_servers=bootstrap_servers) as consumer:
+    with Consumer(bootstrap_servers=bootstrap_servers, **client_options()) as consumer:
         if time_ms is not None:
             places = consumer.offsets_for_times(dict.fromkeys(wanted, time_ms))
             found = {tp: (None, None) if at is None else (at.offset, at.timestamp) for tp, at in places.items()}

@@ -56,10 +56,13 @@ class Following:
             except UnreadableEntryError:
                 hint = log.commit_index
             hint = max(hint, log.commit_index)
+            try:
+                hint_term = log.term_at(hint)
+            except UnreadableEntryError:
+                # What is committed the leader has too, and its terms never go back.
+                hint_term = request.prev_term
             state.send(
-                AppendResponse(
-                    state.node_id, request.sender, state.term, request.prev_index, True, hint, log.term_at(hint)
-                )
+                AppendResponse(state.node_id, request.sender, state.term, request.prev_index, True, hint, hint_term)
             )
 
     def _holds(self, index: int, term: int) -> bool:

@@ -14,13 +14,26 @@ from typing import TYPE_CHECKING, Any
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 if TYPE_CHECKING:
+    from quorumlog.sdk.acls import (
+        ACL,
+        ACLDecision,
+        ACLFilter,
+        ACLOperation,
+        ACLPermissionType,
+        ACLResourcePatternType,
+        ResourcePattern,
+        ResourcePatternFilter,
+        ResourceType,
+    )
     from quorumlog.sdk.admin.admin import Admin
     from quorumlog.sdk.consumer.commit_future import CommitFuture
     from quorumlog.sdk.consumer.consumer import Consumer
     from quorumlog.sdk.consumer.subscription import ConsumerRebalanceListener
     from quorumlog.sdk.errors import (
+        AuthorizationFailedError,
         BufferExhaustedError,
         ClientClosedError,
+        ClusterAuthorizationFailedError,
         ClusterNotFormedError,
         CommitFailedError,
         CoordinatorNotAvailableError,
@@ -30,6 +43,7 @@ if TYPE_CHECKING:
         FencedInstanceIdError,
         FencedMemberEpochError,
         ForkedClientError,
+        GroupAuthorizationFailedError,
         GroupIdNotFoundError,
         GroupMaxSizeReachedError,
         GroupSubscribedToTopicError,
@@ -61,16 +75,19 @@ if TYPE_CHECKING:
         PreferredLeaderNotAvailableError,
         ProducerFencedError,
         ProducerLimitExceededError,
+        ProducerNameAuthorizationFailedError,
         ProducerNameInUseError,
         ProducerNameNotFoundError,
         QuorumlogError,
         ReassignmentInProgressError,
         RecordTooLargeError,
         RequestTimedOutError,
+        SaslAuthenticationFailedError,
         ServerBusyError,
         StaleMemberEpochError,
         StorageError,
         TopicAlreadyExistsError,
+        TopicAuthorizationFailedError,
         UnknownMemberIdError,
         UnknownProducerIdError,
         UnknownTopicOrPartitionError,
@@ -117,6 +134,10 @@ _MODULES = {
     "producer.producer": ("Producer",),
     "consumer.commit_future": ("CommitFuture",),
     "producer.delivery": ("ArrowFuture", "BatchMetadata", "RecordFuture"),
+    "acls": (
+        "ACL", "ACLDecision", "ACLFilter", "ACLOperation", "ACLPermissionType", "ACLResourcePatternType",
+        "ResourcePattern", "ResourcePatternFilter", "ResourceType",
+    ),
     "types": (
         "BrokerDescription", "ClusterDescription", "ConfigEntry", "ConsumerGroupMetadata", "ConsumerRecord",
         "GroupDescription", "GroupListing", "GroupState", "MemberDescription", "NewPartitions", "NewTopic",
@@ -125,6 +146,8 @@ _MODULES = {
         "RebalancePlan", "RecordMetadata", "ReplicaCopy", "TopicDescription", "TopicPartition",
     ),
     "errors": (
+        "AuthorizationFailedError", "ClusterAuthorizationFailedError", "GroupAuthorizationFailedError",
+        "ProducerNameAuthorizationFailedError", "SaslAuthenticationFailedError", "TopicAuthorizationFailedError",
         "BufferExhaustedError", "ClientClosedError", "ClusterNotFormedError", "CommitFailedError",
         "CoordinatorNotAvailableError", "CorruptRecordError", "DuplicateSequenceMismatchError",
         "ElectionNotNeededError", "FencedInstanceIdError", "FencedMemberEpochError", "ForkedClientError",
@@ -154,6 +177,10 @@ __all__ = [  # noqa: RUF022 - by kind
     "NodeDescription", "NodeLoad", "NodePlan", "OffsetAndMetadata", "OffsetAndTimestamp", "PartitionDescription",
     "PartitionReassignment", "PlannedMove", "ProducerListing", "QuorumDescription", "QuorumReplicaDescription",
     "RebalancePlan", "RecordMetadata", "ReplicaCopy", "TopicDescription", "TopicPartition",
+    "ACL", "ACLDecision", "ACLFilter", "ACLOperation", "ACLPermissionType", "ACLResourcePatternType",
+    "ResourcePattern", "ResourcePatternFilter", "ResourceType",
+    "AuthorizationFailedError", "ClusterAuthorizationFailedError", "GroupAuthorizationFailedError",
+    "ProducerNameAuthorizationFailedError", "SaslAuthenticationFailedError", "TopicAuthorizationFailedError",
     "BufferExhaustedError", "ClientClosedError", "ClusterNotFormedError", "CommitFailedError",
     "CoordinatorNotAvailableError", "CorruptRecordError", "DuplicateSequenceMismatchError", "ElectionNotNeededError",
     "FencedInstanceIdError", "FencedMemberEpochError", "ForkedClientError", "GroupIdNotFoundError",

@@ -380,6 +380,30 @@ class OffsetMetadataTooLargeError(QuorumlogError):
     """The text beside a committed offset is too long."""
 
 
+class AuthorizationFailedError(QuorumlogError):
+    """Who asks has no permission for that. The message says which one an administrator can give."""
+
+
+class TopicAuthorizationFailedError(AuthorizationFailedError):
+    """Who asks may not do that to the topic."""
+
+
+class GroupAuthorizationFailedError(AuthorizationFailedError):
+    """Who asks may not do that to the consumer group."""
+
+
+class ClusterAuthorizationFailedError(AuthorizationFailedError):
+    """Who asks may not do that to the cluster."""
+
+
+class ProducerNameAuthorizationFailedError(AuthorizationFailedError):
+    """Who asks may not do that to the producer name."""
+
+
+class SaslAuthenticationFailedError(QuorumlogError):
+    """Who asks has not proved who they are."""
+
+
 class CommitFailedError(QuorumlogError):
     """The consumer may not commit: it is no member of its group any more, or others have its partitions.
 
@@ -447,6 +471,11 @@ _BY_CODE: dict[int, type[QuorumlogError]] = {
     _Code.NON_EMPTY_GROUP: NonEmptyGroupError,
     _Code.GROUP_SUBSCRIBED_TO_TOPIC: GroupSubscribedToTopicError,
     _Code.OFFSET_METADATA_TOO_LARGE: OffsetMetadataTooLargeError,
+    _Code.TOPIC_AUTHORIZATION_FAILED: TopicAuthorizationFailedError,
+    _Code.GROUP_AUTHORIZATION_FAILED: GroupAuthorizationFailedError,
+    _Code.CLUSTER_AUTHORIZATION_FAILED: ClusterAuthorizationFailedError,
+    _Code.PRODUCER_NAME_AUTHORIZATION_FAILED: ProducerNameAuthorizationFailedError,
+    _Code.SASL_AUTHENTICATION_FAILED: SaslAuthenticationFailedError,
 }
 #: Errors after which the partition's leader has to be looked up again.
 STALE_LEADER_ERRORS = (
@@ -491,6 +520,10 @@ def error_from_rpc(error: grpc.RpcError, address: str) -> QuorumlogError:
         return RequestTimedOutError(f"{address} did not answer in time")
     if code is grpc.StatusCode.UNIMPLEMENTED:
         return UnsupportedVersionError(f"{address} does not offer this call: is it a quorumlog node of this version?")
+    if code is grpc.StatusCode.PERMISSION_DENIED:
+        return AuthorizationFailedError(f"{address} refused the request: {details}")
+    if code is grpc.StatusCode.UNAUTHENTICATED:
+        return SaslAuthenticationFailedError(f"{address} refused the request: {details}")
     if code is grpc.StatusCode.INVALID_ARGUMENT:
         return InvalidRequestError(f"{address} refused the request: {details}")
     if code is grpc.StatusCode.RESOURCE_EXHAUSTED:

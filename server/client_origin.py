@@ -3,14 +3,44 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
+
+#: Begins every principal of a client; what follows is the user's name. No rule and no super user begins otherwise.
+USER_PREFIX = "User:"
+#: The principal of whoever has not signed in.
+ANONYMOUS = f"{USER_PREFIX}ANONYMOUS"
+#: Stands for every principal in rules.
+EVERYBODY = f"{USER_PREFIX}*"
+
+
+def node_principal(node_id: int) -> str:
+    """The principal of another node, as its certificate has proved it. It is no user's, and no rule is about it."""
+    return f"Node:{node_id}"
+
+
+class Listener(Enum):
+    """The kinds of addresses that a node listens at."""
+
+    PLAINTEXT = 1  #: clients that prove nothing, and peers of a cluster without TLS
+    PEER = 2  #: nodes, by certificate
+    CLIENT = 3  #: clients, by certificate
+    PASSWORD = 4  #: clients, by password, over TLS
 
 
 @dataclass(slots=True, frozen=True)
 class ClientOrigin:
-    """What a client calls itself, and the machine that it speaks from."""
+    """Who a client is, what it calls itself, and the machine that it speaks from.
+
+    Arguments:
+        principal: "User:" and a name, as its listener has proved it; ANONYMOUS where nothing was proved; that of a node
+            at the listener of nodes.
+        listener: where it came in; it is told of other nodes where they listen in the same way.
+    """
 
     client_id: str = ""
     host: str = ""
+    principal: str = ANONYMOUS
+    listener: Listener = Listener.PLAINTEXT
 
 
 #: Of requests that nobody has said it of.

@@ -206,11 +206,15 @@ class ClientRequest:
 
     request_id: int
     message: ProtoMessage
-    principal: str = "anonymous"
     #: The stream that it came on, for what lasts as long as that does; 0 without one.
     stream: int = 0
     #: Who asks, and from where.
     client: ClientOrigin = UNKNOWN_CLIENT
+
+    @property
+    def principal(self) -> str:
+        """Who asks."""
+        return self.client.principal
 
 
 @dataclass(slots=True)
@@ -307,6 +311,21 @@ class LogLine:
     fields: dict[str, object]
 
 
+@dataclass(slots=True, frozen=True)
+class AuditLine:
+    """Something for the audit log: who may not have done what, or who has changed what. Never what records hold.
+
+    Arguments:
+        event: refused or changed.
+        wall_ms: when, in milliseconds since the epoch.
+        fields: who, from where, what, the outcome.
+    """
+
+    event: str
+    wall_ms: int
+    fields: dict[str, object]
+
+
 @dataclass(slots=True)
 class Job:
     """A short piece of work that touches nothing of the node's but storage, by reading: it runs beside the steps, one
@@ -330,6 +349,7 @@ class Effects:
             ``nodes replace`` does; answered by LossAnswered.
         connect: when not None, the peers to hold streams to from now on: node id -> address.
         logs: what to log.
+        audit: what to write into the audit log.
         halt: when not None, the end.
         jobs: to be carried out off the node's thread, in order.
         groups: the Raft groups that the step looked at, for whoever watches; all others are as they were.
@@ -342,6 +362,7 @@ class Effects:
     report_loss: list[tuple[str, str]] = field(default_factory=list)
     connect: dict[int, str] | None = None
     logs: list[LogLine] = field(default_factory=list)
+    audit: list[AuditLine] = field(default_factory=list)
     halt: Halt | None = None
     jobs: list[Job] = field(default_factory=list)
     groups: list[int] = field(default_factory=list)

@@ -6,7 +6,11 @@ import errno
 import ipaddress
 import socket
 
+from quorumlog.server.client_origin import Listener
 from quorumlog.server.settings import Settings, parse_address
+
+#: Listeners at which everybody has to show a certificate.
+_BY_CERTIFICATE = frozenset((Listener.PEER, Listener.CLIENT))
 
 
 class ListenError(Exception):
@@ -19,19 +23,25 @@ def check_listening(settings: Settings) -> None:
     Raises:
         ListenError: the address is beyond loopback without ``insecure``, does not exist here, or is taken.
     """
-    wanted = {"listen": settings.listen}
+    settings_of = {
+        Listener.PLAINTEXT: "plaintext_listen" if settings.has_tls else "listen",
+        Listener.PEER: "peer_listen",
+        Listener.CLIENT: "listen",
+        Listener.PASSWORD: "password_listen",
+    }
+    wanted = {settings_of[listener]: (address, listener) for listener, address in settings.listeners.items()}
     if settings.metrics_listen is not None:
-        wanted["metrics_listen"] = settings.metrics_listen
-    for name, address in wanted.items():
+        wanted["metrics_listen"] = settings.metrics_listen, Listener.PLAINTEXT
+    for name, (address, listener) in wanted.items():
         beyond = [ip for ip in _resolve(name, address) if not ip.is_loopback]
-        if beyond and not settings.insecure:
+        if beyond and listener not in _BY_CERTIFICATE and not settings.insecure:
             raise ListenError(
-                f"{name} = {address} is beyond loopback, and there is no TLS and no authentication yet: listen on"
-                " 127.0.0.1, or say --insecure if everyone who can reach it may read and write everything"
+                f"{name} = {address} is beyond loopback, and nobody proves there who they are: listen on 127.0.0.1,"
+                " set up TLS (docs/security.md), or say --insecure if everyone who can reach it may do everything"
             )
-        if name == "listen" and any(ip.is_unspecified for ip in beyond) and settings.advertise is None:
+        if name != "metrics_listen" and any(ip.is_unspecified for ip in beyond) and settings.advertise is None:
             raise ListenError(
-                f"listen = {address} is every address of this machine: give --advertise, where others reach this one"
+                f"{name} = {address} is every address of this machine: give --advertise, where others reach this one"
             )
         try_to_bind(name, address)
 

@@ -61,6 +61,7 @@ CATALOGUE: dict[str, MetricFamily] = {
     "fenced": _gauge("Whether the controller keeps the node from leading and from being in sync."),
     "feature_level": _gauge("The cluster's feature level."),
     "series_left_out": _gauge("Partitions that the node leads without series of their own, for there are too many."),
+    "certificate_expiry_seconds": _gauge("How long the node's certificate is still valid; +Inf without TLS."),
     # The cluster as the active controller sees it; 0 or nothing on all other nodes.
     "active_controller": _gauge("Whether the node is the active controller."),
     "brokers": _gauge("Nodes that the active controller knows, by state.", "state"),
@@ -109,6 +110,12 @@ CATALOGUE: dict[str, MetricFamily] = {
     "consumer_group_heartbeats": _counter("Heartbeats of members of consumer groups."),
     "offset_commits": _counter("Requests to commit offsets."),
     "admin_requests": _counter("All other requests: administration, metadata, look-ups."),
+    "request_seconds": _histogram(
+        "How long requests take, from their arrival until their answer has gone out. A Fetch waits for records.",
+        "request",
+    ),
+    "produce_stage_seconds": _histogram("Which part of that a Produce request spends in which stage.", "stage"),
+    "request_errors": _counter("Errors with which requests were answered, or parts of them.", "request", "error"),
     "requests_refused": _counter("Requests refused before they were looked at: queues are full."),
     "pending_produces": _gauge("Produce requests that wait to be acknowledged."),
     "parked_fetches": _gauge("Fetch requests that wait for records."),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from quorumlog.raft.options import RaftOptions
+from quorumlog.server.client_origin import Listener
 from quorumlog.server.consumer_group_limits import ConsumerGroupLimits
 
 
@@ -142,12 +144,51 @@ class ScrubOptions:
 
 
 @dataclass(slots=True, frozen=True)
+class PairFiles:
+    """Where a certificate (with what is between it and its authority), its key, and the trusted authorities are.
+
+    Arguments:
+        authorities: None where nobody is asked for a certificate.
+    """
+
+    certificate: Path
+    key: Path
+    authorities: Path | None = None
+
+
+@dataclass(slots=True, frozen=True)
+class Endpoint:
+    """Where others reach a node through one of its listeners."""
+
+    listener: Listener
+    host: str
+    port: int
+
+
+@dataclass(slots=True, frozen=True)
+class AuthorizationOptions:
+    """Whether clients are asked for permission.
+
+    Arguments:
+        enabled: what no rule allows is refused. Otherwise everybody may do everything.
+        super_users: principals that may do everything, whatever rules say.
+        audited: refusals and changes are told for the audit log.
+    """
+
+    enabled: bool = False
+    super_users: frozenset[str] = frozenset()
+    audited: bool = False
+
+
+@dataclass(slots=True, frozen=True)
 class NodeOptions:
     """A node's identity, peers and times. Times are in microseconds.
 
     Arguments:
         node_id: unique in the cluster, at least 0.
-        address: host:port at which clients and peers reach this node.
+        address: host:port at which peers reach this node, and clients where there are no endpoints.
+        endpoints: of each listener, where it has others than one for everybody.
+        peer_listener: at which other nodes are dialled.
         controllers: node id -> host:port of the voters of the metadata group, as configured at formation.
         rack: for placement; empty when unknown.
         witness_only: it takes witnesses of partitions, and no replicas.
@@ -156,6 +197,8 @@ class NodeOptions:
     node_id: int
     address: str
     controllers: dict[int, str]
+    endpoints: tuple[Endpoint, ...] = ()
+    peer_listener: Listener = Listener.PLAINTEXT
     rack: str = ""
     witness_only: bool = False
     version: str = "0.1.0"
@@ -166,6 +209,7 @@ class NodeOptions:
     groups: ConsumerGroupOptions = field(default_factory=ConsumerGroupOptions)
     repair: RepairOptions = field(default_factory=RepairOptions)
     scrub: ScrubOptions = field(default_factory=ScrubOptions)
+    authorization: AuthorizationOptions = field(default_factory=AuthorizationOptions)
     heartbeat_interval_us: int = 100_000
     replica_lag_time_max_us: int = 10_000_000
     isr_check_interval_us: int = 250_000
@@ -188,11 +232,12 @@ class NodeOptions:
         return max(self.heartbeat_interval_us, self.raft.election_timeout_us // 3)
 
     @property
-    def host(self) -> str:
-        """Host part of the address."""
-        return self.address.rpartition(":")[0]
-
-    @property
-    def port(self) -> int:
-        """Port part of the address."""
-        return int(self.address.rpartition(":")[2])
+    def told_everybody(self) -> tuple[str, int]:
+        """Host and port for those who know of no endpoints, or look for a kind that this node does not have: without
+        TLS if it listens so, else for clients by certificate."""
+        for wanted in (Listener.PLAINTEXT, Listener.CLIENT):
+            for each in self.endpoints:
+                if each.listener is wanted:
+                    return each.host, each.port
+        host, _, port = self.address.rpartition(":")
+        return host, int(port)

@@ -2,19 +2,35 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from google.protobuf.message import Message as ProtoMessage
 
 from quorumlog.server.events import Reply
 
 
+class ReplyListener(Protocol):
+    """Who hears of every answer."""
+
+    def replied(self, request_id: int, response: ProtoMessage, /) -> None:
+        """A request has been answered."""
+
+
 class Replies:
-    """Gathers the answers of a step."""
+    """Gathers the answers of a step.
+
+    Attributes:
+        listener: hears of each; None: nobody does.
+    """
 
     def __init__(self) -> None:
         self._gathered: list[Reply] = []
+        self.listener: ReplyListener | None = None
 
     def reply(self, request_id: int, message: ProtoMessage) -> None:
         """Answers a client's request."""
+        if self.listener is not None:
+            self.listener.replied(request_id, message)
         self._gathered.append(Reply(request_id, message))
 
     def take_gathered(self) -> list[Reply]:

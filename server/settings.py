@@ -26,12 +26,16 @@ from pydantic_settings import (
 )
 
 from quorumlog.raft.options import RaftOptions
+from quorumlog.server.client_origin import EVERYBODY, USER_PREFIX, Listener
 from quorumlog.server.consumer_group_limits import ConsumerGroupLimits
 from quorumlog.server.options import (
+    AuthorizationOptions,
     BalanceOptions,
     ConsumerGroupOptions,
+    Endpoint,
     NodeLimits,
     NodeOptions,
+    PairFiles,
     RepairOptions,
     ScrubOptions,
 )
@@ -93,6 +97,20 @@ def _controllers(value: object) -> dict[int, str]:
     return controllers
 
 
+def _super_users(value: object) -> frozenset[str]:
+    """The principals in ``User:admin,User:ops``, or a list of such items."""
+    if value == "":
+        return frozenset()
+    items = value.split(",") if isinstance(value, str) else value
+    if not isinstance(items, list | tuple | set | frozenset):
+        raise ValueError("not a list")
+    users = frozenset(str(item).strip() for item in items)
+    for user in users:
+        if not user.startswith(USER_PREFIX) or user in (USER_PREFIX, EVERYBODY) or not user.isprintable():
+            raise ValueError(f"{user!r} is not {USER_PREFIX} and a name")
+    return users
+
+
 def _throttle(value: int) -> int:
     if 0 < value < LEAST_THROTTLE:
         raise ValueError("too slow")
@@ -101,6 +119,7 @@ def _throttle(value: int) -> int:
 
 Address = Annotated[str, BeforeValidator(_address)]
 Controllers = Annotated[dict[int, str], NoDecode, BeforeValidator(_controllers)]
+SuperUsers = Annotated[frozenset[str], NoDecode, BeforeValidator(_super_users)]
 Milliseconds = Annotated[int, Field(ge=1, le=86_400_000)]
 SizeBytes = Annotated[int, Field(ge=1024, le=1 << 50)]
 ScrubRate = Annotated[int, Field(ge=0, le=1 << 40)]
@@ -117,15 +136,40 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix=ENV_PREFIX, extra="forbid", frozen=True, env_ignore_empty=True)
 
     node_id: int = Field(ge=0, le=2**31 - 1, description="a whole number, unique in the cluster")
-    listen: Address = Field(description=f"{_AN_ADDRESS}: where this node serves clients and peers")
+    listen: Address = Field(description=f"{_AN_ADDRESS}: where this node serves clients, and without TLS its peers")
     data_dir: Path = Field(description="a directory of this node alone; made if it is missing")
     controllers: Controllers = Field(
         description="id@host:port,... of the voters of the metadata quorum, the same on every node at formation"
     )
     advertise: Address | None = Field(None, description=f"{_AN_ADDRESS}: where others reach this node, if not listen")
+    peer_listen: Address | None = Field(
+        None, description=f"{_AN_ADDRESS}: where this node serves its peers, by certificate; with tls_certificate"
+    )
+    password_listen: Address | None = Field(
+        None, description=f"{_AN_ADDRESS}: where this node serves clients without a certificate, over TLS"
+    )
+    plaintext_listen: Address | None = Field(
+        None, description=f"{_AN_ADDRESS}: where this node serves without TLS while a cluster goes over to it"
+    )
+    tls_certificate: Path | None = Field(None, description="a file in PEM: this node's certificate")
+    tls_key: Path | None = Field(None, description="a file in PEM: its key, readable by nobody else")
+    node_ca: Path | None = Field(None, description="a file in PEM: the authorities of nodes' certificates")
+    client_ca: Path | None = Field(None, description="a file in PEM: the authorities of clients' certificates")
+    security_inter_broker_protocol: Literal["PLAINTEXT", "SSL"] | None = Field(
+        None, description="PLAINTEXT or SSL: how this node dials its peers; SSL where peer_listen is set"
+    )
     rack: str = Field("", max_length=255, description="the node's rack, for placing replicas")
     witness_only: bool = Field(False, description="true for a small node that takes witnesses, and no replicas")
     insecure: bool = Field(False, description="true to listen beyond loopback without TLS and authentication")
+    authorization: bool = Field(False, description="true to refuse clients what no rule allows (quorumlog acls)")
+    super_users: SuperUsers = Field(
+        "",
+        validate_default=True,
+        description="User:NAME,... of those who may do everything; at least one where authorization is on",
+    )
+    audit_log: Path | None = Field(
+        None, description="a file for JSON lines: who was refused what, and who has changed what"
+    )
     metrics_listen: Address | None = Field(None, description=f"{_AN_ADDRESS}: where Prometheus metrics are served")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="debug, info, warning or error")
     log_format: Literal["json", "console"] = Field("console", description="json or console")
@@ -161,6 +205,7 @@ class Settings(BaseSettings):
     max_fetch_bytes: SizeBytes = Field(16 << 20, description=_A_SIZE)
     max_pending_produces: Count = Field(10_000, description="a whole number from 1 to 1000000")
     max_parked_fetches: Count = Field(10_000, description="a whole number from 1 to 1000000")
+    max_connections: Count = Field(10_000, description="a whole number from 1 to 1000000: of each listener at once")
     compaction_interval_ms: Milliseconds = Field(
         15_000, description=f"{_A_TIME}: how often leaders look whether partitions are worth compacting"
     )
@@ -220,8 +265,47 @@ class Settings(BaseSettings):
 
     @property
     def address(self) -> str:
-        """Where others reach this node."""
-        return self.advertise or self.listen
+        """Where peers reach this node."""
+        return self.advertised(self.peer_listener)
+
+    @property
+    def has_tls(self) -> bool:
+        """Whether it listens with certificates."""
+        return self.tls_certificate is not None
+
+    @property
+    def peer_listener(self) -> Listener:
+        """At which kind of listener this node dials its peers."""
+        wanted = self.security_inter_broker_protocol or ("SSL" if self.peer_listen is not None else "PLAINTEXT")
+        return Listener.PEER if wanted == "SSL" else Listener.PLAINTEXT
+
+    @property
+    def listeners(self) -> dict[Listener, str]:
+        """Where it listens: host:port of each kind."""
+        if not self.has_tls:
+            return {Listener.PLAINTEXT: self.listen}
+        wanted = {
+            Listener.PEER: self.peer_listen,
+            Listener.CLIENT: self.listen,
+            Listener.PASSWORD: self.password_listen,
+            Listener.PLAINTEXT: self.plaintext_listen,
+        }
+        return {listener: address for listener, address in wanted.items() if address is not None}
+
+    def advertised(self, listener: Listener) -> str:
+        """Where others reach one of its listeners: where it listens, at the host that is advertised if there is one."""
+        address = self.listeners[listener]
+        if self.advertise is None:
+            return address
+        if address == self.listen:
+            return self.advertise
+        return f"{self.advertise.rpartition(':')[0]}:{address.rpartition(':')[2]}"
+
+    def pair_files(self, listener: Listener) -> PairFiles:
+        """The files with which it serves a listener that has TLS; with those of PEER it also dials its peers."""
+        assert self.tls_certificate is not None and self.tls_key is not None, "checked by node_options"
+        authorities = {Listener.PEER: self.node_ca, Listener.CLIENT: self.client_ca}.get(listener)
+        return PairFiles(self.tls_certificate, self.tls_key, authorities)
 
     def node_options(self) -> NodeOptions:
         """The node's part of it.
@@ -229,20 +313,31 @@ class Settings(BaseSettings):
         Raises:
             SettingsError: values that are right by themselves contradict each other.
         """
+        self._check_tls()
         own = self.controllers.get(self.node_id, self.address)
         if parse_address(own)[1] != parse_address(self.address)[1]:
             raise SettingsError(
                 f"controllers say that node {self.node_id} is at {own}, but it is reached at {self.address}:"
-                " give the same port in controllers and in listen (or advertise)"
+                " give the same port in controllers and in listen (or advertise, or peer_listen)"
             )
         if self.broker_session_timeout_ms < 2 * self.broker_heartbeat_interval_ms:
             raise SettingsError(_wrong("broker_session_timeout_ms", self.broker_session_timeout_ms, "a setting"))
         if self.election_timeout_ms < 2 * self.heartbeat_interval_ms:
             raise SettingsError(_wrong("election_timeout_ms", self.election_timeout_ms, "a setting"))
+        if self.authorization and not self.super_users:
+            # Nobody could ever create the first rule, or mend the last one.
+            raise SettingsError(_wrong("super_users", "", "with authorization"))
+        if self.authorization and self.insecure:
+            raise SettingsError(
+                "authorization is on, and insecure lets in clients from everywhere that cannot prove who they are: give"
+                " one of the two up"
+            )
         return NodeOptions(
             node_id=self.node_id,
             address=self.address,
             controllers=self.controllers,
+            endpoints=self._endpoints(),
+            peer_listener=self.peer_listener,
             rack=self.rack,
             witness_only=self.witness_only,
             version=version("quorumlog"),
@@ -272,6 +367,7 @@ class Settings(BaseSettings):
                 rebalance_interval_us=self.partition_rebalance_interval_ms * _MS,
                 recovery_after_us=self.replica_recovery_after_ms * _MS,
             ),
+            authorization=AuthorizationOptions(self.authorization, self.super_users, self.audit_log is not None),
             scrub=ScrubOptions(self.scrub_bytes_per_second, self.scrub_interval_ms),
             heartbeat_interval_us=self.heartbeat_interval_ms * _MS,
             replica_lag_time_max_us=self.replica_lag_time_max_ms * _MS,
@@ -283,6 +379,31 @@ class Settings(BaseSettings):
             compaction_interval_us=self.compaction_interval_ms * _MS,
             producer_id_expiration_us=self.producer_id_expiration_ms * _MS,
         )
+
+    def _endpoints(self) -> tuple[Endpoint, ...]:
+        if not self.has_tls:
+            return ()
+        places = ((listener, self.advertised(listener).rpartition(":")) for listener in self.listeners)
+        return tuple(Endpoint(listener, host, int(port)) for listener, (host, _, port) in places)
+
+    def _check_tls(self) -> None:
+        """Raises SettingsError where what belongs together for TLS is not all there."""
+        needed = ("tls_key", "peer_listen", "node_ca", "client_ca")
+        if self.has_tls:
+            for name in needed:
+                if getattr(self, name) is None:
+                    raise SettingsError(f"{name} is not set beside tls_certificate: expected {_expected(name)}")
+        else:
+            for name in (*needed, "password_listen", "plaintext_listen"):
+                if getattr(self, name) is not None:
+                    raise SettingsError(
+                        f"{name} is set without tls_certificate: expected {_expected('tls_certificate')}"
+                    )
+        if self.peer_listener not in self.listeners:
+            raise SettingsError(
+                f"security_inter_broker_protocol is {self.security_inter_broker_protocol}, but the node does not listen"
+                " so: give plaintext_listen for PLAINTEXT, tls_certificate and peer_listen for SSL"
+            )
 
     def _group_options(self) -> ConsumerGroupOptions:
         factor, longest = self.group_coordinators_replication_factor, self.group_max_session_timeout_ms

@@ -155,7 +155,7 @@ def test_every_metric_stands_in_the_tables_with_its_labels_and_what_it_says() ->
 @pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
 def test_files_and_folders_that_a_document_names_exist(document: Path) -> None:
     named = re.findall(
-        r"`((?:examples|docs|tests|bench|chaos|proto|server|raft|storage|sdk|cli|console|tools)/(?:[\w/]+\.\w+|[\w/]*/)?)`",
+        r"`((?:examples|docs|tests|bench|chaos|proto|server|raft|storage|sdk|cli|console|tools|packaging)/(?:[\w/]+\.\w+|[\w/]*/)?)`",
         document.read_text(),
     )
     assert [path for path in named if not (ROOT / path).exists()] == []

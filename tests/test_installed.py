@@ -39,7 +39,7 @@ send(servers=9092)
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
     """A wheel of this checkout, built in a copy: what an earlier build has left must not get into it."""
     copy, target = tmp_path_factory.mktemp("checkout"), tmp_path_factory.mktemp("wheel")
-    for folder in {path.split("/")[0] for path in FLOORS.values()}:
+    for folder in {"packaging", *(path.split("/")[0] for path in FLOORS.values())}:
         shutil.copytree(ROOT / folder, copy / folder, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE", "NOTICE"):
         shutil.copy2(ROOT / name, copy)

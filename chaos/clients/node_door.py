@@ -144,6 +144,10 @@ class ServedCall:
         """What the client has sent before its message."""
         return (("user-agent", f"{self._user_agent} grpc-python/1"),)
 
+    def auth_context(self) -> dict[str, list[bytes]]:
+        """What the connection proves of the client: nothing."""
+        return {}
+
     def peer(self) -> str:
         """Where the client is."""
         return self._peer

@@ -13,8 +13,9 @@ from typing import NamedTuple
 from quorumlog.chaos.models.committed_partition import Violation
 from quorumlog.chaos.simulator.cluster import SimCluster
 from quorumlog.chaos.simulator.network import Unruliness
+from quorumlog.chaos.simulator.operators import newest_image
 from quorumlog.chaos.simulator.process import SimProcess
-from quorumlog.chaos.simulator.replica_sets import has_majority_without, is_enough_without, is_same_entry
+from quorumlog.chaos.simulator.replica_sets import is_enough_without, is_same_entry
 from quorumlog.chaos.simulator.scheduler import Scheduler
 from quorumlog.server.metadata.records import METADATA_GROUP
 from quorumlog.v1 import admin_pb2
@@ -366,23 +367,32 @@ def disk_read_error(strike: Strike) -> None:
 
 
 def flipped_bits(strike: Strike) -> None:
-    """Some entries on one disk are not any more what was written. Another disk has each of them, for now; and without
-    this replica the others are a majority: an entry that they compact meanwhile has it begin anew."""
+    """Some entries on one disk are not any more what was written. Another disk has each of them, and no damage of that
+    group; and the others are enough without this replica: an entry that they compact meanwhile has it begin anew."""
     process = strike.process()
-    # Not yet of the metadata: docs/chaos.md says which seeds come to no end where they are struck, too.
-    synced = process.disk.synced.items()
+    cluster, node = strike.cluster, process.node_id
+    synced, image = process.disk.synced, newest_image(strike.cluster)
+    # Who gives a copy up has read another one whole, a moment ago.
+    moving = {group for group, record in image.partitions.items() if record.is_moving} if image is not None else set()
     groups = [
         group
-        for group, durable in synced
-        if group != METADATA_GROUP
-        and len(durable.entries) > 1
-        and has_majority_without(strike.cluster, process.node_id, group)
+        for group, durable in synced.items()
+        if len(durable.entries) > 1
+        and group not in moving
+        and is_enough_without(cluster, node, group)
+        and (group != METADATA_GROUP or _may_begin_anew(cluster, node))
     ]
     if not groups:
         return
     group = strike.rng.choice(groups)
-    durable = process.disk.synced[group]
-    others = [other.disk for other in strike.cluster.processes.values() if other is not process]
+    durable = synced[group]
+    # Who is no voter may be let go, and who lacks metadata may begin anew: neither is asked for an entry for ever.
+    voters = {node_id for half in durable.configuration.halves for node_id in half}
+    others = [
+        other.disk
+        for other in cluster.processes.values()
+        if other is not process and other.node_id in voters and not other.disk.damaged.get(METADATA_GROUP)
+    ]
     struck = []
     first = strike.rng.randrange(len(durable.entries) - 1)
     for entry in durable.entries[first : first + strike.rng.choice((1, 1, 2, 10))][: len(durable.entries) - 1 - first]:
@@ -391,11 +401,22 @@ def flipped_bits(strike: Strike) -> None:
             for disk in others
             if group in disk.synced and is_same_entry(entry, disk.synced[group].entry(entry.index))
         ]
-        if any(entry.index not in disk.damaged.get(group, ()) and group not in disk.broken for disk in elsewhere):
+        is_whole = any(not disk.damaged.get(group) and group not in disk.broken for disk in elsewhere)
+        # Two that have lost the same entry would have nobody to bring it once the third has compacted its log.
+        if is_whole and not any(entry.index in disk.damaged.get(group, ()) for disk in others):
             struck.append(entry.index)
     if struck:
         strike.say(f"entries {struck} of group {group} are damaged on node {process.node_id}")
         process.disk.damaged.setdefault(group, set()).update(struck)
+
+
+def _may_begin_anew(cluster: SimCluster, node: int) -> bool:
+    """Whether a node may lose its metadata. It cannot start without them, and moves all that it has aside. Beside a
+    witness somebody would have to replace it."""
+    options, held = cluster.options, cluster.processes[node].disk.synced
+    replicated = options.replication_factor % 2 == 1 and options.min_insync_replicas >= 2
+    beside_a_witness = any(durable.configuration.witnesses for durable in held.values())
+    return replicated and not beside_a_witness and all(is_enough_without(cluster, node, group) for group in held)
 
 
 def broken_replica(strike: Strike) -> None:

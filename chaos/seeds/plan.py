@@ -17,7 +17,8 @@ from quorumlog.chaos.simulator.disk import DiskOptions
 from quorumlog.chaos.simulator.groups import GroupPlan
 from quorumlog.chaos.simulator.network import NetworkOptions
 from quorumlog.raft.options import RaftOptions
-from quorumlog.server.options import BalanceOptions, NodeLimits, RepairOptions, ScrubOptions
+from quorumlog.server.client_origin import ANONYMOUS
+from quorumlog.server.options import AuthorizationOptions, BalanceOptions, NodeLimits, RepairOptions, ScrubOptions
 
 SECOND = 1_000_000
 #: Partitions beyond these are written to and compared in the end, but nobody reads them under way.
@@ -71,6 +72,7 @@ class Plan:
         losses_us: time between two things that are done to lose and replace disks; (0, 0): none is lost.
         damage_moves_us: time between two looks for partitions that are to be moved away from damaged replicas; (0, 0):
             never.
+        rights_us: time between two changes of what clients may do; (0, 0): nobody is asked for permission.
         groups: consumer groups.
         groups_stay: their members are still there while nothing may happen.
     """
@@ -94,6 +96,7 @@ class Plan:
     rebalances_us: tuple[int, int] = (0, 0)
     losses_us: tuple[int, int] = (0, 0)
     damage_moves_us: tuple[int, int] = (0, 0)
+    rights_us: tuple[int, int] = (0, 0)
     watched: list[PartitionName] = field(default_factory=list)
     groups: list[GroupPlan] = field(default_factory=list)
     groups_stay: bool = False
@@ -115,11 +118,12 @@ class Plan:
         return [claimed_name(name, partition) for name in named for partition in self.partitions]
 
 
-def draw_plan(seed: int, with_groups: bool = False) -> Plan:
+def draw_plan(seed: int, with_groups: bool = False, with_rights: bool = False) -> Plan:
     """The plan of a seed.
 
     Arguments:
         with_groups: it has consumer groups, whether or not it would have some of itself.
+        with_rights: clients need permission, but for those that do without.
     """
     rng = random.Random(f"{seed}/plan")
     long = rng.random() < 0.02
@@ -152,6 +156,8 @@ def draw_plan(seed: int, with_groups: bool = False) -> Plan:
     _draw_repair(random.Random(f"{seed}/repair"), plan)
     _draw_damage(random.Random(f"{seed}/damage"), plan)
     _draw_groups(random.Random(f"{seed}/groups"), plan, with_groups)
+    if with_rights:
+        _draw_rights(random.Random(f"{seed}/rights"), plan)
     plan.watched = rng.sample(plan.partitions, min(MOST_WATCHED, len(plan.partitions)))
     return plan
 
@@ -441,6 +447,13 @@ def _draw_groups(rng: random.Random, plan: Plan, certainly: bool) -> None:
         # So many faults as usual in so long a time would leave no coordinator the time to do anything.
         least, most = plan.faults.gap_us
         plan.faults.gap_us = (4 * least, 4 * most)
+
+
+def _draw_rights(rng: random.Random, plan: Plan) -> None:
+    """Nodes ask for permission. Whoever is nobody in particular needs none: all other clients of the simulation."""
+    plan.cluster.authorization = AuthorizationOptions(True, frozenset((ANONYMOUS,)), audited=rng.random() < 0.5)
+    plan.rights_us = rng.choice(((5_000, 50_000), (20_000, 200_000)))
+    plan.faults.duration_us += SECOND
 
 
 # -- the faults -------------------------------------------------------------------------------------------------------

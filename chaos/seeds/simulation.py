@@ -34,12 +34,15 @@ from quorumlog.chaos.simulator.operators import (
     TimeProbe,
 )
 from quorumlog.chaos.simulator.readers import EndOffsetProbe, SimConsumer
+from quorumlog.chaos.simulator.restricted_clients import PRINCIPALS, RestrictedClient, RightsChanger
 from quorumlog.chaos.simulator.scheduler import Scheduler
 from quorumlog.v1 import admin_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 
 FORMATION_US = 30 * SECOND
 CONVERGENCE_US = 120 * SECOND
+#: Time between two requests of a client that needs permission.
+RESTRICTED_US = (2_000, 30_000)
 #: A seed goes on resting until it has had this many events.
 LEAST_EVENTS = 2_000
 #: Faults go on until there have been this many events, and at most this long.
@@ -97,6 +100,7 @@ class Simulation:
         only_faults: the numbers of the faults that strike; None for all that the seed has.
         disks_lie: plants a fault: disks report completion before the sync. The run must then fail.
         with_groups: there are consumer groups, whether or not the seed has some of itself.
+        with_rights: nodes ask for permission, there are clients that need it, and it changes.
     """
 
     def __init__(
@@ -105,9 +109,10 @@ class Simulation:
         only_faults: Container[int] | None = None,
         disks_lie: bool = False,
         with_groups: bool = False,
+        with_rights: bool = False,
     ) -> None:
         self.seed = seed
-        self.plan = draw_plan(seed, with_groups)
+        self.plan = draw_plan(seed, with_groups, with_rights)
         self.plan.cluster.disks_lie = disks_lie
         self.scheduler = Scheduler(seed)
         self.history = History()
@@ -272,6 +277,8 @@ class Simulation:
             Rebalancer("rebalancer", self.cluster, self.scheduler, lambda: self._healed, self.plan.rebalances_us)
         if self.plan.losses_us[1]:
             DiskLoser(self.cluster, self.scheduler, lambda: self._healed, self.plan.losses_us)
+        if self.plan.rights_us[1]:
+            self._restrict()
         if self.plan.damage_moves_us[1]:
             self._damage_mover = DamageMover(
                 self.cluster,
@@ -306,6 +313,22 @@ class Simulation:
         begin = self.scheduler.now
         self.scheduler.run(begin + self.plan.faults.duration_us)
         self.scheduler.run(begin + MOST_FAULTS_US, lambda: self.scheduler.executed >= LEAST_EVENTS_HURT)
+
+    def _restrict(self) -> None:
+        """There are clients that need permission, and somebody who changes what they may do."""
+        RightsChanger(
+            [*self.plan.topics, "late"], self.cluster, self.scheduler, lambda: self._healed, self.plan.rights_us
+        )
+        for number, principal in enumerate((*PRINCIPALS, *PRINCIPALS)):
+            RestrictedClient(
+                f"restricted-{number}",
+                principal,
+                self.plan.partitions,
+                self.cluster,
+                self.scheduler,
+                lambda: self._healed,
+                RESTRICTED_US,
+            )
 
     def _consumer(self, name: str, partition: PartitionName, final: bool = False) -> SimConsumer:
         return SimConsumer(name, partition, self.cluster, self.scheduler, self.history, self.cluster, final)

@@ -18,9 +18,11 @@ from quorumlog.chaos.simulator.durability_claims import check_promise
 from quorumlog.chaos.simulator.invariants import ClusterInvariants
 from quorumlog.chaos.simulator.network import NetworkOptions, SimNetwork
 from quorumlog.chaos.simulator.process import SimProcess
+from quorumlog.chaos.simulator.rights_judge import RightsJudge
 from quorumlog.chaos.simulator.scheduler import Scheduler
 from quorumlog.raft.options import RaftOptions
 from quorumlog.raft.types import NO_NODE, ORIGIN
+from quorumlog.server.client_origin import UNKNOWN_CLIENT, ClientOrigin
 from quorumlog.server.coordinator.coordinator import Coordinator
 from quorumlog.server.coordinator.finder import coordinator_of
 from quorumlog.server.events import Effects, Event, LossAnswered, PeerFrame, PeerIdentified, PeerIdentity
@@ -28,6 +30,7 @@ from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.records import GROUPS_TOPIC, METADATA_GROUP
 from quorumlog.server.metadata.topic_config import parse_topic_config
 from quorumlog.server.options import (
+    AuthorizationOptions,
     BalanceOptions,
     ConsumerGroupOptions,
     NodeLimits,
@@ -78,6 +81,7 @@ class ClusterOptions:
     pace: float = 1.0
     clock_rates_ppm: tuple[int, int] = (0, 0)
     witness_only: tuple[int, ...] = ()
+    authorization: AuthorizationOptions = field(default_factory=AuthorizationOptions)
 
 
 @dataclass(slots=True, frozen=True)
@@ -121,6 +125,9 @@ class SimCluster:
         self.network = SimNetwork(scheduler, scheduler.stream("network"), options.network, self, carry)
         self._rng = scheduler.stream("clients")
         self._lanes: dict[tuple[str, int], int] = {}
+        #: Who clients are, by what the simulation calls them; all others are nobody in particular.
+        self.clients: dict[str, ClientOrigin] = {}
+        self.rights = RightsJudge(options.authorization.super_users, self._name_of_topic)
         self._numbers = {f"node-{number}:1": number for number in range(1, options.nodes + 1)}
         self._told: dict[int, tuple[int, int, int]] = {}
         #: What partition each group is, or was, and the id of its topic.
@@ -153,6 +160,7 @@ class SimCluster:
                 groups=options.groups,
                 scrub=options.scrub,
                 repair=options.repair,
+                authorization=options.authorization,
                 witness_only=number in options.witness_only,
                 metadata_checkpoint_entries=options.metadata_checkpoint_entries,
                 producer_id_expiration_us=options.producer_id_expiration_us,
@@ -242,6 +250,8 @@ class SimCluster:
         image = process.image
         if image is not None and METADATA_GROUP in effects.groups:
             self.invariants.coordinators.learn(image.applied_index, image.partitions.values())
+        if self.options.authorization.enabled:
+            self.rights.stepped(process.node_id, process.life, image, events, effects)
         self.invariants.now_us = self.scheduler.now
         self.invariants.latest_wall_ms = max(self.invariants.latest_wall_ms, process.wall_ms)
         touched = effects.groups if process.steps % FULL_CHECK_STEPS else process.replicas
@@ -276,6 +286,11 @@ class SimCluster:
                 )
                 if partition.leader != NO_NODE:
                     self.invariants.leader_reported(group, partition.leader, partition.leader_epoch)
+
+    def _name_of_topic(self, topic_id: bytes) -> str | None:
+        """Of a topic that some node has known."""
+        seen = self.topics_seen.get(topic_id)
+        return None if seen is None else seen[0]
 
     def _note_topics(self, image: MetadataImage) -> None:
         if image.applied_index <= self._newest_image:
@@ -368,7 +383,7 @@ class SimCluster:
 
         def arrive() -> None:
             if process.running and (not stream or process.has_stream(stream)):
-                process.request(message, answered, served, stream)
+                process.request(message, answered, served, stream, self.clients.get(client, UNKNOWN_CLIENT))
             else:
                 self.scheduler.after(self._rng.randint(*CLIENT_DELAY_US), lambda: answered(Unanswered.REFUSED))
 

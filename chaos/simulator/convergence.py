@@ -191,6 +191,12 @@ class Calm:
             if replica.raft.term > 0
         }
 
+    def _is_here(self, group: int, number: int) -> bool:
+        """Whether a node is to have a replica, by its own metadata."""
+        image = self._cluster.processes[number].image
+        record = image.partitions.get(group) if image is not None else None
+        return record is None or number in record.hosts
+
     def awake(self) -> str:
         """An idle partition that does not sleep, and so costs something; empty when all do."""
         for number, process in self._cluster.processes.items():
@@ -209,6 +215,9 @@ class Calm:
         for (group, number), term in self._terms.items():
             if self._cluster.invariants.is_deleted(group):
                 # A deletion that was asked for before the rest has ended it.
+                continue
+            if (group, number) not in now and not self._is_here(group, number):
+                # So has a move.
                 continue
             if now.get((group, number)) != term:
                 raise Violation(

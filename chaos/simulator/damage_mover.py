@@ -68,7 +68,8 @@ class DamageMover:
             other
             for other, broker in sorted(image.brokers.items())
             if not (
-                other in wanted
+                other == node
+                or other in wanted
                 or other in record.witness_hosts
                 or broker.fenced
                 or broker.leaving

@@ -77,9 +77,13 @@ class ClusterInvariants:
             self._newest_table = (applied, table.next_group, frozenset(table.partitions))
 
     def hosts_at(self, node: int, partitions: Mapping[int, PartitionRecord]) -> None:
-        """What a node's metadata say of the replicas on its disk: those that were moved away it may destroy."""
-        for group in self._disks[node].synced:
-            if group in partitions and node not in partitions[group].hosts:
+        """What a node's metadata say of the replicas on its disk: those that were moved away it may destroy, also if a
+        new one is to come in their place by now."""
+        for group, durable in self._disks[node].synced.items():
+            record = partitions.get(group)
+            if record is None or node in record.voters:
+                continue
+            if node not in record.hosts or durable.last.index < record.moved_index:
                 self._left.add((node, group))
 
     def is_deleted(self, group: int) -> bool:

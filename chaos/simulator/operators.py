@@ -310,7 +310,8 @@ class DiskLoser:
             return
         self._scheduler.after(self._rng.randint(*self._interval_us), self._tick)
         if self._lost is not None:
-            if not self._says_so_itself:
+            # Beside a witness, which it may have been given since, a node cannot come back by itself.
+            if not self._says_so_itself or self._next_action(self._lost) != admin_pb2.NODE_ACTION_REPLACE_DISK:
                 self._wish(self._lost)
             return
         victim = self._rng.choice(self._cluster.node_ids)

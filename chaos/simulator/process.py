@@ -14,6 +14,7 @@ from quorumlog.chaos.simulator.clients import Answer, Unanswered
 from quorumlog.chaos.simulator.disk import SimDisk
 from quorumlog.chaos.simulator.network import SimNetwork
 from quorumlog.chaos.simulator.scheduler import Scheduler, Timer
+from quorumlog.server.client_origin import UNKNOWN_CLIENT, ClientOrigin
 from quorumlog.server.events import (
     ClientGone,
     ClientRequest,
@@ -217,13 +218,18 @@ class SimProcess:
         self._wake()
 
     def request(
-        self, message: ProtoMessage, answered: Answer, served: Callable[[ProtoMessage], None] | None, stream: int = 0
+        self,
+        message: ProtoMessage,
+        answered: Answer,
+        served: Callable[[ProtoMessage], None] | None,
+        stream: int = 0,
+        client: ClientOrigin = UNKNOWN_CLIENT,
     ) -> None:
         """A client's request has arrived."""
         self._requests += 1
         kind = type(message).__name__
         self._pending[self._requests] = _PendingRequest(kind, self._scheduler.now, answered, served, stream)
-        self.deliver(ClientRequest(self._requests, message, stream=stream))
+        self.deliver(ClientRequest(self._requests, message, stream, client))
 
     def open_stream(self) -> int:
         """A client opens a stream: its number."""

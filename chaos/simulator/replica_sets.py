@@ -10,13 +10,8 @@ from quorumlog.chaos.simulator.durable_raft_group import DurableRaftGroup
 from quorumlog.chaos.simulator.process import SimProcess
 from quorumlog.raft.types import Entry, EntryKind
 from quorumlog.server.broker.former_replicas import former_lives
+from quorumlog.server.metadata.records import METADATA_GROUP
 from quorumlog.server.partition.witness import is_witness
-
-
-def has_majority_without(cluster: SimCluster, node: int, group: int) -> bool:
-    """Whether a group is led without a node's replica: in each configuration that anybody has, a majority of the others
-    is left on disk, and has a say."""
-    return _is_majority(_sound_without(cluster, node, group), _held(cluster, group).values())
 
 
 def is_enough_without(cluster: SimCluster, node: int, group: int) -> bool:
@@ -66,18 +61,20 @@ def _is_majority(sound: set[int], held: Iterable[DurableRaftGroup]) -> bool:
 
 
 def _has_a_say(process: SimProcess, group: int) -> bool:
-    """A replica that began anew has none before it knows that all it had is committed."""
+    """A replica that began anew has none before it knows that all it had is committed. Nor has a node with damaged
+    metadata: it moves all that it has aside if it cannot mend them before it starts again."""
     disk, hosted = process.disk, process.replicas.get(group)
     _, votes_from = former_lives(disk.rows).get(group, (0, 0))
     known = disk.synced[group].hard_state.commit if hosted is None else hosted.raft.commit_index
-    return group not in disk.broken and known >= votes_from
+    return group not in disk.broken and not disk.damaged.get(METADATA_GROUP) and known >= votes_from
 
 
 def _has_whole(disk: SimDisk, group: int, entry: Entry | None) -> bool:
+    """Whether a replica has an entry, and will go on having it: one that is damaged elsewhere may begin anew."""
     return (
         entry is not None
         and is_same_entry(entry, disk.synced[group].entry(entry.index))
-        and entry.index not in disk.damaged.get(group, ())
+        and not disk.damaged.get(group)
     )
 
 

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from quorumlog.cli.boundary import FAILED, WRONG_USAGE, CommandError
-from quorumlog.cli.options import DEFAULT_BOOTSTRAP_SERVERS, BootstrapServers, Output, OutputFormat, parse_settings
+from quorumlog.cli.options import (
+    DEFAULT_BOOTSTRAP_SERVERS,
+    BootstrapServers,
+    Output,
+    OutputFormat,
+    client_options,
+    parse_settings,
+)
 from quorumlog.cli.progress import progress
 from quorumlog.cli.rendering import plural, print_json
 
@@ -48,7 +55,9 @@ def create(
     from quorumlog.sdk.backup.commands import create_backup
 
     with progress("copying", None, "bytes") as tell:
-        report = create_backup(place, bootstrap_servers=bootstrap_servers, topics=topics, progress=tell)
+        report = create_backup(
+            place, bootstrap_servers=bootstrap_servers, topics=topics, progress=tell, **client_options()
+        )
     counts = _counts(report.manifest)
     if output is OutputFormat.JSON:
         print_json({
@@ -109,6 +118,7 @@ def restore(
         report = restore_backup(
             place,
             bootstrap_servers=bootstrap_servers,
+            **client_options(),
             topics=topics,
             replication_factor=replication_factor,
             configs=configs,

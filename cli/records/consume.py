@@ -20,6 +20,7 @@ from quorumlog.cli.options import (
     BootstrapServers,
     Output,
     OutputFormat,
+    client_options,
     connect,
     path,
     topic_names,
@@ -189,7 +190,7 @@ def _open(source: _Source) -> Iterator[tuple[Consumer, list[TopicPartition]]]:
 
     # A user who names an offset wants that one: reading from another one without a word would be wrong.
     reset: Literal["none", "earliest"] = "earliest" if source.start.offset is None else "none"
-    with Consumer(bootstrap_servers=source.bootstrap_servers, auto_offset_reset=reset) as consumer:
+    with Consumer(bootstrap_servers=source.bootstrap_servers, auto_offset_reset=reset, **client_options()) as consumer:
         consumer.assign(partitions)
         seek_start(consumer, partitions, source.start)
         yield consumer, partitions
@@ -206,6 +207,7 @@ def _open_in_group(source: _Source, membership: _Membership) -> Iterator[tuple[C
         _ended_by_sigterm(),
         Consumer(
             bootstrap_servers=source.bootstrap_servers,
+            **client_options(),
             group_id=membership.group,
             group_instance_id=membership.instance_id,
             # Commits by itself too, where nothing has come yet: what is written while it is away is not to be missed.

@@ -22,6 +22,7 @@ from quorumlog.cli.options import (
     BootstrapServers,
     Output,
     OutputFormat,
+    client_options,
     path,
     topic_names,
     unescape,
@@ -130,6 +131,7 @@ def produce(
         _input(file) as lines,
         Producer(
             bootstrap_servers=bootstrap_servers,
+            **client_options(),
             acks=_WIRE_ACKS[acks],
             enable_idempotence=acks is Acks.ALL,
             compression_type=None if compression is Compression.NONE else compression.value,

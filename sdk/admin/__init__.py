@@ -10,6 +10,7 @@ May import: `sdk` itself, `runtime`, `records`, `cluster`.
 - ``group_admin``: lists, describes and deletes consumer groups and their committed offsets.
 - ``node_admin``: has nodes emptied, kept or struck off.
 - ``quorum_admin``: describes and changes the metadata quorum.
+- ``acl_admin``: creates, lists and deletes rules of who may do what.
 - ``producer_names``: lists and deletes producer names.
 """
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Self, Unpack
 
+from quorumlog.sdk.acls import ACL, ACLDecision, ACLFilter, ACLOperation, ResourcePattern
 from quorumlog.sdk.admin.async_admin import AsyncAdmin
 from quorumlog.sdk.admin.config import AdminConfig, AdminOptions
 from quorumlog.sdk.errors import QuorumlogError
@@ -216,6 +217,24 @@ class Admin:
     def remove_node(self, node_id: int, *, validate_only: bool = False) -> None:
         """Strikes an empty node off that is down; see :meth:`AsyncAdmin.remove_node`."""
         self._background.run(self._core.remove_node(node_id, validate_only=validate_only))
+
+    def create_acls(self, acls: Iterable[ACL]) -> int:
+        """Creates rules of who may do what; see :meth:`AsyncAdmin.create_acls`."""
+        return self._background.run(self._core.create_acls(acls))
+
+    def describe_acls(self, acl_filter: ACLFilter | None = None) -> list[ACL]:
+        """The rules of who may do what; see :meth:`AsyncAdmin.describe_acls`."""
+        return self._background.run(self._core.describe_acls(acl_filter))
+
+    def delete_acls(self, acl_filters: Iterable[ACLFilter]) -> list[ACL]:
+        """Deletes rules of who may do what; see :meth:`AsyncAdmin.delete_acls`."""
+        return self._background.run(self._core.delete_acls(acl_filters))
+
+    def check_acl(
+        self, operation: ACLOperation, resource: ResourcePattern, *, principal: str | None = None
+    ) -> ACLDecision:
+        """What somebody may do, and by which rule; see :meth:`AsyncAdmin.check_acl`."""
+        return self._background.run(self._core.check_acl(operation, resource, principal=principal))
 
     def describe_nodes(self) -> list[NodeDescription | QuorumlogError]:
         """Every registered broker about itself, or the error it failed with, by node id."""

@@ -6,6 +6,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Self, Unpack
 
+from quorumlog.sdk.acls import ACL, ACLDecision, ACLFilter, ACLOperation, ResourcePattern
+from quorumlog.sdk.admin.acl_admin import (
+    AclAdmin,
+    checked_filter,
+    checked_filters,
+    checked_operation,
+    checked_principal,
+    checked_resource,
+    checked_rules,
+)
 from quorumlog.sdk.admin.cluster_admin import ClusterAdmin
 from quorumlog.sdk.admin.config import AdminConfig, AdminOptions
 from quorumlog.sdk.admin.descriptions import TopicDescriptions, cluster_description
@@ -43,6 +53,7 @@ from quorumlog.sdk.help_text import named, shows_options
 from quorumlog.sdk.runtime.backoff import Backoff
 from quorumlog.sdk.runtime.client_runtime import SYSTEM_RUNTIME, ClientRuntime
 from quorumlog.sdk.runtime.fork import ForkGuard
+from quorumlog.sdk.runtime.security import ClientSecurity
 from quorumlog.sdk.types import (
     ClusterDescription,
     ConfigEntry,
@@ -88,12 +99,14 @@ class AsyncAdmin(ClusterAdmin):
             backoff=Backoff(runtime=runtime),
             client_id=config.client_id,
             runtime=runtime,
+            security=ClientSecurity.of(config),
         )
         self._topics = TopicChanges(self._cluster, self._limit_s)
         self._partitions = PartitionAdmin(self._cluster, self._limit_s)
         self._groups = GroupAdmin(self._cluster, self._limit_s)
         self._quorum = QuorumAdmin(self._cluster, self._limit_s)
         self._nodes = NodeAdmin(self._cluster, self._limit_s)
+        self._acls = AclAdmin(self._cluster, self._limit_s)
 
     def _check_usable(self) -> None:
         self._fork.check()
@@ -397,6 +410,42 @@ class AsyncAdmin(ClusterAdmin):
         self._check_usable()
         before_ms = checked_claim_time(claimed_before_ms)
         await delete_producers(self._cluster, checked_producer_names(names), before_ms, self._limit_s)
+
+    async def create_acls(self, acls: Iterable[ACL]) -> int:
+        """Creates rules of who may do what, and returns how many there were not before.
+
+        Nodes decide by them as soon as they have heard of them, which takes milliseconds where nothing is wrong.
+
+        Raises:
+            InvalidRequestError: a rule makes no sense; none of the same thousand was created.
+            PolicyViolationError: the cluster would have more than 10,000 rules.
+            ClusterAuthorizationFailedError: who asks may not ``ALTER`` the cluster.
+        """
+        self._check_usable()
+        return await self._acls.create(checked_rules(acls))
+
+    async def describe_acls(self, acl_filter: ACLFilter | None = None) -> list[ACL]:
+        """The rules of who may do what that a filter means, in order; all of them without one."""
+        self._check_usable()
+        return await self._acls.describe(checked_filter(ACLFilter() if acl_filter is None else acl_filter))
+
+    async def delete_acls(self, acl_filters: Iterable[ACLFilter]) -> list[ACL]:
+        """Deletes the rules that any of some filters means, and returns them. What is created meanwhile stays."""
+        self._check_usable()
+        return await self._acls.delete(checked_filters(acl_filters))
+
+    async def check_acl(
+        self, operation: ACLOperation, resource: ResourcePattern, *, principal: str | None = None
+    ) -> ACLDecision:
+        """What somebody may do, as the node decides that is asked, and by which rule.
+
+        Arguments:
+            resource: with the name of one.
+            principal: who would do it; None: who asks. Of others only those may ask who may ``DESCRIBE`` the cluster.
+        """
+        self._check_usable()
+        checked = checked_operation(operation), checked_resource(resource), checked_principal(principal)
+        return await self._acls.check(*checked)
 
     async def describe_cluster(self, *, linearizable: bool = False) -> ClusterDescription:
         """The brokers and the active controller, as the answering node sees them.

@@ -8,18 +8,25 @@ from typing import TypedDict
 
 from quorumlog.sdk.cluster.cluster import DEFAULT_BOOTSTRAP_SERVERS, parse_bootstrap_servers
 from quorumlog.sdk.configuration import check_range
+from quorumlog.sdk.runtime.security import PLAINTEXT, ClientSecurity
 
 
 class AdminOptions(TypedDict, total=False):
     """The keyword arguments of ``Admin`` and ``AsyncAdmin``.
 
     bootstrap_servers: ``host:port``, several separated by commas or as a sequence; any node will do.
+    security_protocol, ssl_ca_location, ssl_certificate_location, ssl_key_location: see
+        :class:`~quorumlog.sdk.runtime.security.SecurityOptions`.
     request_timeout_ms: how long a call may take.
     bootstrap_timeout_ms: how long to look for any node before giving up.
     client_id: what nodes see as the user agent.
     """
 
     bootstrap_servers: str | Sequence[str]
+    security_protocol: str
+    ssl_ca_location: str | None
+    ssl_certificate_location: str | None
+    ssl_key_location: str | None
     request_timeout_ms: float
     bootstrap_timeout_ms: float
     client_id: str
@@ -30,11 +37,16 @@ class AdminConfig:
     """:class:`AdminOptions` with defaults filled in, and checked."""
 
     bootstrap_servers: str | Sequence[str] = DEFAULT_BOOTSTRAP_SERVERS
+    security_protocol: str = PLAINTEXT
+    ssl_ca_location: str | None = None
+    ssl_certificate_location: str | None = None
+    ssl_key_location: str | None = None
     request_timeout_ms: float = 30_000
     bootstrap_timeout_ms: float = 3_000
     client_id: str = "quorumlog-admin"
 
     def __post_init__(self) -> None:
         parse_bootstrap_servers(self.bootstrap_servers)
+        ClientSecurity.of(self)
         check_range(self, "request_timeout_ms", 1, 3_600_000)
         check_range(self, "bootstrap_timeout_ms", 1, 3_600_000)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TypeVar
+from typing import TypeVar, Unpack
 
 from quorumlog.sdk.backup.creation import BackupCreation, BackupReport
 from quorumlog.sdk.backup.manifest import require_manifest
@@ -14,6 +14,7 @@ from quorumlog.sdk.backup.verification import BackupVerification, VerificationRe
 from quorumlog.sdk.cluster.cluster import DEFAULT_BOOTSTRAP_SERVERS, Cluster, parse_bootstrap_servers
 from quorumlog.sdk.runtime.backoff import Backoff
 from quorumlog.sdk.runtime.client_runtime import SYSTEM_RUNTIME
+from quorumlog.sdk.runtime.security import ClientSecurity, SecurityOptions
 
 #: How long one question may take, elections of leaders included. A backup asks as many as it needs.
 QUESTION_S = 60.0
@@ -32,6 +33,7 @@ def create_backup(
     bootstrap_servers: str | Sequence[str] = DEFAULT_BOOTSTRAP_SERVERS,
     topics: Sequence[str] | None = None,
     progress: Callable[[int], None] = _nobody_asks,
+    **security: Unpack[SecurityOptions],
 ) -> BackupReport:
     """Takes a backup of a running cluster, or adds to the one that is there what is new since.
 
@@ -39,6 +41,7 @@ def create_backup(
         location: a directory, or an address that fsspec knows, such as ``s3://bucket/prefix``.
         topics: only these; None: all but those of the cluster itself.
         progress: is told the bytes copied so far.
+        security: how nodes are reached, as clients are told.
 
     Raises:
         IllegalArgumentError: the place holds a backup of another cluster.
@@ -50,7 +53,7 @@ def create_backup(
     async def work(cluster: Cluster) -> BackupReport:
         return await BackupCreation(cluster, store, topics, QUESTION_S, progress).create()
 
-    return _run(bootstrap_servers, work)
+    return _run(bootstrap_servers, ClientSecurity(**security), work)
 
 
 def verify_backup(location: str, *, progress: Callable[[int], None] = _nobody_asks) -> VerificationReport:
@@ -74,6 +77,7 @@ def restore_backup(
     replication_factor: int | None = None,
     configs: Mapping[str, str] | None = None,
     progress: Callable[[int], None] = _nobody_asks,
+    **security: Unpack[SecurityOptions],
 ) -> RestoreReport:
     """Restores a backup into a fresh cluster: topics with their ids and settings, records at their offsets, idempotent
     producers, producer names, and what groups have committed.
@@ -84,6 +88,7 @@ def restore_backup(
         replication_factor: of all topics; None: as it was.
         configs: settings that replace those in the backup, for all topics.
         progress: is told the bytes restored so far.
+        security: how nodes are reached, as clients are told.
 
     Raises:
         TopicAlreadyExistsError: the cluster has a topic of such a name.
@@ -99,10 +104,12 @@ def restore_backup(
         manifest = await cluster.runtime.run_blocking(require_manifest, store, location)
         return await BackupRestoration(cluster, store, manifest, options, progress).restore()
 
-    return _run(bootstrap_servers, work)
+    return _run(bootstrap_servers, ClientSecurity(**security), work)
 
 
-def _run(bootstrap_servers: str | Sequence[str], work: Callable[[Cluster], Awaitable[Report]]) -> Report:
+def _run(
+    bootstrap_servers: str | Sequence[str], security: ClientSecurity, work: Callable[[Cluster], Awaitable[Report]]
+) -> Report:
     addresses = parse_bootstrap_servers(bootstrap_servers)
 
     async def run() -> Report:
@@ -112,6 +119,7 @@ def _run(bootstrap_servers: str | Sequence[str], work: Callable[[Cluster], Await
             bootstrap_timeout_s=BOOTSTRAP_S,
             backoff=Backoff(runtime=SYSTEM_RUNTIME),
             client_id="quorumlog-backup",
+            security=security,
         )
         try:
             return await work(cluster)

@@ -30,6 +30,7 @@ from quorumlog.sdk.errors import (
 )
 from quorumlog.sdk.runtime.backoff import Backoff
 from quorumlog.sdk.runtime.client_runtime import SYSTEM_RUNTIME, ClientRuntime
+from quorumlog.sdk.runtime.security import WITHOUT_TLS, ClientSecurity
 from quorumlog.sdk.types import TopicPartition
 from quorumlog.v1 import data_plane_pb2, errors_pb2
 
@@ -93,6 +94,7 @@ class Cluster:
         backoff: between attempts.
         client_id: what nodes see the client as.
         runtime: the client's; what it hands on to others takes time and threads from there, too.
+        security: how nodes are reached.
     """
 
     def __init__(
@@ -104,7 +106,9 @@ class Cluster:
         backoff: Backoff,
         client_id: str,
         runtime: ClientRuntime = SYSTEM_RUNTIME,
+        security: ClientSecurity = WITHOUT_TLS,
     ) -> None:
+        runtime = security.applied_to(runtime)
         self.bootstrap_servers = tuple(bootstrap_servers)
         self.metadata = MetadataCache.empty()
         self.backoff = backoff

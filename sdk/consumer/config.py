@@ -10,6 +10,7 @@ from quorumlog.sdk.arguments import is_text
 from quorumlog.sdk.cluster.cluster import DEFAULT_BOOTSTRAP_SERVERS, parse_bootstrap_servers
 from quorumlog.sdk.configuration import check_range
 from quorumlog.sdk.errors import IllegalArgumentError
+from quorumlog.sdk.runtime.security import PLAINTEXT, ClientSecurity
 
 Deserializer = Callable[[bytes], Any]
 OffsetReset = Literal["earliest", "latest", "none"]
@@ -19,6 +20,8 @@ class ConsumerOptions(TypedDict, total=False):
     """The keyword arguments of ``Consumer`` and ``AsyncConsumer``.
 
     bootstrap_servers: ``host:port``, several separated by commas or as a sequence; any node will do.
+    security_protocol, ssl_ca_location, ssl_certificate_location, ssl_key_location: see
+        :class:`~quorumlog.sdk.runtime.security.SecurityOptions`.
     group_id: the consumer group to be a member of; None: a consumer by itself, which reads all of its topics.
     group_instance_id: a name that stays the same over restarts: a static member, whose partitions wait for it for
         ``session_timeout_ms`` when it goes. One process at a time may use it.
@@ -46,6 +49,10 @@ class ConsumerOptions(TypedDict, total=False):
     """
 
     bootstrap_servers: str | Sequence[str]
+    security_protocol: str
+    ssl_ca_location: str | None
+    ssl_certificate_location: str | None
+    ssl_key_location: str | None
     group_id: str | None
     group_instance_id: str | None
     client_rack: str | None
@@ -77,6 +84,10 @@ class ConsumerConfig:
     """:class:`ConsumerOptions` with defaults filled in, and checked."""
 
     bootstrap_servers: str | Sequence[str] = DEFAULT_BOOTSTRAP_SERVERS
+    security_protocol: str = PLAINTEXT
+    ssl_ca_location: str | None = None
+    ssl_certificate_location: str | None = None
+    ssl_key_location: str | None = None
     group_id: str | None = None
     group_instance_id: str | None = None
     client_rack: str | None = None
@@ -104,6 +115,7 @@ class ConsumerConfig:
 
     def __post_init__(self) -> None:
         parse_bootstrap_servers(self.bootstrap_servers)
+        ClientSecurity.of(self)
         self._check_group()
         if self.auto_offset_reset not in ("earliest", "latest", "none"):
             raise IllegalArgumentError(

@@ -44,6 +44,7 @@ from quorumlog.sdk.records.record_batch import (
 from quorumlog.sdk.runtime.backoff import Backoff
 from quorumlog.sdk.runtime.client_runtime import SYSTEM_RUNTIME, ClientRuntime
 from quorumlog.sdk.runtime.fork import ForkGuard
+from quorumlog.sdk.runtime.security import ClientSecurity
 from quorumlog.sdk.types import GivenHeaders, Headers
 from quorumlog.v1.payload import KEY
 
@@ -88,6 +89,7 @@ class ProducerCore:
             backoff=Backoff(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000, runtime),
             client_id=config.client_id,
             runtime=runtime,
+            security=ClientSecurity.of(config),
         )
         self.sender = Sender(config, self.cluster, self.accumulator, self.clock, self._broke)
         self.arrow_batch_bytes = min(config.max_request_size, max(config.batch_size, _ARROW_BATCH_BYTES))

@@ -11,6 +11,7 @@ from quorumlog.sdk.configuration import check_range
 from quorumlog.sdk.errors import IllegalArgumentError
 from quorumlog.sdk.records.partitioner import Partitioner, check_partitioner
 from quorumlog.sdk.records.record_batch import BATCH_BASE_BYTES, codec_named
+from quorumlog.sdk.runtime.security import PLAINTEXT, ClientSecurity
 from quorumlog.v1.entry import FIRST_NAMED_PRODUCER_ID, SEQUENCE_MODULUS
 
 Serializer = Callable[[Any], bytes | None]
@@ -23,6 +24,8 @@ class ProducerOptions(TypedDict, total=False):
     """The keyword arguments of ``Producer`` and ``AsyncProducer``.
 
     bootstrap_servers: ``host:port``, several separated by commas or as a sequence; any node will do.
+    security_protocol, ssl_ca_location, ssl_certificate_location, ssl_key_location: see
+        :class:`~quorumlog.sdk.runtime.security.SecurityOptions`.
     acks: ``"all"`` (committed by the replicas: survives the loss of a node), ``1`` (durable on the leader) or ``0``.
     linger_ms: how long a batch waits for company at most, while something is under way to its leader. With nothing
         under way, a record is sent at once.
@@ -58,6 +61,10 @@ class ProducerOptions(TypedDict, total=False):
     """
 
     bootstrap_servers: str | Sequence[str]
+    security_protocol: str
+    ssl_ca_location: str | None
+    ssl_certificate_location: str | None
+    ssl_key_location: str | None
     acks: Literal[0, 1, -1, "all"]
     linger_ms: float
     batch_size: int
@@ -88,6 +95,10 @@ class ProducerConfig:
     """:class:`ProducerOptions` with defaults filled in, and checked."""
 
     bootstrap_servers: str | Sequence[str] = DEFAULT_BOOTSTRAP_SERVERS
+    security_protocol: str = PLAINTEXT
+    ssl_ca_location: str | None = None
+    ssl_certificate_location: str | None = None
+    ssl_key_location: str | None = None
     acks: Literal[0, 1, -1, "all"] = "all"
     linger_ms: float = 100
     batch_size: int = 1024 * 1024
@@ -114,6 +125,7 @@ class ProducerConfig:
 
     def __post_init__(self) -> None:
         parse_bootstrap_servers(self.bootstrap_servers)
+        ClientSecurity.of(self)
         if self.acks not in (0, 1, -1, "all"):
             raise IllegalArgumentError(f"acks is {self.acks!r}: choose 0, 1 or 'all'")
         if self.enable_idempotence and self.wire_acks != ACKS_ALL:

@@ -6,6 +6,7 @@ May import: `sdk` itself.
 - ``outcome``: something that ends once on that loop, and that threads and tasks wait for.
 - ``wakeup``: what a thread waits at for another one; it may be interrupted at any moment.
 - ``client_runtime``: time, chance, channels to nodes and threads, which a simulation hands in instead.
+- ``security``: how nodes are reached: with or without TLS.
 - ``backoff``: how long to wait before trying again.
 - ``fork``: notices a fork, so that clients refuse to work in the child instead of hanging.
 """

@@ -21,7 +21,7 @@ from quorumlog.sdk.runtime.fork import connecting
 #: Messages larger than this are refused: a fetch is bounded by its max_bytes, but its first batch is always whole.
 MAX_MESSAGE_BYTES = 256 * 1024 * 1024
 
-_CHANNEL_OPTIONS = (
+CHANNEL_OPTIONS = (
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
     # A node that restarts is back within a second; gRPC's own pause between attempts grows to two minutes.
@@ -49,7 +49,7 @@ def open_grpc_channel(holder: object, address: str, client_id: str) -> grpc.aio.
         ForkedClientError: gRPC cannot work in this process; see :mod:`quorumlog.sdk.runtime.fork`.
     """
     connecting(holder)
-    return grpc.aio.insecure_channel(address, options=(*_CHANNEL_OPTIONS, ("grpc.primary_user_agent", client_id)))
+    return grpc.aio.insecure_channel(address, options=(*CHANNEL_OPTIONS, ("grpc.primary_user_agent", client_id)))
 
 
 @dataclass(slots=True, frozen=True)

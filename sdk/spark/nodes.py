@@ -28,6 +28,7 @@ from quorumlog.sdk.errors import (
 )
 from quorumlog.sdk.records.fetch_answer import FetchAnswer, read_fetch_answer
 from quorumlog.sdk.runtime.backoff import Backoff
+from quorumlog.sdk.spark.servers import security_of
 from quorumlog.v1 import data_plane_pb2 as pb
 from quorumlog.v1 import data_plane_pb2_grpc
 
@@ -90,6 +91,7 @@ class Nodes:
 
     def __init__(self, bootstrap_servers: str) -> None:
         self._bootstrap = bootstrap_servers.split(",")
+        self._security = security_of(bootstrap_servers)
         #: Whom to ask first.
         self._first = self._bootstrap[0]
         self._channels: dict[str, grpc.Channel] = {}
@@ -99,7 +101,12 @@ class Nodes:
         """The connection to the node at ``host:port``."""
         channel = self._channels.get(address)
         if channel is None:
-            channel = self._channels[address] = grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
+            credentials = self._security.credentials()
+            if credentials is None:
+                channel = grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
+            else:
+                channel = grpc.secure_channel(address, credentials, options=CHANNEL_OPTIONS)
+            self._channels[address] = channel
         return channel
 
     def stub(self, address: str) -> data_plane_pb2_grpc.DataPlaneStub:

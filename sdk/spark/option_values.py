@@ -11,9 +11,15 @@ import re
 from collections.abc import Mapping
 from typing import NoReturn
 
+from quorumlog.sdk.errors import IllegalArgumentError
+from quorumlog.sdk.runtime.security import SECURITY_OPTIONS, ClientSecurity
 from quorumlog.sdk.spark.errors import OptionError
+from quorumlog.sdk.spark.servers import Servers
 
 SERVERS = ("quorumlog.bootstrap.servers", "kafka.bootstrap.servers")
+#: How nodes are reached: the properties of clients, under the prefix of our own.
+SECURITY_PREFIX = "quorumlog."
+SECURITY = tuple(SECURITY_PREFIX + name.replace("_", ".") for name in SECURITY_OPTIONS)
 SELECTIONS = ("subscribe", "subscribePattern", "assign")
 #: Options by what they are for. Every other name is refused, or somebody else's.
 READS = (
@@ -32,7 +38,7 @@ STREAM_READS = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay
 WRITES = ("topic", "compression")
 BATCH_WRITES = ("transactionId", "transactionEpoch")
 _PURPOSES: dict[str, tuple[str, ...]] = {
-    "any": SERVERS,
+    "any": (*SERVERS, *SECURITY),
     "a read": READS,
     "a batch read": BATCH_READS,
     "a streaming read": STREAM_READS,
@@ -130,8 +136,8 @@ class GivenOptions:
         """
         raise OptionError(f"option {option} is {_shown(self.text(option))}: {reason}; expected {shape}")
 
-    def bootstrap_servers(self) -> str:
-        """Where to find the cluster, as ``host:port,host:port``.
+    def bootstrap_servers(self) -> Servers:
+        """Where to find the cluster, as ``host:port,host:port``, and how its nodes are reached.
 
         Raises:
             OptionError: it is missing, contradicts itself, or is something else.
@@ -148,7 +154,11 @@ class GivenOptions:
             host, _, port = server.rpartition(":")
             if re.search(r"[\s/]", host) or not host or not 0 < (whole_number(port) or 0) < 1 << 16:
                 raise OptionError(f"option {name} is {_shown(self.text(name))}: {server[:80]!r} is not host:port")
-        return ",".join(servers)
+        properties = {name.removeprefix(SECURITY_PREFIX): self.text(name) for name in SECURITY if name in self}
+        try:
+            return Servers(",".join(servers), ClientSecurity.of_properties(properties))
+        except IllegalArgumentError as error:
+            raise OptionError(f"options {SECURITY[0]} and quorumlog.ssl.*: {error}") from None
 
     def refuse_strangers(self) -> None:
         """Unknown names are refused where they can only be meant for this source: by prefix, or by likeness.
@@ -179,7 +189,7 @@ class GivenOptions:
             if lowered.startswith("kafka."):
                 hint = hint or ": settings of a Kafka client have no effect here, remove it"
             elif not hint and lowered.startswith("quorumlog."):
-                hint = f": the only option of that prefix is {SERVERS[0]}"
+                hint = f": options of that prefix are {', '.join((SERVERS[0], *SECURITY))}"
             if hint:
                 raise OptionError(f"unknown option {name} ({value!r}){hint}")
 

@@ -12,7 +12,7 @@ import secrets
 import time
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import chain, islice, zip_longest
 from typing import Any
 
@@ -31,6 +31,7 @@ from quorumlog.sdk.spark.nodes import Patience, nodes_at
 from quorumlog.sdk.spark.planning import TopicShape
 from quorumlog.sdk.spark.rows_to_records import Spread, TargetPartition
 from quorumlog.sdk.spark.sending import BatchSender, Piece
+from quorumlog.sdk.spark.servers import security_of
 from quorumlog.sdk.spark.shared_rows import Placed, set_aside, without_lost
 from quorumlog.sdk.spark.write_options import WriteOptions
 
@@ -507,6 +508,7 @@ def _producer(
 ) -> Producer:
     return Producer(
         bootstrap_servers=options.bootstrap_servers,
+        **asdict(security_of(options.bootstrap_servers)),
         client_id="quorumlog-spark",
         compression_type=options.compression,
         batch_size=_BATCH_BYTES,

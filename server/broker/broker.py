@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
+from quorumlog.server.client_origin import Listener
 from quorumlog.server.metadata.controller_client import ControllerClient
 from quorumlog.server.metadata.image import CurrentImage
 from quorumlog.server.metadata.records import FEATURE_LEVEL
@@ -22,6 +23,8 @@ from quorumlog.v1.errors_pb2 import ErrorCode
 RETRY_US = 100_000
 
 OnProducerId = Callable[[int | None], None]
+
+_WIRE_NAMES = {listener: peer_pb2.Listener.Value(f"LISTENER_{listener.name}") for listener in Listener}
 
 
 class LedPartitions(Protocol):
@@ -147,16 +150,21 @@ class Broker(NodeService):
 
     def _register(self, now: int) -> None:
         options = self._options
+        host, port = options.told_everybody
         body = peer_pb2.RegisterBroker(
             node_id=options.node_id,
             directory_id=self._directory_id,
             boot_id=self._boot_id,
-            host=options.host,
-            port=options.port,
+            host=host,
+            port=port,
             rack=options.rack,
             version=options.version,
             feature_level=FEATURE_LEVEL,
             witness_only=options.witness_only,
+            endpoints=[
+                peer_pb2.Endpoint(listener=_WIRE_NAMES[each.listener], host=each.host, port=each.port)
+                for each in options.endpoints
+            ],
         )
         self._heartbeat_due = now + RETRY_US
 

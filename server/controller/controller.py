@@ -13,12 +13,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from quorumlog.raft.types import Configuration
+from quorumlog.server.controller.acl_decisions import AclDecisions
 from quorumlog.server.controller.broker_liveness import BrokerLiveness
 from quorumlog.server.controller.coordinator_creation import CoordinatorPlan
 from quorumlog.server.controller.decision import ControllerDecision, answer_now, refusal
 from quorumlog.server.controller.disk_replacement import DiskReplacement
 from quorumlog.server.controller.evacuation import Evacuation
 from quorumlog.server.controller.feature_levels import FeatureLevels, refuse_below_second
+from quorumlog.server.controller.forwarded_requests import ForwardedRequests
 from quorumlog.server.controller.node_decisions import NodeDecisions
 from quorumlog.server.controller.quorum_decisions import QuorumDecisions
 from quorumlog.server.controller.reassignment_decisions import ReassignmentDecisions
@@ -29,7 +31,7 @@ from quorumlog.server.controller.topic_decisions import TopicDecisions
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.producer_names import check_claim, check_deletion, check_restored_names
 from quorumlog.server.metadata.records import BrokerRecord
-from quorumlog.server.options import RepairOptions
+from quorumlog.server.options import AuthorizationOptions, RepairOptions
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import admin_pb2, errors_pb2, metadata_log_pb2, peer_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
@@ -47,6 +49,7 @@ class ControllerOptions:
         coordinators: what the internal topic of consumer groups is to be like.
         raises_features: the feature level rises by itself.
         repair: what is moved without being asked.
+        authorization: whether clients are asked for permission.
     """
 
     session_timeout_us: int = 3_000_000
@@ -56,6 +59,7 @@ class ControllerOptions:
     coordinators: CoordinatorPlan = field(default_factory=CoordinatorPlan)
     raises_features: bool = True
     repair: RepairOptions = field(default_factory=RepairOptions)
+    authorization: AuthorizationOptions = field(default_factory=AuthorizationOptions)
 
 
 class Controller:
@@ -85,6 +89,8 @@ class Controller:
         self._image = image
         self._rng = rng
         self._options = options
+        self._forwarded = ForwardedRequests(options.authorization, image)
+        self._acls = AclDecisions(image)
         self._liveness = BrokerLiveness(image, now, options.session_timeout_us)
         self._reassignments = ReassignmentDecisions(image, options.topics)
         self._quorum = QuorumDecisions(image, voters)
@@ -130,12 +136,15 @@ class Controller:
         return commands
 
     def handle(self, now: int, wall_ms: int, request: peer_pb2.ControllerRequest) -> ControllerDecision:
-        """Decides on one request.
+        """Decides on one request; of what a client has asked for, on the part that it may ask for.
 
         Arguments:
             now: microseconds on the node's clock.
             wall_ms: milliseconds since the epoch.
         """
+        return self._forwarded.decide(request, lambda permitted: self._decide(now, wall_ms, permitted))
+
+    def _decide(self, now: int, wall_ms: int, request: peer_pb2.ControllerRequest) -> ControllerDecision:
         number = request.request_id
         match request.WhichOneof("body"):
             case "register_broker":
@@ -168,6 +177,10 @@ class Controller:
                 return self._replicas_moved(number, wall_ms, request.replicas_moved)
             case "create_topics" | "delete_topics" | "create_partitions" | "alter_configs" | "create_coordinators":
                 return self._topics.decide(now, wall_ms, request)
+            case "create_acls":
+                return self._acls.create(wall_ms, number, request.create_acls)
+            case "delete_acls":
+                return self._acls.delete(wall_ms, number, request.delete_acls)
             case other:
                 problem = error(
                     ErrorCode.INVALID_REQUEST, f"the controller does not answer {other or 'empty requests'}"

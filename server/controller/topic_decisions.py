@@ -20,6 +20,7 @@ from quorumlog.server.controller.witness_placement import voters_of
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.records import GROUPS_TOPIC, ApplyResult, Topic
 from quorumlog.server.metadata.topic_config import InvalidTopicConfigError, changed_configs
+from quorumlog.server.metadata.topic_table import no_such_topic
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import admin_pb2, errors_pb2, metadata_log_pb2, peer_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
@@ -160,8 +161,7 @@ class TopicDecisions:
     def _changeable(self, name: str, topic_id: bytes) -> Topic | errors_pb2.Error:
         topic = self._image.topic_table.named(name, topic_id)
         if topic is None:
-            shown = name if name.isprintable() and len(name) <= 80 else ascii(name[:80])
-            return error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {shown} does not exist: check its name")
+            return no_such_topic(name)
         if topic.is_internal:
             return error(
                 ErrorCode.INVALID_TOPIC, f"topic {name} belongs to the cluster itself: it cannot be changed or deleted"

@@ -1,6 +1,6 @@
 """Consumer groups: the state machine of a coordinator and what its leader decides (KIP-848).
 
-May import: `hosting`, `metadata`.
+May import: `hosting`, `metadata`, `authorization`.
 
 The modules, in the order in which a heartbeat of a member opens them:
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from quorumlog.server.authorization.refusals import ClientTopics
 from quorumlog.server.coordinator.committed_offsets import no_group
 from quorumlog.server.coordinator.draft import Draft
 from quorumlog.server.coordinator.group import ConsumerGroup
@@ -19,11 +20,14 @@ def listing(group: ConsumerGroup) -> groups_pb2.GroupListing:
     return groups_pb2.GroupListing(group_id=group.group_id, state=group.state, members=len(group.members))
 
 
-def describe(draft: Draft, group_id: str, coordinator: int) -> groups_pb2.GroupDescription:
+def describe(
+    draft: Draft, group_id: str, coordinator: int, topics: ClientTopics | None = None
+) -> groups_pb2.GroupDescription:
     """A consumer group with its members; an error where there is none of that id.
 
     Arguments:
         coordinator: the node that answers.
+        topics: as the client sees them; None: it sees all.
     """
     group = draft.group(group_id)
     if group is None:
@@ -36,7 +40,7 @@ def describe(draft: Draft, group_id: str, coordinator: int) -> groups_pb2.GroupD
         group_epoch=group.group_epoch,
         assignment_epoch=group.assignment_epoch,
         assignor=group.header.assignor,
-        members=[_described(draft, group, member) for _, member in sorted(group.members.items())],
+        members=[_described(draft, group, member, topics) for _, member in sorted(group.members.items())],
         coordinator=coordinator,
     )
 
@@ -52,7 +56,9 @@ def delete_group(draft: Draft, group_id: str) -> errors_pb2.Error | None:
     return None
 
 
-def _described(draft: Draft, group: ConsumerGroup, member: GroupMember) -> groups_pb2.MemberDescription:
+def _described(
+    draft: Draft, group: ConsumerGroup, member: GroupMember, topics: ClientTopics | None
+) -> groups_pb2.MemberDescription:
     return groups_pb2.MemberDescription(
         member_id=member.member_id,
         instance_id=member.instance_id,
@@ -60,18 +66,23 @@ def _described(draft: Draft, group: ConsumerGroup, member: GroupMember) -> group
         client_id=member.client_id,
         host=member.host,
         member_epoch=member.member_epoch,
-        topics=member.subscription.topics,
+        topics=[name for name in member.subscription.topics if topics is None or topics.sees(name)],
         topic_pattern=member.subscription.pattern,
-        assignment=_named(draft, member.held()),
-        target=_named(draft, group.targets.get(member.member_id, ())),
+        assignment=_named(draft, member.held(), topics),
+        target=_named(draft, group.targets.get(member.member_id, ()), topics),
         present=member.is_present,
     )
 
 
-def _named(draft: Draft, partitions: Iterable[PartitionId]) -> list[groups_pb2.TopicPartitions]:
-    """Partitions with their topics' names; without one where the topic has been deleted."""
-    rows = partition_lists(partitions)
-    for row in rows:
+def _named(
+    draft: Draft, partitions: Iterable[PartitionId], topics: ClientTopics | None
+) -> list[groups_pb2.TopicPartitions]:
+    """Partitions with their topics' names, of topics that a client sees; without one where the topic has been
+    deleted."""
+    rows = []
+    for row in partition_lists(partitions):
         topic = draft.topics.by_id(row.topic_id)
         row.topic = topic.name if topic is not None else ""
+        if topic is None or topics is None or topics.sees(topic.name):
+            rows.append(row)
     return rows

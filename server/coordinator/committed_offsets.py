@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from quorumlog.server.authorization.refusals import ClientTopics
 from quorumlog.server.coordinator.draft import Draft
 from quorumlog.server.coordinator.group import ConsumerGroup, StoredOffset
 from quorumlog.server.coordinator.member import GroupMember, PartitionId
@@ -19,8 +20,14 @@ NO_MEMBER_EPOCH = -1
 # -- storing ----------------------------------------------------------------------------------------------------------
 
 
-def commit_offsets(draft: Draft, request: groups_pb2.CommitOffsetsRequest) -> groups_pb2.CommitOffsetsResponse:
-    """Stores offsets; each by itself, but for what is wrong with the request as a whole."""
+def commit_offsets(
+    draft: Draft, request: groups_pb2.CommitOffsetsRequest, topics: ClientTopics | None = None
+) -> groups_pb2.CommitOffsetsResponse:
+    """Stores offsets; each by itself, but for what is wrong with the request as a whole.
+
+    Arguments:
+        topics: as the client sees them; None: it may read all.
+    """
     group = draft.group(request.group_id)
     refused = check_group_id(request.group_id) or _check_committer(group, request.member_id, request.member_epoch)
     if refused is None and group is None and draft.is_full:
@@ -33,7 +40,7 @@ def commit_offsets(draft: Draft, request: groups_pb2.CommitOffsetsRequest) -> gr
         return groups_pb2.CommitOffsetsResponse(error=refused)
     response = groups_pb2.CommitOffsetsResponse()
     for row in request.offsets:
-        problem = _check_offset(draft, request, row)
+        problem = _refuse_topic(draft, row.topic_id, topics) or _check_offset(draft, request, row)
         response.results.add(topic_id=row.topic_id, partition=row.partition, error=problem)
         if problem is None and not _is_late(draft, request, (row.topic_id, row.partition)):
             committer = (request.member_id, request.number)
@@ -43,6 +50,14 @@ def commit_offsets(draft: Draft, request: groups_pb2.CommitOffsetsRequest) -> gr
             if not edit.group.members and not edit.group.header.empty_since_ms:
                 edit.begin_empty(draft.wall_ms)
     return response
+
+
+def _refuse_topic(draft: Draft, topic_id: bytes, topics: ClientTopics | None) -> errors_pb2.Error | None:
+    """Why a client may not read a topic, or None; of one that does not exist others say so."""
+    topic = draft.topics.by_id(topic_id)
+    if topic is None or topics is None:
+        return None
+    return topics.refuse_reading(topic.name, lambda: _no_partition(None, 0))
 
 
 def _is_late(draft: Draft, request: groups_pb2.CommitOffsetsRequest, partition: PartitionId) -> bool:
@@ -132,8 +147,14 @@ def _check_epoch(
 # -- reading ----------------------------------------------------------------------------------------------------------
 
 
-def fetch_offsets(draft: Draft, request: groups_pb2.FetchOffsetsRequest) -> groups_pb2.FetchOffsetsResponse:
-    """The committed offsets that are asked for, of topics that exist. A consumer group that does not exist has none."""
+def fetch_offsets(
+    draft: Draft, request: groups_pb2.FetchOffsetsRequest, topics: ClientTopics | None = None
+) -> groups_pb2.FetchOffsetsResponse:
+    """The committed offsets that are asked for, of topics that exist. A consumer group that does not exist has none.
+
+    Arguments:
+        topics: as the client sees them; None: it sees all.
+    """
     group = draft.group(request.group_id)
     refused = check_group_id(request.group_id)
     if refused is None and request.member_id:
@@ -146,7 +167,7 @@ def fetch_offsets(draft: Draft, request: groups_pb2.FetchOffsetsRequest) -> grou
     for partition in sorted(partitions_of(request.topics) if request.topics else group.offsets):
         stored = group.offsets.get(partition)
         topic = draft.topics.by_id(partition[0])
-        if stored is not None and topic is not None:
+        if stored is not None and topic is not None and (topics is None or topics.sees(topic.name)):
             response.offsets.append(offset_record(partition, stored, topic.name))
     return response
 
@@ -171,23 +192,32 @@ def _check_reader(group: ConsumerGroup | None, request: groups_pb2.FetchOffsetsR
 # -- deleting ---------------------------------------------------------------------------------------------------------
 
 
-def delete_offsets(draft: Draft, request: groups_pb2.DeleteOffsetsRequest) -> groups_pb2.DeleteOffsetsResponse:
-    """Deletes committed offsets of topics to which no member subscribes. Those that are not there count as deleted."""
+def delete_offsets(
+    draft: Draft, request: groups_pb2.DeleteOffsetsRequest, topics: ClientTopics | None = None
+) -> groups_pb2.DeleteOffsetsResponse:
+    """Deletes committed offsets of topics to which no member subscribes. Those that are not there count as deleted, and
+    so do those of topics that a client may not know of: they stay.
+
+    Arguments:
+        topics: as the client sees them; None: it may read all.
+    """
     group = draft.group(request.group_id)
     if group is None:
         return groups_pb2.DeleteOffsetsResponse(error=no_group(request.group_id))
     read = draft.subscriptions.topics_read_by(group.members.values())
     response = groups_pb2.DeleteOffsetsResponse()
     for partition in sorted(partitions_of(request.topics)):
-        problem = None
-        if partition[0] in read:
-            topic = draft.topics.by_id(partition[0])
+        topic = draft.topics.by_id(partition[0])
+        problem = _refuse_topic(draft, partition[0], topics)
+        if topic is not None and topics is not None and not topics.sees(topic.name):
+            problem = None
+        elif problem is None and partition[0] in read:
             problem = error(
                 ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC,
                 f"members of group {group.group_id} subscribe to topic {topic.name if topic is not None else ''}: stop"
                 " them first",
             )
-        elif partition in group.offsets:
+        elif problem is None and partition in group.offsets:
             draft.edit(request.group_id).remove_offset(partition)
         response.results.add(topic_id=partition[0], partition=partition[1], error=problem)
     return response

@@ -5,10 +5,13 @@ from __future__ import annotations
 from itertools import islice
 from typing import get_args
 
+from quorumlog.server.authorization.authorizer import TopicAccess
+from quorumlog.server.client_origin import ClientOrigin
 from quorumlog.server.coordinator.coordinator import Coordinator
 from quorumlog.server.coordinator.finder import CoordinatorFinder
 from quorumlog.server.coordinator.group_requests import GroupCalls, UnaryRequest
 from quorumlog.server.coordinator.led_coordinators import LedCoordinators
+from quorumlog.server.coordinator.member import JOIN_EPOCH
 from quorumlog.server.coordinator.parked_heartbeats import HeartbeatCall, refused_heartbeat
 from quorumlog.server.coordinator.pending_answers import PendingAnswers
 from quorumlog.server.coordinator.services import CoordinatorServices
@@ -17,6 +20,7 @@ from quorumlog.server.metric_catalogue import MOST_OFFSETS, Readings
 from quorumlog.server.node_service import NodeService, RequestTable, StepTime
 from quorumlog.server.request_timeouts import MAX_WAIT_US
 from quorumlog.v1 import errors_pb2, groups_pb2
+from quorumlog.v1.acls_pb2 import ACL_OPERATION_READ, ACL_RESOURCE_TOPIC
 
 
 class Coordinators(NodeService):
@@ -26,8 +30,10 @@ class Coordinators(NodeService):
         self._services = services
         self._answers = PendingAnswers(services.reply)
         self._led = LedCoordinators(now, services)
-        self._finder = CoordinatorFinder(services.metadata, services.leaders, services.controller, self._answers)
-        self._calls = GroupCalls(services.options.node_id, self._led, services.rounds, self._answers)
+        self._finder = CoordinatorFinder(
+            services.metadata, services.leaders, services.controller, self._answers, services.refusals
+        )
+        self._calls = GroupCalls(services.options.node_id, self._led, services.rounds, self._answers, services.refusals)
 
     def begin_step(self, now: int, wall_ms: int) -> None:
         """A step of the node begins."""
@@ -40,13 +46,17 @@ class Coordinators(NodeService):
             table.declare(kind, self._call)
 
     def _find(self, time: StepTime, asked: ClientRequest, request: groups_pb2.FindCoordinatorsRequest) -> None:
-        self._finder.find(time.now, asked.request_id, request)
+        self._finder.find(time.now, asked, request)
 
     def _call(self, time: StepTime, asked: ClientRequest, request: UnaryRequest) -> None:
-        self._calls.serve(time.now, asked.request_id, request)
+        self._calls.serve(time.now, asked, request)
 
     def _heartbeat(self, time: StepTime, asked: ClientRequest, request: groups_pb2.GroupHeartbeatRequest) -> None:
         request_id, client = asked.request_id, asked.client
+        refused = self._refuse_topics(client, request)
+        if refused is not None:
+            self._services.reply(request_id, refused_heartbeat(request, refused))
+            return
         keeper = self._led.keeper_of(request.group_id)
         if isinstance(keeper, errors_pb2.Error):
             self._services.reply(request_id, refused_heartbeat(request, keeper))
@@ -54,6 +64,22 @@ class Coordinators(NodeService):
         came = self._led.clock.awake_us
         wait = min(request.max_wait_ms * 1000, MAX_WAIT_US)
         keeper.heartbeat(HeartbeatCall(request_id, request, client, came, came + wait, self._services.reply))
+
+    def _refuse_topics(
+        self, client: ClientOrigin, request: groups_pb2.GroupHeartbeatRequest
+    ) -> errors_pb2.Error | None:
+        """Why a member may not subscribe to all that it names; None if it may.
+
+        What it may not even know of is no reason: it waits for such a topic to be created, as for any other. Nor is
+        anything that it names as it leaves.
+        """
+        refusals = self._services.refusals
+        if not refusals.authorizer.enforced or request.member_epoch < JOIN_EPOCH:
+            return None
+        for name in request.topics:
+            if refusals.authorizer.topic_access(client.principal, ACL_OPERATION_READ, name) is TopicAccess.REFUSED:
+                return refusals.refuse(client, ACL_OPERATION_READ, ACL_RESOURCE_TOPIC, name)
+        return None
 
     def client_gone(self, request_id: int) -> None:
         """Nobody waits for that answer any more."""
@@ -78,6 +104,10 @@ class Coordinators(NodeService):
         """The metadata image moved on."""
         self._finder.on_applied()
         self._led.metadata_changed()
+
+    def rights_changed(self) -> None:
+        """Rules of who may do what have changed."""
+        self._led.rights_changed()
 
     def raft_group_gone(self, now: int, group: int) -> None:
         """This node has no replica of a coordinator any more."""

@@ -6,6 +6,7 @@ The consumer groups that the log has made stay as they are; they must not change
 
 from __future__ import annotations
 
+from quorumlog.server.authorization.authorizer import Authorizer
 from quorumlog.server.consumer_group_limits import ConsumerGroupLimits
 from quorumlog.server.coordinator.group import ConsumerGroup
 from quorumlog.server.coordinator.group_edit import GroupEdit
@@ -26,6 +27,7 @@ class Draft:
         applied_index: of the coordinator's log. The versions of new consumer groups begin after it, and so after all
             that a former group of the name ever had: each of its versions was an entry. What was said about an
             assignment of the former one is then of none of the new one's. 0: they begin at 1.
+        authorizer: decides what members may read; None: everything.
     """
 
     def __init__(
@@ -35,6 +37,7 @@ class Draft:
         limits: ConsumerGroupLimits,
         wall_ms: int,
         applied_index: int = 0,
+        authorizer: Authorizer | None = None,
     ) -> None:
         assert topics.index >= table.metadata_index, "the topics are older than what was decided about them"
         self._table = table
@@ -44,7 +47,7 @@ class Draft:
         self.topics = topics
         self.limits = limits
         self.wall_ms = wall_ms
-        self.subscriptions = Subscriptions(topics)
+        self.subscriptions = Subscriptions(topics, authorizer)
 
     def group(self, group_id: str) -> ConsumerGroup | None:
         """The consumer group as it is after the changes so far; None when there is no such group."""

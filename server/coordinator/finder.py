@@ -5,16 +5,24 @@ from __future__ import annotations
 import google_crc32c
 
 from quorumlog.raft.types import NO_NODE
+from quorumlog.server.authorization.permissions import operation_of
+from quorumlog.server.authorization.refusals import Refusals
+from quorumlog.server.client_origin import ClientOrigin, Listener
 from quorumlog.server.coordinator.pending_answers import PendingAnswers
 from quorumlog.server.coordinator.request_checks import check_group_id
 from quorumlog.server.coordinator.services import KnownLeaders
+from quorumlog.server.events import ClientRequest
 from quorumlog.server.metadata.controller_client import ControllerClient
 from quorumlog.server.metadata.image import CurrentImage
 from quorumlog.server.metadata.records import GROUPS_TOPIC, PartitionRecord, Topic
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import errors_pb2, peer_pb2
+from quorumlog.v1.acls_pb2 import ACL_RESOURCE_GROUP
 from quorumlog.v1.errors_pb2 import ErrorCode
 from quorumlog.v1.groups_pb2 import FindCoordinatorsRequest, FindCoordinatorsResponse, GroupCoordinator
+
+#: Groups that are named in vain, and why.
+_Refused = dict[str, errors_pb2.Error]
 
 #: How long a search may take that has the coordinators created (µs).
 CREATION_US = 5_000_000
@@ -31,6 +39,7 @@ class CoordinatorFinder:
     Arguments:
         controller: has the coordinators created.
         answers: those that are due.
+        refusals: of what clients may not do.
     """
 
     def __init__(
@@ -39,28 +48,33 @@ class CoordinatorFinder:
         leaders: KnownLeaders,
         controller: ControllerClient,
         answers: PendingAnswers,
+        refusals: Refusals,
     ) -> None:
+        self._refusals = refusals
         self._metadata = metadata
         self._leaders = leaders
         self._controller = controller
         self._answers = answers
-        self._waiting: dict[int, FindCoordinatorsRequest] = {}
+        self._waiting: dict[int, tuple[FindCoordinatorsRequest, _Refused, Listener]] = {}
         self._is_asking = False
         #: The metadata index at which the image shows the coordinators that were created.
         self._shown_at: int | None = None
 
-    def find(self, now: int, request_id: int, request: FindCoordinatorsRequest) -> None:
-        """Answers now where there are coordinators, else once they are created."""
+    def find(self, now: int, asked: ClientRequest, request: FindCoordinatorsRequest) -> None:
+        """Answers now where there are coordinators, else once they are created, with where each serves such
+        listeners as it was asked at."""
+        request_id, refused = asked.request_id, self._refuse(asked.client, request)
+        listener = asked.client.listener
         self._answers.expect(request_id, now + CREATION_US, _failed)
         topic = self._metadata.image.topics.get(GROUPS_TOPIC)
-        if topic is not None:
-            self._answers.give(request_id, self._found(topic, request))
+        if topic is not None or (refused and len(refused) == len(set(request.group_ids))):
+            self._answers.give(request_id, self._found(topic, request, refused, listener))
             return
-        self._waiting[request_id] = request
+        self._waiting[request_id] = (request, refused, listener)
         if not self._is_asking and self._shown_at is None:
             self._is_asking = True
-            asked = peer_pb2.ControllerRequest(create_coordinators=peer_pb2.CreateCoordinators())
-            self._controller.ask(now + CREATION_US, asked, self._answered)
+            creation = peer_pb2.ControllerRequest(create_coordinators=peer_pb2.CreateCoordinators())
+            self._controller.ask(now + CREATION_US, creation, self._answered)
 
     def _answered(self, response: peer_pb2.ControllerResponse | None) -> None:
         self._is_asking = False
@@ -87,8 +101,8 @@ class CoordinatorFinder:
         topic = image.topics.get(GROUPS_TOPIC)
         if topic is not None:
             waiting, self._waiting = self._waiting, {}
-            for request_id, request in waiting.items():
-                self._answers.give(request_id, self._found(topic, request))
+            for request_id, (request, refused, listener) in waiting.items():
+                self._answers.give(request_id, self._found(topic, request, refused, listener))
         if self._shown_at is not None and image.applied_index >= self._shown_at:
             self._shown_at = None
 
@@ -98,29 +112,43 @@ class CoordinatorFinder:
 
     # -- where they are ---------------------------------------------------------------------------------------
 
-    def _found(self, topic: Topic, request: FindCoordinatorsRequest) -> FindCoordinatorsResponse:
+    def _refuse(self, client: ClientOrigin, request: FindCoordinatorsRequest) -> _Refused:
+        """Of the groups that are named: those that have no coordinator for this client, ever, and why."""
+        operation = operation_of(FindCoordinatorsRequest)
+        refused: _Refused = {}
+        for group_id in () if request.all else request.group_ids:
+            problem = check_group_id(group_id) or self._refusals.resource(
+                client, operation, ACL_RESOURCE_GROUP, group_id
+            )
+            if problem is not None:
+                refused[group_id] = problem
+        return refused
+
+    def _found(
+        self, topic: Topic | None, request: FindCoordinatorsRequest, refused: _Refused, listener: Listener
+    ) -> FindCoordinatorsResponse:
         response = FindCoordinatorsResponse()
-        if request.all:
+        if request.all and topic is not None:
             for record in topic.partitions:
-                self._place(record, response.coordinators.add())
+                self._place(record, response.coordinators.add(), listener)
             return response
         for group_id in request.group_ids:
             found = response.coordinators.add(group_id=group_id, partition=-1, node_id=NO_NODE)
-            refused = check_group_id(group_id)
-            if refused is not None:
-                found.error.CopyFrom(refused)
-            else:
-                self._place(coordinator_of(topic, group_id), found)
+            if group_id in refused:
+                found.error.CopyFrom(refused[group_id])
+            elif topic is not None:
+                self._place(coordinator_of(topic, group_id), found, listener)
         return response
 
-    def _place(self, record: PartitionRecord, found: GroupCoordinator) -> None:
+    def _place(self, record: PartitionRecord, found: GroupCoordinator, listener: Listener) -> None:
         leader, epoch = self._leaders.known_leader(record)
         broker = self._metadata.image.brokers.get(leader)
         found.partition, found.node_id, found.leader_epoch = record.number, NO_NODE, epoch
         if broker is None:
             found.error.CopyFrom(_unavailable(f"{record.name} has no leader at the moment"))
         else:
-            found.node_id, found.host, found.port = leader, broker.host, broker.port
+            found.node_id = leader
+            found.host, found.port = broker.endpoint(listener)
             found.broker_epoch = broker.epoch
 
 

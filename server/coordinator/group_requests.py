@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import TypeAlias
 
 from google.protobuf.message import Message as ProtoMessage
 
+from quorumlog.server.authorization.permissions import operation_of
+from quorumlog.server.authorization.refusals import ClientTopics, Refusals
 from quorumlog.server.coordinator.administration import delete_group, describe, listing
 from quorumlog.server.coordinator.committed_offsets import commit_offsets, delete_offsets, fetch_offsets
 from quorumlog.server.coordinator.draft import Draft
@@ -14,10 +17,12 @@ from quorumlog.server.coordinator.leadership import CoordinatorCall, Coordinator
 from quorumlog.server.coordinator.led_coordinators import LedCoordinators
 from quorumlog.server.coordinator.parked_heartbeats import refused_heartbeat
 from quorumlog.server.coordinator.pending_answers import PendingAnswers
+from quorumlog.server.events import ClientRequest
 from quorumlog.server.hosting.read_index import HeartbeatRounds
 from quorumlog.server.request_timeouts import wait_us
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import errors_pb2, groups_pb2
+from quorumlog.v1.acls_pb2 import ACL_OPERATION_DESCRIBE, ACL_RESOURCE_CLUSTER, ACL_RESOURCE_GROUP
 from quorumlog.v1.errors_pb2 import ErrorCode
 
 #: About one consumer group's committed offsets.
@@ -58,28 +63,38 @@ class GroupCalls:
         node_id: this node's.
         rounds: of Raft heartbeats, shared with other reads.
         answers: those that are due, shared with the finder.
+        refusals: of what clients may not do.
     """
 
-    def __init__(self, node_id: int, led: LedCoordinators, rounds: HeartbeatRounds, answers: PendingAnswers) -> None:
+    def __init__(
+        self,
+        node_id: int,
+        led: LedCoordinators,
+        rounds: HeartbeatRounds,
+        answers: PendingAnswers,
+        refusals: Refusals,
+    ) -> None:
+        self._refusals = refusals
         self._node_id = node_id
         self._led = led
         self._rounds = rounds
         self._answers = answers
 
-    def serve(self, now: int, request_id: int, request: UnaryRequest) -> None:
+    def serve(self, now: int, asked: ClientRequest, request: UnaryRequest) -> None:
         """Serves a call: it is decided, or read, by the leadership that keeps its consumer group."""
+        request_id, topics = asked.request_id, ClientTopics(self._refusals, asked.client)
         self._answers.expect(request_id, now + wait_us(request.timeout_ms), partial(failed_call, request))
         match request:
             case groups_pb2.CommitOffsetsRequest() | groups_pb2.DeleteOffsetsRequest():
-                self._submit(_OffsetCall(request_id, request, self._answers))
+                self._submit(_OffsetCall(request_id, request, self._answers, topics))
             case groups_pb2.FetchOffsetsRequest():
-                self._read(now, _OffsetCall(request_id, request, self._answers))
+                self._read(now, _OffsetCall(request_id, request, self._answers, topics))
             case groups_pb2.DeleteGroupsRequest():
-                self._delete(request_id, request)
+                self._delete(asked, request)
             case groups_pb2.DescribeGroupsRequest():
-                self._describe(now, request_id, request)
+                self._describe(now, asked, request, topics)
             case groups_pb2.ListGroupsRequest():
-                self._list(now, request_id, request)
+                self._list(now, asked, request)
 
     def _submit(self, call: CoordinatorCall) -> None:
         keeper = self._led.keeper_of(call.group_id)
@@ -105,30 +120,51 @@ class GroupCalls:
 
     # -- several consumer groups ------------------------------------------------------------------------------
 
-    def _delete(self, request_id: int, request: groups_pb2.DeleteGroupsRequest) -> None:
+    def _delete(self, asked: ClientRequest, request: groups_pb2.DeleteGroupsRequest) -> None:
         response = groups_pb2.DeleteGroupsResponse()
-        gathered = _GatheredResponse(request_id, response, len(request.group_ids), self._answers)
+        gathered = _GatheredResponse(asked.request_id, response, len(request.group_ids), self._answers)
         for group_id in request.group_ids:
-            self._submit(_GroupDeletion(response.results.add(group_id=group_id), gathered))
+            part = _GroupDeletion(response.results.add(group_id=group_id), gathered)
+            if not self._is_refused(asked, part):
+                self._submit(part)
 
-    def _describe(self, now: int, request_id: int, request: groups_pb2.DescribeGroupsRequest) -> None:
+    def _is_refused(self, asked: ClientRequest, part: _GroupPart) -> bool:
+        """Whether a client may not do to a group what it asks for; then it is told so."""
+        operation = operation_of(type(asked.message))
+        refused = self._refusals.resource(asked.client, operation, ACL_RESOURCE_GROUP, part.group_id)
+        if refused is not None:
+            part.refuse(refused)
+        return refused is not None
+
+    def _describe(
+        self, now: int, asked: ClientRequest, request: groups_pb2.DescribeGroupsRequest, topics: ClientTopics
+    ) -> None:
         response = groups_pb2.DescribeGroupsResponse()
-        gathered = _GatheredResponse(request_id, response, len(request.group_ids), self._answers)
+        gathered = _GatheredResponse(asked.request_id, response, len(request.group_ids), self._answers)
         for group_id in request.group_ids:
             described = response.groups.add(group_id=group_id, coordinator=self._node_id)
-            self._read(now, _DescribedGroup(described, gathered))
+            part = _DescribedGroup(described, gathered, topics)
+            if not self._is_refused(asked, part):
+                self._read(now, part)
 
-    def _list(self, now: int, request_id: int, request: groups_pb2.ListGroupsRequest) -> None:
+    def _list(self, now: int, asked: ClientRequest, request: groups_pb2.ListGroupsRequest) -> None:
+        authorizer, principal = self._refusals.authorizer, asked.principal
+        sees_all = authorizer.may(principal, ACL_OPERATION_DESCRIBE, ACL_RESOURCE_CLUSTER)
+
+        def sees(group_id: str) -> bool:
+            return sees_all or authorizer.may(principal, ACL_OPERATION_DESCRIBE, ACL_RESOURCE_GROUP, group_id)
+
         led = [leadership for leadership in self._led if leadership.coordinator.leads]
-        gathered = _GatheredListing(request_id, groups_pb2.ListGroupsResponse(), len(led), self._answers)
+        gathered = _GatheredListing(asked.request_id, groups_pb2.ListGroupsResponse(), len(led), self._answers)
         for leadership in led:
-            self._read_from(now, leadership, _ListedGroups(leadership, request, gathered))
+            self._read_from(now, leadership, _ListedGroups(leadership, request, gathered, sees))
 
 
 class _OffsetCall:
     """A call about one consumer group's committed offsets."""
 
-    def __init__(self, request_id: int, request: OffsetRequest, answers: PendingAnswers) -> None:
+    def __init__(self, request_id: int, request: OffsetRequest, answers: PendingAnswers, topics: ClientTopics) -> None:
+        self._topics = topics
         self.group_id = request.group_id
         self._request_id = request_id
         self._request = request
@@ -137,11 +173,11 @@ class _OffsetCall:
     def decide(self, draft: Draft) -> ProtoMessage:
         match self._request:
             case groups_pb2.CommitOffsetsRequest():
-                return commit_offsets(draft, self._request)
+                return commit_offsets(draft, self._request, self._topics)
             case groups_pb2.DeleteOffsetsRequest():
-                return delete_offsets(draft, self._request)
+                return delete_offsets(draft, self._request, self._topics)
             case groups_pb2.FetchOffsetsRequest():
-                return fetch_offsets(draft, self._request)
+                return fetch_offsets(draft, self._request, self._topics)
 
     def answer(self, response: ProtoMessage) -> None:
         self._answers.give(self._request_id, response)
@@ -197,12 +233,13 @@ class _GroupDeletion(_GroupPart):
 
 
 class _DescribedGroup(_GroupPart):
-    def __init__(self, slot: groups_pb2.GroupDescription, gathered: _GatheredResponse) -> None:
+    def __init__(self, slot: groups_pb2.GroupDescription, gathered: _GatheredResponse, topics: ClientTopics) -> None:
         super().__init__(slot, gathered)
+        self._topics = topics
         self._node_id = slot.coordinator
 
     def decide(self, draft: Draft) -> ProtoMessage:
-        return describe(draft, self.group_id, self._node_id)
+        return describe(draft, self.group_id, self._node_id, self._topics)
 
 
 class _GatheredListing(_GatheredResponse):
@@ -227,14 +264,16 @@ class _ListedGroups:
         leadership: CoordinatorLeadership,
         request: groups_pb2.ListGroupsRequest,
         gathered: _GatheredListing,
+        sees: Callable[[str], bool],
     ) -> None:
+        self._sees = sees
         self._leadership = leadership
         self._request = request
         self._gathered = gathered
 
     def decide(self, draft: Draft) -> groups_pb2.ListGroupsResponse:
         states = self._request.states
-        every = map(listing, self._leadership.table.groups.values())
+        every = (listing(group) for group in self._leadership.table.groups.values() if self._sees(group.group_id))
         return groups_pb2.ListGroupsResponse(
             groups=[group for group in every if not states or group.state in states],
             coordinators=[self._leadership.coordinator.identity.number],

@@ -49,7 +49,7 @@ def heartbeats(
     Returns:
         The answers; None for a heartbeat that has no news for its member and may wait for some.
     """
-    quiet = [_is_quiet(draft, request) for request, _ in batch]
+    quiet = [_is_quiet(draft, request, origin.principal) for request, origin in batch]
     refused = [
         None if is_quiet else _admit(draft, request, origin)
         for is_quiet, (request, origin) in zip(quiet, batch, strict=True)
@@ -72,7 +72,7 @@ def nothing_new(
     return _response(group.members[request.member_id], request, limits)
 
 
-def _is_quiet(draft: Draft, request: groups_pb2.GroupHeartbeatRequest) -> bool:
+def _is_quiet(draft: Draft, request: groups_pb2.GroupHeartbeatRequest, principal: str) -> bool:
     """Whether a heartbeat is one of the many that change nothing and learn nothing. This comes before all else: a
     coordinator may have ten thousand members."""
     group = draft.group(request.group_id)
@@ -90,6 +90,7 @@ def _is_quiet(draft: Draft, request: groups_pb2.GroupHeartbeatRequest) -> bool:
         and request.rack == member.rack
         and request.topic_pattern == subscription.pattern
         and request.assignor == subscription.assignor
+        and principal == subscription.principal
         and tuple(request.topics) == subscription.topics
     )
 

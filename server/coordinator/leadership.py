@@ -18,6 +18,7 @@ from typing import Protocol, TypeAlias
 
 from google.protobuf.message import Message as ProtoMessage
 
+from quorumlog.server.authorization.authorizer import Authorizer
 from quorumlog.server.consumer_group_limits import ConsumerGroupLimits
 from quorumlog.server.coordinator.awake_clock import AwakeClock
 from quorumlog.server.coordinator.coordinator import Coordinator
@@ -28,7 +29,7 @@ from quorumlog.server.coordinator.heartbeat_decisions import heartbeats, nothing
 from quorumlog.server.coordinator.member_changes import expire_rebalance, expire_session
 from quorumlog.server.coordinator.member_timers import MemberTimers
 from quorumlog.server.coordinator.parked_heartbeats import HeartbeatCall, ParkedHeartbeats
-from quorumlog.server.coordinator.reviews import Review, expire_offsets, topics_changed
+from quorumlog.server.coordinator.reviews import Review, expire_offsets, rights_changed, topics_changed
 from quorumlog.server.coordinator.topic_catalog import ImageCatalog
 from quorumlog.server.metadata.image import CurrentImage
 from quorumlog.server.metadata.records import SECOND_FEATURE_LEVEL
@@ -134,14 +135,21 @@ class CoordinatorLeadership:
     Arguments:
         clock: the node's, shared.
         metadata: the topics as this node knows them.
+        authorizer: decides what members may read; None: everything.
 
     Attributes:
         is_doubtful: the node stood still, and has not asked yet whether it still leads.
     """
 
     def __init__(
-        self, coordinator: Coordinator, clock: AwakeClock, metadata: CurrentImage, options: LeadershipOptions
+        self,
+        coordinator: Coordinator,
+        clock: AwakeClock,
+        metadata: CurrentImage,
+        options: LeadershipOptions,
+        authorizer: Authorizer | None = None,
     ) -> None:
+        self._authorizer = authorizer
         self.coordinator = coordinator
         self.term = coordinator.raft.term
         self.is_doubtful = False
@@ -226,6 +234,10 @@ class CoordinatorLeadership:
         if is_deletion:
             self._expiry_due = min(self._expiry_due, self._clock.awake_us + DELETED_US)
 
+    def rights_changed(self) -> None:
+        """Rules of who may do what have changed."""
+        self._review_all(Review.RIGHTS)
+
     def _review_all(self, review: Review) -> None:
         """Has each consumer group reviewed, once, however often that is asked for until then."""
         self._reviews.update(dict.fromkeys((group_id, review) for group_id in self.table.groups))
@@ -300,7 +312,9 @@ class CoordinatorLeadership:
         image = self._metadata.image
         # Nodes of the first feature level take no group whose versions begin later than at 1.
         applied = self.coordinator.raft.applied_index if image.feature_level >= SECOND_FEATURE_LEVEL else 0
-        return Draft(self.table, ImageCatalog(image), self._options.limits, self._clock.wall_ms, applied)
+        return Draft(
+            self.table, ImageCatalog(image), self._options.limits, self._clock.wall_ms, applied, self._authorizer
+        )
 
     def _decide_calls(self, draft: Draft) -> list[tuple[CoordinatorCall, ProtoMessage]]:
         decided: list[tuple[CoordinatorCall, ProtoMessage]] = []
@@ -314,6 +328,8 @@ class CoordinatorLeadership:
         for group_id, review in reviews:
             if review is Review.TOPICS:
                 topics_changed(draft, group_id)
+            elif review is Review.RIGHTS:
+                rights_changed(draft, group_id)
             else:
                 expire_offsets(draft, group_id, self._options.offsets_retention_ms)
             del self._reviews[group_id, review]

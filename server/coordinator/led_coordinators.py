@@ -91,7 +91,10 @@ class LedCoordinators:
             self._behind.add(raft_group)
 
     def _begin(self, coordinator: Coordinator) -> None:
-        leadership = CoordinatorLeadership(coordinator, self.clock, self._services.metadata, self._leadership_options)
+        shared = self._services
+        leadership = CoordinatorLeadership(
+            coordinator, self.clock, shared.metadata, self._leadership_options, shared.refusals.authorizer
+        )
         coordinator.leadership = self._led[coordinator.group] = leadership
         # The leader before may not have come to what it was told of the topics.
         leadership.topics_changed(is_deletion=False)
@@ -125,6 +128,14 @@ class LedCoordinators:
         is_deletion = now[1] - before[1] < now[0] - before[0]
         for leadership in list(self._led.values()):
             leadership.topics_changed(is_deletion=is_deletion)
+            self._do_what_is_due(leadership)
+
+    def rights_changed(self) -> None:
+        """Rules of who may do what have changed: members may read more than before, or less."""
+        if not self._services.refusals.authorizer.enforced:
+            return
+        for leadership in list(self._led.values()):
+            leadership.rights_changed()
             self._do_what_is_due(leadership)
 
     # -- time -------------------------------------------------------------------------------------------------

@@ -22,11 +22,13 @@ UNRELEASED = coordinator_log_pb2.MEMBER_UNRELEASED
 
 @dataclass(slots=True, frozen=True)
 class MemberSubscription:
-    """What a member wants to read. ``topics`` are sorted; an empty pattern is none, an empty assignor is any."""
+    """What a member wants to read, and for whom. ``topics`` are sorted; an empty pattern is none, an empty assignor is
+    any, an empty principal is not known."""
 
     topics: tuple[str, ...] = ()
     pattern: str = ""
     assignor: str = ""
+    principal: str = ""
 
 
 @dataclass(slots=True, frozen=True)

@@ -159,9 +159,9 @@ def expire_rebalance(draft: Draft, group_id: str, member_id: str, member_epoch: 
 # -- details ----------------------------------------------------------------------------------------------------------
 
 
-def wishes(request: groups_pb2.GroupHeartbeatRequest) -> MemberSubscription:
-    """What a heartbeat asks to read."""
-    return MemberSubscription(tuple(sorted(set(request.topics))), request.topic_pattern, request.assignor)
+def wishes(request: groups_pb2.GroupHeartbeatRequest, principal: str) -> MemberSubscription:
+    """What a heartbeat asks to read, for a principal."""
+    return MemberSubscription(tuple(sorted(set(request.topics))), request.topic_pattern, request.assignor, principal)
 
 
 def _update(draft: Draft, request: groups_pb2.GroupHeartbeatRequest, origin: ClientOrigin) -> None:
@@ -175,7 +175,7 @@ def _update(draft: Draft, request: groups_pb2.GroupHeartbeatRequest, origin: Cli
         host=origin.host,
         rebalance_timeout_ms=request.rebalance_timeout_ms,
         session_timeout_ms=request.session_timeout_ms,
-        subscription=wishes(request),
+        subscription=wishes(request, origin.principal),
     )
     if updated != member:
         edit = draft.edit(request.group_id)

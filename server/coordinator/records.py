@@ -52,6 +52,7 @@ def member_record(member: GroupMember) -> coordinator_log_pb2.GroupMember:
         assigned=_epoch_partitions(member.assigned),
         revoking=_epoch_partitions(member.revoking),
         assignment_version=member.assignment_version,
+        principal=member.subscription.principal,
     )
 
 
@@ -65,7 +66,7 @@ def member_of(record: coordinator_log_pb2.GroupMember) -> GroupMember:
         record.host,
         record.rebalance_timeout_ms,
         record.session_timeout_ms,
-        MemberSubscription(tuple(record.topics), record.topic_pattern, record.assignor),
+        MemberSubscription(tuple(record.topics), record.topic_pattern, record.assignor, record.principal),
         record.member_epoch,
         record.previous_epoch,
         record.state,

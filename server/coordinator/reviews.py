@@ -9,6 +9,7 @@ import dataclasses
 from enum import Enum
 
 from quorumlog.server.coordinator.draft import Draft
+from quorumlog.server.coordinator.group import ConsumerGroup
 from quorumlog.server.coordinator.target_assignment import subscribed_topics
 
 
@@ -16,6 +17,7 @@ class Review(Enum):
     """What is looked at."""
 
     TOPICS = "topics that members subscribe to: some may have been created, grown or been deleted"
+    RIGHTS = "topics that members may read: somebody may have been allowed or denied some"
     OFFSETS = "committed offsets that nobody needs any more"
 
 
@@ -30,13 +32,37 @@ def topics_changed(draft: Draft, group_id: str) -> bool:
         topics = subscribed_topics(group, draft.subscriptions)
     else:
         topics = {topic_id: topic for topic_id, topic in known.items() if draft.topics.by_id(topic_id) is not None}
-    if topics == known:
+    if topics == known and not _has_what_it_may_not_read(draft, group):
         return False
     edit = draft.edit(group_id)
     if group.members:
         edit.is_unsettled = True
     else:
         edit.put_header(dataclasses.replace(group.header, topics=topics))
+    return True
+
+
+def _has_what_it_may_not_read(draft: Draft, group: ConsumerGroup) -> bool:
+    """Whether a member is to have partitions that it may not read, while others in the group may."""
+    subscriptions = draft.subscriptions
+    return any(
+        subscriptions.are_beyond_rights(
+            member.subscription, {topic_id for topic_id, _ in group.targets.get(member.member_id, ())}
+        )
+        for member in group.members.values()
+    )
+
+
+def rights_changed(draft: Draft, group_id: str) -> bool:
+    """The same when rules have changed. Of members with different rights one may have got some that others have had:
+    the group reads the same topics, and yet it is assigned anew. Returns whether it is."""
+    if topics_changed(draft, group_id):
+        return True
+    group = draft.group(group_id)
+    principals = {member.subscription.principal for member in group.members.values()} if group is not None else set()
+    if len(principals) < 2:
+        return False
+    draft.edit(group_id).is_unsettled = True
     return True
 
 

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from google.protobuf.message import Message as ProtoMessage
 
+from quorumlog.server.authorization.refusals import Refusals
 from quorumlog.server.coordinator.coordinator import Coordinator
 from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.hosting.read_index import HeartbeatRounds
@@ -42,6 +43,7 @@ class CoordinatorServices:
         host: the Raft groups of this node.
         rounds: of Raft heartbeats that confirm leaderships, shared with other reads.
         snapshots: writes the snapshots of a coordinator.
+        refusals: of what clients may not do.
     """
 
     options: NodeOptions
@@ -53,3 +55,4 @@ class CoordinatorServices:
     rounds: HeartbeatRounds
     snapshots: Snapshots
     reply: ReplyToClient
+    refusals: Refusals

@@ -1,6 +1,7 @@
 """From what members subscribe to, to topics: by name, and by regular expressions that the coordinator evaluates.
 
-A pattern is RE2, whose time is linear in the text whatever a client sends, and it has to match the whole name.
+What a member's client may not read does not exist for the member, whichever way it subscribes. A pattern is RE2, whose
+time is linear in the text whatever a client sends, and it has to match the whole name.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ from typing import Protocol
 
 import re2
 
+from quorumlog.server.authorization.authorizer import Authorizer
 from quorumlog.server.coordinator.member import GroupMember, MemberSubscription
-from quorumlog.server.coordinator.topic_catalog import TopicCatalog
+from quorumlog.server.coordinator.topic_catalog import TopicCatalog, TopicInfo
+from quorumlog.v1.acls_pb2 import ACL_OPERATION_READ, ACL_RESOURCE_TOPIC
 
 #: Compiled patterns that a node remembers.
 _PATTERNS = 1_000
@@ -56,21 +59,36 @@ class Subscriptions:
 
     Arguments:
         topics: the catalog.
+        authorizer: decides what members may read; None: everything.
     """
 
-    def __init__(self, topics: TopicCatalog) -> None:
+    def __init__(self, topics: TopicCatalog, authorizer: Authorizer | None = None) -> None:
         self.topics = topics
+        self._authorizer = authorizer if authorizer is not None and authorizer.enforced else None
         self._resolved: dict[MemberSubscription, frozenset[bytes]] = {}
-        self._matching: dict[str, tuple[bytes, ...]] = {}
+        self._matching: dict[str, tuple[TopicInfo, ...]] = {}
 
     def topic_ids(self, subscription: MemberSubscription) -> frozenset[bytes]:
-        """The topics that exist among those subscribed to."""
+        """The topics that exist among those subscribed to, and that may be read."""
         known = self._resolved.get(subscription)
         if known is None:
             named = (self.topics.by_name(name) for name in subscription.topics)
-            ids = [topic.topic_id for topic in named if topic is not None]
-            known = self._resolved[subscription] = frozenset((*ids, *self._matches(subscription.pattern)))
+            topics = (*(topic for topic in named if topic is not None), *self._matches(subscription.pattern))
+            known = self._resolved[subscription] = frozenset(
+                topic.topic_id for topic in topics if self._may_read(subscription.principal, topic.name)
+            )
         return known
+
+    def _may_read(self, principal: str, topic: str) -> bool:
+        authorizer = self._authorizer
+        return authorizer is None or authorizer.may(principal, ACL_OPERATION_READ, ACL_RESOURCE_TOPIC, topic)
+
+    def are_beyond_rights(self, subscription: MemberSubscription, topic_ids: Iterable[bytes]) -> bool:
+        """Whether some topics exist of which a member's client may not read all."""
+        if self._authorizer is None:
+            return False
+        found = (self.topics.by_id(topic_id) for topic_id in topic_ids)
+        return any(topic is not None and not self._may_read(subscription.principal, topic.name) for topic in found)
 
     def topics_read_by(self, members: Iterable[GroupMember]) -> set[bytes]:
         """The topics that exist among those to which any of these members subscribes."""
@@ -79,12 +97,12 @@ class Subscriptions:
             read |= self.topic_ids(subscription)
         return read
 
-    def _matches(self, pattern: str) -> tuple[bytes, ...]:
+    def _matches(self, pattern: str) -> tuple[TopicInfo, ...]:
         if not pattern:
             return ()
         known = self._matching.get(pattern)
         if known is None:
             expression = compiled(pattern)
             found = (self.topics.by_name(name) for name in self.topics.names() if expression.fullmatch(name))
-            known = self._matching[pattern] = tuple(topic.topic_id for topic in found if topic is not None)
+            known = self._matching[pattern] = tuple(topic for topic in found if topic is not None)
         return known

@@ -267,7 +267,7 @@ class EntryMender:
         voters = set(replica.raft.configuration.data_voters) - {self._node_id}
         if group == self._never:
             self._give_up_applied(place, wound, replica)
-            is_over = not wound.lost and _are_metadata_given_up(replica.raft.configuration, self._node_id, wound.gone)
+            is_over = not wound.lost and are_metadata_given_up(replica.raft.configuration, self._node_id, wound.gone)
         else:
             is_over = is_given_up(voters, wound.gone, len(replica.raft.configuration.voters))
         if not is_over:
@@ -340,8 +340,14 @@ def is_given_up(others: AbstractSet[int], gone: AbstractSet[int], voters: int) -
     return bool(others) and (others <= gone or 2 * len(others & gone) > voters)
 
 
-def _are_metadata_given_up(configuration: Configuration, node_id: int, gone: AbstractSet[int]) -> bool:
-    """Whether a node waits in vain for an entry of the metadata that it has yet to apply."""
+def are_metadata_given_up(configuration: Configuration, node_id: int, gone: AbstractSet[int]) -> bool:
+    """Whether a node waits in vain for an entry of the metadata that it has yet to apply.
+
+    Arguments:
+        gone: nodes that have a snapshot in its place.
+    """
+    if node_id not in configuration.electors:
+        return set(configuration.electors) <= gone  # Nobody needs its vote.
     if len(configuration.voters) == 1:
         # Who only learns elects nobody: an end that says why is better than waiting for ever.
         return set(configuration.members) - {node_id} <= gone

@@ -16,12 +16,15 @@ from types import TracebackType
 
 from quorumlog.server.listening import ListenError, try_to_bind
 from quorumlog.server.local import janitor
+from quorumlog.server.local.certificates import ADMIN, LocalCertificates
 from quorumlog.server.local.node_process import ClusterError, NodeProcess, NodeWaitsError
 from quorumlog.server.local.ports import ReservedPorts
 from quorumlog.server.local.state import ClusterState, NodeRecord
 from quorumlog.server.local.view import ClusterView
 
 HOST = "127.0.0.1"
+#: Folder of a cluster with TLS, in its directory.
+CERTIFICATES = "certs"
 MAX_NODES = 64
 #: More voters of the metadata quorum than this only make it slower.
 MAX_CONTROLLERS = 5
@@ -64,6 +67,8 @@ class LocalCluster:
         settings: of every node, by name as in ``quorumlog.server.settings``.
         node_settings: node id -> settings that only this node has.
         env: environment variables of every node, on top of this process's.
+        tls: nodes serve nodes and clients by certificate. What that needs is made in ``data_dir``/certs, and
+            ``client_tls`` are the options with which clients connect.
         detached: the nodes outlive this process; then ``data_dir`` must be given. ``attach`` finds them again.
 
     Raises:
@@ -82,6 +87,7 @@ class LocalCluster:
         settings: Mapping[str, object] | None = None,
         node_settings: Mapping[int, Mapping[str, object]] | None = None,
         env: Mapping[str, str] | None = None,
+        tls: bool = False,
         detached: bool = False,
     ) -> None:
         if not 1 <= nodes <= MAX_NODES:
@@ -90,8 +96,8 @@ class LocalCluster:
             controllers = min(nodes - 1 + nodes % 2, MAX_CONTROLLERS)
         if not 1 <= controllers <= nodes:
             raise ValueError(f"of {nodes} nodes 1 to {nodes} can be controllers, not {controllers}")
-        if base_port is not None and not 1 <= base_port <= 65_536 - nodes:
-            raise ValueError(f"base_port {base_port} leaves no {nodes} ports up to 65535")
+        if base_port is not None and not 1 <= base_port <= 65_536 - nodes * (1 + tls):
+            raise ValueError(f"base_port {base_port} leaves no {nodes * (1 + tls)} ports up to 65535")
         if detached and advertise:
             raise ValueError("a detached cluster advertises where it listens: whoever comes later knows nothing else")
         if detached and data_dir is None:
@@ -107,7 +113,11 @@ class LocalCluster:
         self._root = Path(tempfile.mkdtemp(prefix="quorumlog-") if data_dir is None else data_dir).absolute()
         self._root.mkdir(parents=True, exist_ok=True)
         text = {name: str(value) for name, value in (settings or {}).items()}
-        self._state = self._make_state(nodes, base_port, controllers, text, dict(env or {}))
+        self._state = self._make_state(nodes, base_port, controllers, text, dict(env or {}), tls)
+        self._certificates = None
+        if self._state.nodes[0].peer_address:
+            self._certificates = LocalCertificates(self._root / CERTIFICATES)
+            self._certificates.make(node.node_id for node in self._state.nodes)
         self._nodes = {node.node_id: self._process(node) for node in self._state.nodes}
         self._wanted = {node.node_id for node in self._nodes.values() if node.is_running()}
 
@@ -160,6 +170,21 @@ class LocalCluster:
         """The directory with all of the cluster's files."""
         return self._root
 
+    @property
+    def client_tls(self) -> dict[str, str]:
+        """Options with which clients connect, as user ``admin``; none for a cluster without TLS."""
+        return {} if self._certificates is None else self._certificates.of_client(ADMIN)
+
+    @property
+    def certificates(self) -> LocalCertificates | None:
+        """Its authorities and certificates; None without TLS."""
+        return self._certificates
+
+    def peer_address(self, node: int) -> str:
+        """Where a node serves its peers: host:port."""
+        self._node(node)
+        return self._peer_address(node)
+
     def address(self, node: int) -> str:
         """Where a node listens: host:port."""
         return self._node(node).address
@@ -182,12 +207,12 @@ class LocalCluster:
 
     def leader(self, topic: str | None = None, partition: int = 0) -> int | None:
         """The node that leads a partition, or without a topic the active controller; None without one."""
-        with ClusterView(self._running_addresses()) as view:
+        with self._view(self._running_addresses()) as view:
             return view.controller() if topic is None else view.leader(topic, partition)
 
     def status(self) -> list[NodeStatus]:
         """How every node is."""
-        with ClusterView(self._running_addresses()) as view:
+        with self._view(self._running_addresses()) as view:
             return [self._status(node, view) for node in self._nodes.values()]
 
     # -- the whole ------------------------------------------------------------------------------------------------
@@ -208,6 +233,8 @@ class LocalCluster:
         absent = [node for node in self._nodes.values() if not node.is_running()]
         for node in absent:
             _require_free(node.address)
+            if self._certificates is not None:
+                _require_free(self._peer_address(node.node_id))
         try:
             for node in absent:
                 self._spawn(node)
@@ -234,7 +261,7 @@ class LocalCluster:
         expected = frozenset(self._wanted)
         empty: dict[int, str] = {}
         ask_again = time.monotonic() + _ASK_AGAIN_S
-        with ClusterView({node.node_id: node.address for node in waiting}) as view:
+        with self._view({node.node_id: node.address for node in waiting}) as view:
             while waiting:
                 node = waiting[0]
                 if node.node_id in empty:
@@ -309,7 +336,7 @@ class LocalCluster:
         process = self._node(node)
         self._spawn(process)
         deadline = time.monotonic() + timeout_s
-        with ClusterView({node: process.address}) as view:
+        with self._view({node: process.address}) as view:
             while "does not answer" in view.node(node).reason:
                 if not process.is_running():
                     raise ClusterError(f"node {node} ended: {process.last_words()}")
@@ -350,7 +377,13 @@ class LocalCluster:
     # -- inside ---------------------------------------------------------------------------------------------------
 
     def _make_state(
-        self, nodes: int, base_port: int | None, controllers: int, settings: dict[str, str], env: dict[str, str]
+        self,
+        nodes: int,
+        base_port: int | None,
+        controllers: int,
+        settings: dict[str, str],
+        env: dict[str, str],
+        tls: bool,
     ) -> ClusterState:
         known = _load(self._root)
         if known is not None:
@@ -361,15 +394,19 @@ class LocalCluster:
                     f"{self._root} holds a cluster of {len(known.nodes)} nodes at {', '.join(addresses)}:"
                     " start it with the same shape, or give another directory"
                 )
+            if tls and not known.nodes[0].peer_address:
+                raise ClusterError(f"{self._root} holds a cluster without TLS: give another directory")
             known.settings.update(settings)
             known.env.update(env)
             return known
         if base_port is None:
-            self._ports = ReservedPorts(nodes, HOST)
+            self._ports = ReservedPorts(nodes * (1 + tls), HOST)
             ports = self._ports.ports
         else:
-            ports = [base_port + i for i in range(nodes)]
-        records = [NodeRecord(node_id, f"{HOST}:{port}") for node_id, port in enumerate(ports, start=1)]
+            ports = [base_port + i for i in range(nodes * (1 + tls))]
+        records = [NodeRecord(node_id, f"{HOST}:{port}") for node_id, port in enumerate(ports[:nodes], start=1)]
+        for record, port in zip(records, ports[nodes:], strict=False):
+            record.peer_address = f"{HOST}:{port}"
         return ClusterState(records, list(range(1, controllers + 1)), settings, env)
 
     def _process(self, node: NodeRecord) -> NodeProcess:
@@ -391,16 +428,22 @@ class LocalCluster:
     def _advertised(self, node: int) -> str:
         return self._advertise.get(node, self._nodes[node].address)
 
+    def _peer_address(self, node: int) -> str:
+        records = {record.node_id: record.peer_address for record in self._state.nodes}
+        return records[node] or self._advertised(node)
+
     def _spawn(self, node: NodeProcess) -> None:
         flags = {
             "node_id": str(node.node_id),
             "listen": node.address,
             "advertise": self._advertised(node.node_id),
             "data_dir": str(node.data_dir),
-            "controllers": ",".join(f"{one}@{self._advertised(one)}" for one in self._state.controllers),
+            "controllers": ",".join(f"{one}@{self._peer_address(one)}" for one in self._state.controllers),
             **self._state.settings,
             **{name: str(value) for name, value in self._node_settings.get(node.node_id, {}).items()},
         }
+        if self._certificates is not None:
+            flags |= {"peer_listen": self._peer_address(node.node_id), **self._certificates.of_node(node.node_id)}
         node.spawn(flags, self._state.env, self._watched())
         self._wanted.add(node.node_id)
         if self._janitor is not None:
@@ -444,6 +487,9 @@ class LocalCluster:
             node = self._nodes[record.node_id]
             record.pid, record.started = node.pid, node.started
         self._state.save(self._root)
+
+    def _view(self, addresses: dict[int, str]) -> ClusterView:
+        return ClusterView(addresses, None if self._certificates is None else self._certificates.pair(ADMIN))
 
     def _running_addresses(self) -> dict[int, str]:
         return {node.node_id: node.address for node in self._nodes.values() if node.is_running()}

@@ -12,12 +12,14 @@ FILE_NAME = "cluster.json"
 
 @dataclass(slots=True)
 class NodeRecord:
-    """One node. ``pid`` and ``started`` name its process, None and empty while it does not run."""
+    """One node. ``pid`` and ``started`` name its process, None and empty while it does not run. ``peer_address``: where
+    it serves its peers; empty where that is ``address``, without TLS."""
 
     node_id: int
     address: str
     pid: int | None = None
     started: str = ""
+    peer_address: str = ""
 
 
 @dataclass(slots=True)

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from types import TracebackType
 
 import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from quorumlog.server.certificates.pairs import Pair
 from quorumlog.v1 import admin_pb2, admin_pb2_grpc, data_plane_pb2, data_plane_pb2_grpc
 
 CALL_TIMEOUT_S = 1.0
@@ -36,10 +38,17 @@ class ClusterView:
 
     Arguments:
         addresses: node id -> host:port.
+        pair: a user's, with the authorities of nodes; None: without TLS.
     """
 
-    def __init__(self, addresses: dict[int, str]) -> None:
-        self._channels = {node: grpc.insecure_channel(address, _OPTIONS) for node, address in addresses.items()}
+    def __init__(self, addresses: dict[int, str], pair: Pair | None = None) -> None:
+        if pair is None:
+            self._channels = {node: grpc.insecure_channel(address, _OPTIONS) for node, address in addresses.items()}
+            return
+        credentials = grpc.ssl_channel_credentials(pair.authorities, pair.key, pair.certificate)
+        self._channels = {
+            node: grpc.secure_channel(address, credentials, _OPTIONS) for node, address in addresses.items()
+        }
 
     def __enter__(self) -> ClusterView:
         return self
@@ -53,17 +62,31 @@ class ClusterView:
     def node(self, node_id: int) -> NodeView:
         """What a node says of itself; not ready when it does not answer."""
         try:
-            described = admin_pb2_grpc.AdminStub(self._channels[node_id]).DescribeNode(
-                admin_pb2.DescribeNodeRequest(), timeout=CALL_TIMEOUT_S
-            )
-            if not described.ready:
-                return NodeView(False, described.reason or "it does not say why")
+            ready, reason = self._readiness(node_id)
+            if not ready:
+                return NodeView(False, reason)
             metadata = self._metadata(node_id, data_plane_pb2.MetadataRequest())
         except grpc.RpcError as error:
             return NodeView(False, f"it does not answer ({_code(error)})")
         unfenced = frozenset(broker.node_id for broker in metadata.brokers if not broker.fenced)
         controller = None if metadata.controller_id < 0 else metadata.controller_id
-        return NodeView(True, described.reason, controller, unfenced)
+        return NodeView(True, reason, controller, unfenced)
+
+    def _readiness(self, node_id: int) -> tuple[bool, str]:
+        """Whether a node serves, and in one line what keeps it from that, or what it refuses. One that asks for a
+        permission that we do not have says only whether."""
+        try:
+            described = admin_pb2_grpc.AdminStub(self._channels[node_id]).DescribeNode(
+                admin_pb2.DescribeNodeRequest(), timeout=CALL_TIMEOUT_S
+            )
+        except grpc.RpcError as error:
+            if _code(error) != grpc.StatusCode.PERMISSION_DENIED.name:
+                raise
+            stub = health_pb2_grpc.HealthStub(self._channels[node_id])
+            health = stub.Check(health_pb2.HealthCheckRequest(), timeout=CALL_TIMEOUT_S)
+            serves = health.status == health_pb2.HealthCheckResponse.SERVING
+            return serves, "" if serves else "it does not say why"
+        return described.ready, described.reason or ("" if described.ready else "it does not say why")
 
     def leader(self, topic: str, partition: int) -> int | None:
         """Who leads a partition according to the node that knows of the newest leader epoch."""

@@ -10,5 +10,7 @@ May import: `server` itself.
 - `departures`: nodes that leave the cluster.
 - `quorum`: who is to vote in the metadata quorum.
 - `producer_names`: named producers, their ids and epochs.
+- `acl_rules`: rules of who may do what, as values.
+- `acls`: all of them.
 - `controller_client`: requests to the active controller, or to leaders.
 """

@@ -12,6 +12,7 @@ from typing import Protocol
 from google.protobuf.message import DecodeError
 
 from quorumlog.raft.types import NO_NODE
+from quorumlog.server.metadata.acls import AccessControlLists
 from quorumlog.server.metadata.departures import Departures
 from quorumlog.server.metadata.image_snapshot import decode_into, encode_image
 from quorumlog.server.metadata.lost_disks import LostDisks
@@ -43,6 +44,8 @@ _LEAVES_LAYOUT = frozenset(
         "delete_producers",
         "delete_producer_claims",
         "want_quorum",
+        "acls_created",
+        "acls_deleted",
     )
 )
 
@@ -89,6 +92,7 @@ class MetadataImage:
         self.next_producer_id = 0
         self.named_producers = NamedProducers()
         self.quorum = WantedQuorum()
+        self.acls = AccessControlLists()
         self.feature_level = FIRST_FEATURE_LEVEL
         self.former_cluster_ids: tuple[str, ...] = ()
 
@@ -171,6 +175,10 @@ class MetadataImage:
             case "replace_disk":
                 result = self.lost_disks.replace(index, command.replace_disk, self.quorum.voters)
                 self.membership_version += 1
+            case "acls_created":
+                result = ApplyResult(self.acls.create(index, command.acls_created))
+            case "acls_deleted":
+                result = ApplyResult(self.acls.delete(index, command.acls_deleted))
             case "raise_feature_level":
                 result = self._raise_feature_level(index, command.raise_feature_level.level)
             case _:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from quorumlog.server.metadata.acls import AccessControlLists
 from quorumlog.server.metadata.producer_names import NamedProducers
 from quorumlog.server.metadata.quorum import WantedQuorum
 from quorumlog.server.metadata.records import broker_of, broker_record, topic_of, topic_record
@@ -31,6 +32,8 @@ def encode_image(image: MetadataImage) -> bytes:
         ],
         lost_disks=image.lost_disks.records(),
         former_cluster_ids=image.former_cluster_ids,
+        acls=image.acls.records(),
+        acls_index=image.acls.index,
         feature_level=image.feature_level,
         applied_index=image.applied_index,
     )
@@ -56,6 +59,7 @@ def decode_into(image: MetadataImage, data: bytes) -> None:
     image.next_producer_id = snapshot.next_producer_id
     image.named_producers = NamedProducers.from_snapshot(snapshot)
     image.quorum = WantedQuorum(tuple(snapshot.wanted_voters), snapshot.quorum_wishes)
+    image.acls = AccessControlLists.from_snapshot(snapshot)
     image.feature_level = snapshot.feature_level
     image.applied_index = snapshot.applied_index
     image.former_cluster_ids = tuple(snapshot.former_cluster_ids)

@@ -16,7 +16,7 @@ new where the partition has forgotten the identity. The index of the last deleti
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import islice, repeat, takewhile
 
 from sortedcontainers import SortedDict
@@ -80,12 +80,14 @@ class NamedProducers:
         """Those of some names that somebody has, in their order."""
         return [self._by_name[name] for name in sorted(set(names)) if name in self._by_name]
 
-    def page(self, prefix: str, after: str, size: int) -> list[metadata_log_pb2.NamedProducer]:
-        """The first names, in order, that begin with a prefix and come after one."""
+    def page(
+        self, prefix: str, after: str, size: int, may_list: Callable[[str], bool] = lambda name: True
+    ) -> list[metadata_log_pb2.NamedProducer]:
+        """The first names, in order, that begin with a prefix, come after one, and may be listed."""
         first = max(prefix, after)
         names = self._by_name.irange(first, inclusive=(first != after, True))
         matching = takewhile(lambda name: name.startswith(prefix), names)
-        return [self._by_name[name] for name in islice(matching, size)]
+        return [self._by_name[name] for name in islice(filter(may_list, matching), size)]
 
     def check(self, claim: peer_pb2.ClaimProducer) -> errors_pb2.Error | None:
         """Why a claim does not hold, or None."""

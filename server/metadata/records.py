@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from quorumlog.raft.types import NO_NODE
+from quorumlog.server.client_origin import Listener
 from quorumlog.v1 import metadata_log_pb2, peer_pb2
 
 #: The metadata group itself.
@@ -23,7 +24,7 @@ PRODUCER_ID_BLOCK = 1000
 #: The feature level at which a metadata log begins, whichever version reads it.
 FIRST_FEATURE_LEVEL = 1
 #: From this one on: deletions of producer claims, states of partitions in slices, named producers counted apart, other
-#: voters in the metadata quorum, nodes that leave, restores from backups, witnesses.
+#: voters in the metadata quorum, nodes that leave, restores from backups, witnesses, rules of who may do what.
 SECOND_FEATURE_LEVEL = 2
 #: The highest that this version supports.
 FEATURE_LEVEL = SECOND_FEATURE_LEVEL
@@ -64,15 +65,13 @@ class BrokerRecord:
         """Its node id."""
         return self.registration.node_id
 
-    @property
-    def host(self) -> str:
-        """Where clients and peers reach it."""
-        return self.registration.host
-
-    @property
-    def port(self) -> int:
-        """Where clients and peers reach it."""
-        return self.registration.port
+    def endpoint(self, listener: Listener) -> tuple[str, int]:
+        """Host and port at which others reach it through one kind of listener; where it has none of that kind, what it
+        tells everybody."""
+        for each in self.registration.endpoints:
+            if each.listener == listener.value:
+                return each.host, each.port
+        return self.registration.host, self.registration.port
 
     @property
     def rack(self) -> str:

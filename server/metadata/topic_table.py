@@ -184,6 +184,12 @@ def refuse_spelling(name: str) -> errors_pb2.Error | None:
     return error(ErrorCode.INVALID_TOPIC, problem)
 
 
+def no_such_topic(name: str) -> errors_pb2.Error:
+    """What is said of a name that no topic has, and of a topic that must not be known of."""
+    shown = name if name.isprintable() and len(name) <= 80 else ascii(name[:80])
+    return error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {shown} does not exist: check its name")
+
+
 def _collision_key(name: str) -> str:
     return name.replace(".", "_")
 

@@ -9,6 +9,10 @@ import math
 from collections.abc import Container
 
 from quorumlog.raft.types import NO_NODE
+from quorumlog.server.authorization.audit import AuditTrail
+from quorumlog.server.authorization.authorizer import Authorizer
+from quorumlog.server.authorization.refusals import Refusals
+from quorumlog.server.authorization.whole_requests import refuse_whole
 from quorumlog.server.broker.broker import Broker
 from quorumlog.server.broker.damaged_replicas import DamagedReplicas
 from quorumlog.server.broker.last_copy import LastCopyCheck
@@ -22,7 +26,7 @@ from quorumlog.server.broker.replicas import Replicas
 from quorumlog.server.coordinator.coordinator import Coordinator
 from quorumlog.server.coordinator.coordinators import Coordinators
 from quorumlog.server.coordinator.services import CoordinatorServices
-from quorumlog.server.events import ClientRequest, JobDone, PeerIdentity
+from quorumlog.server.events import AuditLine, ClientRequest, JobDone, PeerIdentity
 from quorumlog.server.hosting.durable_raft_group import RaftGroupFactory
 from quorumlog.server.hosting.partition_replica import PartitionReplica
 from quorumlog.server.hosting.read_index import HeartbeatRounds
@@ -39,6 +43,7 @@ from quorumlog.server.node.serving_conditions import ServingConditions
 from quorumlog.server.node_service import NodeServices, StepTime
 from quorumlog.server.partition.partition import Partition
 from quorumlog.server.partition.witness import PartitionWitness
+from quorumlog.server.requests.acl_requests import AclRequests
 from quorumlog.server.requests.cluster_changes import ClusterChanges
 from quorumlog.server.requests.elections import ElectionRequests
 from quorumlog.server.requests.failed_responses import FAILED_RESPONSES
@@ -49,6 +54,7 @@ from quorumlog.server.requests.producer_identities import ProducerIdentities
 from quorumlog.server.requests.quorum_requests import QuorumRequests
 from quorumlog.server.requests.topics import TopicRequests
 from quorumlog.storage.transaction import RaftGroupState
+from quorumlog.v1 import errors_pb2
 
 
 class ClusterMember:
@@ -89,9 +95,15 @@ class ClusterMember:
         self.log_sizes = LogSizes(resources.storage, resources.host, self.partitions)
         self._readings = PartitionReadings(resources.options.node_id, resources.host, self.partitions, self.log_sizes)
         self._journal = ClusterJournal(metadata.image, resources.log, time)
+        self._known_rights = metadata.image.acls.index
         self._reports = LeaderReports(resources.options, resources.host, self.partitions, metadata, self.log_sizes)
         self.controller_traffic = ControllerTraffic(resources, metadata, time)
-        self.logs = LogServices(resources, self.partitions, metadata, rounds, conditions, time.now)
+        self._image_age = ImageAge(resources.options, metadata, self.controller_traffic.client, time.now)
+        self._audit = AuditTrail(resources.options.authorization.audited, time, metadata, self._image_age)
+        self._refusals = Refusals(Authorizer(resources.options.authorization, metadata), self._audit)
+        if resources.options.authorization.audited:
+            resources.replies.listener = self._audit
+        self.logs = LogServices(resources, self.partitions, metadata, rounds, conditions, self._refusals, time.now)
         self._make_broker()
         self._make_other_services(rounds)
         self.services = self._in_order()
@@ -126,8 +138,12 @@ class ClusterMember:
         metadata, controller = self.metadata.replica, self.controller_traffic.client
         limit = options.limits.controller_requests
         self._metadata_reads = MetadataReads(options, metadata, controller, rounds)
-        self._topic_requests = TopicRequests(metadata, controller, self._metadata_reads, limit, shared.replies)
-        self._image_age = ImageAge(options, metadata, controller, self._time.now)
+        self._topic_requests = TopicRequests(
+            metadata, controller, self._metadata_reads, limit, shared.replies, self._refusals
+        )
+        self._acl_requests = AclRequests(
+            metadata, controller, self._metadata_reads, limit, shared.replies, self._refusals
+        )
         self._metadata_queries = MetadataQueries(
             self.metadata.membership.cluster_id,
             metadata,
@@ -135,14 +151,15 @@ class ClusterMember:
             self.partitions,
             self._metadata_reads,
             shared.replies,
+            self._refusals,
         )
-        self._producer_identities = ProducerIdentities(self.broker, controller, shared.replies)
+        self._producer_identities = ProducerIdentities(self.broker, controller, shared.replies, self._refusals)
         self._quorum_requests = QuorumRequests(options.node_id, metadata, controller, shared.links, shared.replies)
         self._cluster_changes = ClusterChanges(controller, shared.replies)
         self._election_requests = ElectionRequests(self.partitions, controller, shared.replies)
         self._coordinators = Coordinators(self._time.now, CoordinatorServices(
             options, metadata, self.partitions.coordinators, self.partitions, controller, shared.host, rounds,
-            shared.snapshots, shared.replies.reply,
+            shared.snapshots, shared.replies.reply, self._refusals,
         ))  # fmt: skip
         self.controller_traffic.declare("describe_quorum", self._quorum_requests.on_describe_quorum)
         self.controller_traffic.declare("elect_preferred_leaders", self.elections.order)
@@ -165,6 +182,7 @@ class ClusterMember:
                 self.logs.restores,
                 self.logs.offset_requests,
                 self._topic_requests,
+                self._acl_requests,
                 self.elections,
                 self._election_requests,
                 self._reassignments,
@@ -179,6 +197,7 @@ class ClusterMember:
                 self._coordinators,
                 self._resources.scrub,
                 self.damaged_replicas,
+                self._audit,
             )
         )
 
@@ -257,9 +276,18 @@ class ClusterMember:
         self._metadata_reads.after_round()
         self._image_age.after_round()
         self._coordinators.metadata_changed()
+        self._follow_rights(now)
         self._endings.leave(now)
         self.logs.deleted_producers.metadata_changed(now)
         self.metadata.checkpoint()
+
+    def _follow_rights(self, now: int) -> None:
+        """Rules may have changed: who may not go on with what they have begun is told."""
+        rights = self.metadata.replica.image.acls.index
+        if rights != self._known_rights:
+            self._known_rights = rights
+            self.logs.fetches.rights_changed(now)
+            self._coordinators.rights_changed()
 
     def may_sleep(self, group: int, reachable: Container[int]) -> bool:
         """Whether nothing is left to be said of a led Raft group beside its log.
@@ -274,8 +302,23 @@ class ClusterMember:
         return record.throttle if record is not None else None
 
     def serve(self, request: ClientRequest) -> None:
-        """Has a client's request served."""
+        """Has a client's request served, if its client may ask for it."""
+        refused = self.refuse(request)
+        if refused is not None:
+            response = FAILED_RESPONSES[type(request.message)](request.message, refused)
+            assert response is not None, "what is refused as a whole is answered"
+            self._resources.replies.reply(request.request_id, response)
+            return
+        self._audit.change_begins(request)
         self.services.serve(self._time, request)
+
+    def take_audit(self) -> list[AuditLine]:
+        """Takes out what is to be written into the audit log."""
+        return self._audit.take_lines()
+
+    def refuse(self, request: ClientRequest) -> errors_pb2.Error | None:
+        """Why a client may not ask for anything of the kind; None if it may, or may ask for some of it."""
+        return refuse_whole(self._refusals, request)
 
     def refusal_of(self, peer: PeerIdentity) -> str | None:
         """Why a peer's streams are refused, in one line; None when they are welcome."""
@@ -328,6 +371,7 @@ class ClusterMember:
             self.metadata.peers_changed = True
             self._follow_lost_disks()
         self._topic_requests.on_applied()
+        self._acl_requests.on_applied()
 
     def metadata_restored(self) -> None:
         """A snapshot has replaced the metadata."""
@@ -340,6 +384,7 @@ class ClusterMember:
         for partition in self.partitions:
             self.partitions.metadata_changed(self._time.now, partition.group)
         self._topic_requests.on_applied()
+        self._acl_requests.on_applied()
 
     def _follow_lost_disks(self) -> None:
         """Disks may have been given up: what they send is heard no more, also after a restart."""

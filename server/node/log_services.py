@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from quorumlog.server.authorization.refusals import Refusals
 from quorumlog.server.broker.replicas import Replicas
 from quorumlog.server.hosting.read_index import HeartbeatRounds
 from quorumlog.server.metadata.image import CurrentImage
@@ -32,11 +33,12 @@ class LogServices:
         metadata: CurrentImage,
         rounds: HeartbeatRounds,
         conditions: ServingConditions,
+        refusals: Refusals,
         now: int,
     ) -> None:
         options, host, storage = resources.options, resources.host, resources.storage
         limits, snapshots, replies, space = options.limits, resources.snapshots, resources.replies, resources.space
-        absent, logs = AbsentPartitions(metadata), replicas.logs
+        absent, logs = AbsentPartitions(metadata, refusals), replicas.logs
         self._logs = logs
         self._conditions = conditions
         self.produce = ProduceRequests(

@@ -9,7 +9,7 @@ from quorumlog.server.controller.metadata_replica import MetadataListener, Metad
 from quorumlog.server.hosting.durable_raft_group import RaftGroupFactory
 from quorumlog.server.hosting.raft_host import HostedReplica
 from quorumlog.server.hosting.sealing import GroupSealer
-from quorumlog.server.metadata.records import METADATA_GROUP
+from quorumlog.server.metadata.records import METADATA_GROUP, BrokerRecord
 from quorumlog.server.node.formation import Membership, Voter
 from quorumlog.server.node.metadata_quorum import MetadataQuorum
 from quorumlog.server.node.resources import NodeResources
@@ -61,6 +61,7 @@ class MetadataMember(NodeService):
             raises_features=shared.options.raises_features,
             coordinators=CoordinatorPlan(groups.coordinators, groups.coordinators_factor),
             repair=shared.options.repair,
+            authorization=shared.options.authorization,
         )
         return MetadataReplica(raft, sealer, state.snapshot, shared.storage, shared.rng, options, listener)
 
@@ -141,7 +142,7 @@ class MetadataMember(NodeService):
                 # Whoever answers there is not the one that was meant, or will come by itself.
                 addresses.pop(broker.node_id, None)
                 continue
-            addresses[broker.node_id] = f"{broker.host}:{broker.port}"
+            addresses[broker.node_id] = self._peer_address(broker)
         addresses.pop(self._resources.options.node_id, None)
         return addresses
 
@@ -149,8 +150,12 @@ class MetadataMember(NodeService):
         """The voters of the metadata quorum as this node knows them: for nodes that look for the cluster."""
         brokers, electors = self.replica.image.brokers, self.replica.raft.configuration.electors
         known = [brokers[node] for node in electors if node in brokers]
-        registered = [(each.node_id, each.registration.directory_id, f"{each.host}:{each.port}") for each in known]
+        registered = [(each.node_id, each.registration.directory_id, self._peer_address(each)) for each in known]
         return tuple(sorted([*registered, *self._unregistered_voters()]))
+
+    def _peer_address(self, broker: BrokerRecord) -> str:
+        host, port = broker.endpoint(self._resources.options.peer_listener)
+        return f"{host}:{port}"
 
     def _unregistered_voters(self) -> list[Voter]:
         """The voters of which the image does not say yet where they are. Those that formed the cluster are known; who

@@ -215,6 +215,7 @@ class Node:
         self._connect()
         effects, self._effects = self._effects, Effects()
         effects.replies = self._replies.take_gathered()
+        effects.audit = self._member.take_audit() if self._member is not None else []
         return effects
 
     def _dispatch(self, event: Event) -> None:
@@ -484,7 +485,9 @@ class Node:
     def _on_request(self, request: ClientRequest) -> None:
         request_id, message = request.request_id, request.message
         if isinstance(message, admin_pb2.DescribeNodeRequest):
-            self._replies.reply(request_id, self.describe())
+            refused = self._member.refuse(request) if self._member is not None else None
+            told = self.describe() if refused is None else admin_pb2.DescribeNodeResponse(error=refused)
+            self._replies.reply(request_id, told)
         elif self._member is not None:
             self._member.serve(request)
         else:

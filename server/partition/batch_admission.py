@@ -7,6 +7,7 @@ from quorumlog.server.partition.acknowledgements import ACKS_ALL
 from quorumlog.server.partition.producer_state import is_named
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import errors_pb2
+from quorumlog.v1.decoded_size import DecodedSizeError, check_decoded_size
 from quorumlog.v1.entry import (
     SEQUENCE_MODULUS,
     Attributes,
@@ -40,7 +41,7 @@ def admitted(
         header = _check_unsealed(batch)
     except CorruptEntryError as corrupt:
         return error(ErrorCode.CORRUPT_MESSAGE, f"the batch was refused unread: {corrupt}")
-    if refusal := _check_rules(header, acks, wall_ms):
+    if refusal := _check_rules(header, acks, wall_ms) or refuse_inflating(batch):
         return refusal
     if config.compacts and header.attributes & Attributes.NULL_KEYS:
         return error(
@@ -48,6 +49,18 @@ def admitted(
             f"topic {topic} is compacted, it keeps the last record of each key: give every record a key",
         )
     return header
+
+
+def refuse_inflating(batch: bytes) -> errors_pb2.Error | None:
+    """Why a whole batch is refused that says itself that no reader will decompress it; else None. What describes
+    nothing is taken: servers do not look into payloads, and readers allocate nothing for it either."""
+    try:
+        check_decoded_size(batch)
+    except DecodedSizeError as large:
+        return error(ErrorCode.INVALID_RECORD, f"a batch is refused, for {large}: send smaller batches")
+    except CorruptEntryError:
+        return None
+    return None
 
 
 def _check_unsealed(batch: bytes) -> BatchHeader:

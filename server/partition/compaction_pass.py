@@ -18,7 +18,6 @@ import pyarrow.compute as pc
 
 from quorumlog.server.partition.compaction_state import CompactionPoint
 from quorumlog.server.partition.content_hash import ContentHash
-from quorumlog.server.partition.decoded_size import decoded_bytes
 from quorumlog.v1.entry import (
     NO_DELETE_HORIZON,
     BatchHeader,
@@ -45,9 +44,6 @@ CHUNK_BYTES = 1 << 20
 #: The keys of the dirty section are put into a hash table once per chunk of the clean one, so with many keys chunks
 #: grow, up to this.
 MOST_CHUNK_BYTES = 32 << 20
-#: A batch whose columns are larger than this is not decompressed: few bytes of a hostile client would fill the memory
-#: of every replica. Clients that keep to what one request may carry stay far below.
-MOST_DECODED_BYTES = 256 << 20
 #: A batch's offsets are 32-bit distances from its first.
 _MOST_DELTA = (1 << 32) - 1
 _PLACED = pa.schema([*LOG_SCHEMA, pa.field("offset", pa.int64()), pa.field("horizon", pa.int64())])
@@ -263,9 +259,7 @@ def _chunks(
 def _placed(entry: bytes, header: BatchHeader, horizon_ms: int | None) -> pa.RecordBatch | None:
     """A batch's rows, each with its offset, its timestamp as readers see it and, a tombstone, its delete horizon."""
     try:
-        # Before Arrow allocates what the payload asks for: one that is too large is kept, like one that is no Arrow.
-        if decoded_bytes(entry) > MOST_DECODED_BYTES:
-            return None
+        # One that would become too large is kept, like one that is no Arrow.
         columns = read_payload(entry, header)
     except CorruptEntryError:
         return None

@@ -215,6 +215,8 @@ class CompactionRunner(NodeService):
         durable = target is not None and target.index <= min(raft.durable_index, raft.applied_index)
         if target is None or not durable or end >= partition.high_watermark:
             return False
+        if target.index <= raft.anchor.index:
+            return False  # a snapshot takes the place of what is still found on the disk
         size = target.end_position - first.end_position + self._clean_bytes(partition)
         if self._free_bytes() < size + self._limits.storage_reserve_bytes:
             return False

@@ -27,8 +27,10 @@ from quorumlog.server.events import (
 from quorumlog.server.log_output import Log
 from quorumlog.server.metric_catalogue import Readings
 from quorumlog.server.metrics import Meters
+from quorumlog.server.process.audit_log import AuditLog
 from quorumlog.server.process.job_thread import JobThread
 from quorumlog.server.transport.client_requests import ClientRequests
+from quorumlog.server.transport.credentials import PeerDialer
 from quorumlog.server.transport.loss_report import report_loss
 from quorumlog.server.transport.peer_links import PeerLinks
 from quorumlog.server.transport.supervision import Supervisor
@@ -79,10 +81,23 @@ class Driver:
 
     Arguments:
         controllers: as configured: node id -> host:port. What most of those addresses say of the cluster is believed.
+        dialer: opens connections to peers; without TLS unless given.
+        audit: where it is written who was refused what, and who has changed what; None: nowhere.
     """
 
-    def __init__(self, node: DrivenNode, controllers: Mapping[int, str], log: Log, meters: Meters) -> None:
+    def __init__(
+        self,
+        node: DrivenNode,
+        controllers: Mapping[int, str],
+        log: Log,
+        meters: Meters,
+        dialer: PeerDialer | None = None,
+        audit: AuditLog | None = None,
+    ) -> None:
+        self._audit = audit
         self._node = node
+        self._dialer = dialer or PeerDialer()
+        self._node_at = {address: node_id for node_id, address in controllers.items()}
         own = node.identity.node_id
         self._others = frozenset(at for each, at in controllers.items() if each != own)
         self._log = log
@@ -109,6 +124,8 @@ class Driver:
             log=log,
             meters=meters,
             on_cluster=self.heard_cluster,
+            dialer=self._dialer,
+            node_at=self._node_at.get,
         )
 
     def start(self, writer: TransactionWriter) -> None:
@@ -187,8 +204,10 @@ class Driver:
         events, self._events = self._events, []
         self._meters.rounds += 1
         self._meters.events += len(events)
+        taken = self.requests.times.step_begins()
         try:
             effects = self._node.step(time.monotonic_ns() // 1_000, time.time_ns() // 1_000_000, events)
+            self.requests.times.step_ends(taken, effects.transaction is not None)
             self._carry_out(effects)
             self._arm_timer()
         except Exception as error:
@@ -218,6 +237,9 @@ class Driver:
             self.links.connect(effects.connect)
         for line in effects.logs:
             self._write_log(line)
+        if self._audit is not None:
+            for told in effects.audit:
+                self._audit.write(told)
         if effects.halt is not None:
             self.halt(effects.halt.error)
 
@@ -228,7 +250,9 @@ class Driver:
         self._writer.submit(transaction)
 
     async def _report_loss(self, address: str, directory_id: str) -> None:
-        refused = await report_loss(address, self._node.identity.node_id, directory_id)
+        refused = await report_loss(
+            self._dialer, address, self._node_at.get(address), self._node.identity.node_id, directory_id
+        )
         self.emit(LossAnswered(refused))
 
     def _arm_timer(self) -> None:
@@ -254,6 +278,7 @@ class Driver:
 
     def _transaction_ended(self, number: int, error: StorageEngineError | None, elapsed_s: float) -> None:
         self._meters.fsync_seconds.observe(elapsed_s)
+        self.requests.times.synced()
         if elapsed_s >= SLOW_STORAGE_S:
             self._log.warning("slow_storage", seconds=round(elapsed_s, 3))
         self.emit(StorageDone(number) if error is None else StorageFailed(number, error))

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from socketserver import ThreadingMixIn
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from prometheus_client import (
@@ -22,7 +22,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 
 from quorumlog.server.listening import ListenError
 from quorumlog.server.metric_catalogue import CATALOGUE, MetricKind, Readings
-from quorumlog.server.metrics import Meters
+from quorumlog.server.metrics import Histogram, Meters
+from quorumlog.server.transport.request_times import RequestTimes
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -34,6 +35,9 @@ ANSWER_TIMEOUT_S = 2.0
 #: A client that says nothing for so long is cut off: every connection takes a thread.
 SILENCE_S = 10.0
 _PREFIX = "quorumlog_"
+
+#: By labels: the cumulative buckets, and the sum of what was observed.
+_Histograms: TypeAlias = "dict[tuple[str, ...], tuple[list[tuple[str, float]], float]]"
 
 
 class _Server(ThreadingMixIn, WSGIServer):
@@ -59,6 +63,7 @@ class Exporter:
         readings: ``Node.readings``; called on the loop's thread, for the node belongs to it.
         not_ready: why the node does not serve clients, in one line; empty when it does. Called on the loop's thread.
         build: of this program: version, and whether it is compiled.
+        times: of clients' requests; read on the loop's thread.
 
     Raises:
         ListenError: the address cannot be listened on.
@@ -71,12 +76,14 @@ class Exporter:
         readings: Callable[[], Readings],
         not_ready: Callable[[], str],
         build: tuple[str, bool],
+        times: RequestTimes,
     ) -> None:
+        self._times = times
         self._meters = meters
         self._readings = readings
         self._not_ready = not_ready
         version, compiled = build
-        self._build = (version, platform.python_version(), str(compiled).lower())
+        self._build: tuple[str, ...] = (version, platform.python_version(), str(compiled).lower())
         self._loop = asyncio.get_running_loop()
         registry = CollectorRegistry()
         registry.register(self)
@@ -97,13 +104,35 @@ class Exporter:
 
     def collect(self) -> Iterator[Metric]:
         """One scrape, called on a thread of the HTTP server's."""
-        readings = self._ask(self._readings)
-        readings["build_info"] = {self._build: 1.0}
-        for name, value in {**readings, **self._meters.counters()}.items():
+        readings, histograms = self._ask(self._read)
+        for name, value in readings.items():
             yield _shown(name, value)
-        fsync = self._meters.fsync_seconds
-        family = CATALOGUE["fsync_seconds"]
-        yield HistogramMetricFamily(f"{_PREFIX}fsync_seconds", family.help, fsync.cumulative(), fsync.total)
+        for name, rows in histograms.items():
+            family = CATALOGUE[name]
+            metric = HistogramMetricFamily(f"{_PREFIX}{name}", family.help, labels=family.labels)
+            for label, (buckets, total) in rows.items():
+                metric.add_metric(label, buckets, total)
+            yield metric
+
+    def _read(self) -> tuple[Readings, dict[str, _Histograms]]:
+        """Everything at one moment, on the loop's thread: figures, and histograms by labels as buckets and sum."""
+        times, build = self._times, {self._build: 1.0}
+        errors: dict[tuple[str, ...], float] = dict(times.errors.items())
+        readings: Readings = {
+            **self._readings(),
+            **self._meters.counters(),
+            "build_info": build,
+            "request_errors": errors,
+        }
+        histograms: dict[str, dict[tuple[str, ...], Histogram]] = {
+            "fsync_seconds": {(): self._meters.fsync_seconds},
+            "request_seconds": {(kind,): each for kind, each in times.seconds.items()},
+            "produce_stage_seconds": {(stage,): each for stage, each in times.stages.items()},
+        }
+        return readings, {
+            name: {labels: (each.cumulative(), each.total) for labels, each in rows.items()}
+            for name, rows in histograms.items()
+        }
 
     def close(self) -> None:
         """Stops serving."""

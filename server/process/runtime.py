@@ -16,19 +16,19 @@ from typing import Any
 import uvloop
 
 from quorumlog.pure import is_compiled
+from quorumlog.server.certificates.x509 import CertificateError
 from quorumlog.server.events import StopRequested
 from quorumlog.server.listening import ListenError, check_listening
 from quorumlog.server.log_output import Log, open_log, take_over_library_logs
 from quorumlog.server.metadata.records import METADATA_GROUP
 from quorumlog.server.metrics import Meters
+from quorumlog.server.process.audit_log import AuditLog, AuditLogError
 from quorumlog.server.process.driver import DrivenNode, Driver
+from quorumlog.server.process.listeners import Listeners, watch_pair
 from quorumlog.server.process.malloc import keep_freed_memory
+from quorumlog.server.process.service_manager import ServiceManager
 from quorumlog.server.settings import Settings, SettingsError
-from quorumlog.server.transport.admin_service import admin_handlers
-from quorumlog.server.transport.data_plane_service import DataPlaneService
-from quorumlog.server.transport.groups_service import GroupsService
-from quorumlog.server.transport.grpc_server import GrpcServer
-from quorumlog.server.transport.peer_service import PeerService
+from quorumlog.server.transport.credentials import PeerDialer
 from quorumlog.storage.interface import DamageError, StorageEngineError
 from quorumlog.storage.last_words import LastWords, check_all_pages, last_words
 from quorumlog.storage.moved_aside import keep_directory_id, move_aside
@@ -66,7 +66,7 @@ def run(settings: Settings, life_line: int | None = None) -> int:
             take_over_library_logs(log)
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                 runner.run(serve(settings, node, storage, log, life_line))
-    except (SettingsError, ListenError, StorageEngineError, NodeError) as error:
+    except (SettingsError, ListenError, CertificateError, StorageEngineError, AuditLogError, NodeError) as error:
         print(f"quorumlog: error: {' '.join(str(error).split())}", file=sys.stderr, flush=True)
         return 1
     return 0
@@ -135,30 +135,42 @@ async def serve(settings: Settings, node: DrivenNode, storage: Storage, log: Log
 
     Raises:
         ListenError: the address cannot be listened on.
+        CertificateError: a certificate or a key cannot be used.
+        AuditLogError: the audit log cannot be written.
         NodeError: the node ended otherwise than asked.
     """
     meters = Meters()
-    driver = Driver(node, settings.controllers, log, meters)
+    audit = None if settings.audit_log is None else AuditLog(settings.audit_log, settings.node_id, log)
+    dialer = PeerDialer(watch_pair(settings, settings.peer_listener, log))
+    driver = Driver(node, settings.controllers, log, meters, dialer, audit)
     asyncio.get_running_loop().set_exception_handler(_unhandled(driver))
-    server = _make_server(settings, node, driver, log, meters)
+    server = Listeners(settings, node, driver, log, meters)
     exporter = None
     if settings.metrics_listen is not None:
         # It brings a library of its own, for those who want it.
         from quorumlog.server.process.exporter import Exporter
 
         build = (settings.node_options().version, is_compiled())
-        exporter = Exporter(settings.metrics_listen, meters, node.readings, lambda: _why_not_ready(node), build)
+        exporter = Exporter(
+            settings.metrics_listen,
+            meters,
+            lambda: node.readings() | server.readings(),
+            lambda: _why_not_ready(node),
+            build,
+            driver.requests.times,
+        )
     writer = StorageWriter(storage, driver.storage_completed)
+    manager = ServiceManager.of_environment(log)
     try:
         await server.start()
         driver.start(writer)
         log.info("node_started", listen=settings.listen, data_dir=str(settings.data_dir), pid=os.getpid())
-        driver.supervisor.start(_watch_health(settings, node, driver, server, log), "health")
+        driver.supervisor.start(_watch_health(settings, node, driver, server, log, manager), "health")
         stop_asked = _watch_for_stop(driver, life_line)
         # Nothing made up to here is garbage: sparing it shortens every later collection.
         gc.collect()
         gc.freeze()
-        await _wait_for_end(settings, driver, server, stop_asked)
+        await _wait_for_end(settings, driver, server, stop_asked, manager)
     finally:
         await driver.supervisor.stop()
         driver.links.close()
@@ -168,6 +180,8 @@ async def serve(settings: Settings, node: DrivenNode, storage: Storage, log: Log
         writer.stop()
         if exporter is not None:
             exporter.close()
+        if audit is not None:
+            audit.close()
     if driver.error is not None:
         raise NodeError(f"node {settings.node_id} stopped: {driver.error}")
     log.info("node_stopped")
@@ -177,21 +191,6 @@ def _why_not_ready(node: DrivenNode) -> str:
     """Empty when the node serves: also one whose disk is nearly full does, and has a reason for what it refuses."""
     described = node.describe()
     return "" if described.ready else described.reason
-
-
-def _make_server(settings: Settings, node: DrivenNode, driver: Driver, log: Log, meters: Meters) -> GrpcServer:
-    peers = PeerService(
-        identity=lambda: node.identity,
-        standing=node.standing,
-        accepts=node.accepts_peer,
-        links=driver.links,
-        log=log,
-    )
-    data_plane = DataPlaneService(driver.requests, settings.node_options().limits, meters)
-    groups = GroupsService(driver.requests, meters)
-    admin = admin_handlers(driver.requests, meters)
-    handlers = (data_plane.handlers(), groups.handlers(), admin, peers.handlers())
-    return GrpcServer(settings.listen, handlers)
 
 
 def _watch_for_stop(driver: Driver, life_line: int | None) -> asyncio.Event:
@@ -222,12 +221,15 @@ def _watch_for_stop(driver: Driver, life_line: int | None) -> asyncio.Event:
     return asked
 
 
-async def _wait_for_end(settings: Settings, driver: Driver, server: GrpcServer, stop_asked: asyncio.Event) -> None:
+async def _wait_for_end(
+    settings: Settings, driver: Driver, server: Listeners, stop_asked: asyncio.Event, manager: ServiceManager
+) -> None:
     halted = asyncio.ensure_future(driver.wait_halted())
     asked = asyncio.ensure_future(stop_asked.wait())
     await asyncio.wait((halted, asked), return_when=asyncio.FIRST_COMPLETED)
     asked.cancel()
     if not halted.done():
+        manager.tell_stopping()
         await server.set_serving(False)
         await asyncio.wait((halted,), timeout=settings.stop_timeout_ms / 1_000 + STOP_MARGIN_S)
     if not halted.done():
@@ -235,7 +237,9 @@ async def _wait_for_end(settings: Settings, driver: Driver, server: GrpcServer, 
         driver.halt("it did not hand over and stop in time")
 
 
-async def _watch_health(settings: Settings, node: DrivenNode, driver: Driver, server: GrpcServer, log: Log) -> None:
+async def _watch_health(
+    settings: Settings, node: DrivenNode, driver: Driver, server: Listeners, log: Log, manager: ServiceManager
+) -> None:
     """Keeps the health service's answer in step with the node's readiness, and says what a node waits for.
 
     Otherwise a node that cannot reach the others at its first start would be silent for ever.
@@ -256,7 +260,10 @@ async def _watch_health(settings: Settings, node: DrivenNode, driver: Driver, se
         elif described.reason != told and clock() > was_ready_s + TOLD_AFTER_S:
             told = described.reason
             log.warning("node_not_ready", reason=told)
+            manager.tell_waiting(told)
         await server.set_serving(ready)
+        if ready:
+            manager.tell_ready()
         await asyncio.sleep(SETTLED_INTERVAL_S if ready else STARTING_INTERVAL_S)
 
 

@@ -1,29 +1,66 @@
-"""What clients hear of partitions that this node has no replica of."""
+"""What clients hear of partitions that this node has no replica of, and of topics that they may not use."""
 
 from __future__ import annotations
 
+from quorumlog.server.authorization.refusals import Refusals
+from quorumlog.server.client_origin import ClientOrigin
 from quorumlog.server.metadata.image import CurrentImage
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import errors_pb2
+from quorumlog.v1.acls_pb2 import ACL_RESOURCE_TOPIC, AclOperation
 from quorumlog.v1.errors_pb2 import ErrorCode
 
 
 class AbsentPartitions:
-    """Tells where a partition is that is not here, as far as the metadata of this node say."""
+    """Tells where a partition is that is not here, as far as the metadata of this node say; and of topics that are
+    not there for a client.
 
-    def __init__(self, current: CurrentImage) -> None:
+    Arguments:
+        refusals: of what clients may not do.
+    """
+
+    def __init__(self, current: CurrentImage, refusals: Refusals) -> None:
         self._current = current
+        self._refusals = refusals
+
+    def refusal(
+        self, client: ClientOrigin, operation: AclOperation.ValueType, topic_id: bytes
+    ) -> errors_pb2.Error | None:
+        """Why a client may not do something to a topic; None if it may.
+
+        Of an id that is not in the metadata of this node nobody can say who may use it. There may be a replica here
+        all the same, when this node has yet to hear of the topic again after a restart.
+        """
+        authorizer = self._refusals.authorizer
+        if not authorizer.enforced:
+            return None
+        topic = self._current.image.topics_by_id.get(topic_id)
+        if topic is None:
+            return _unknown(topic_id)
+        if authorizer.may(client.principal, operation, ACL_RESOURCE_TOPIC, topic.name):
+            return None
+        return self._refusals.topic(client, operation, topic.name, lambda: _unknown(topic_id))
+
+    def allows(self, client: ClientOrigin, operation: AclOperation.ValueType, topic_id: bytes) -> bool:
+        """The same, where nobody is told yet."""
+        authorizer, topic = self._refusals.authorizer, self._current.image.topics_by_id.get(topic_id)
+        if topic is None:
+            return not authorizer.enforced
+        return authorizer.may(client.principal, operation, ACL_RESOURCE_TOPIC, topic.name)
+
+    @property
+    def rights_version(self) -> int:
+        """Grows whenever what clients may do has changed."""
+        return self._refusals.authorizer.version
 
     def problem(self, topic_id: bytes, number: int) -> errors_pb2.Error:
         """The error for a partition without a replica on this node: it is elsewhere, or nowhere."""
         image = self._current.image
         topic = image.topics_by_id.get(topic_id)
-        if topic is None or not 0 <= number < len(topic.partitions):
-            what = (
-                f"topic {topic.name} has no partition {number} as far as this node knows"
-                if topic
-                else f"the topic was deleted, or this node has yet to hear of it (topic id {topic_id.hex()})"
-            )
+        if topic is None:
+            return _unknown(topic_id)
+        if not 0 <= number < len(topic.partitions):
+            what = f"topic {topic.name} has no partition {number} as far as this node knows"
             return error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, what)
         record = topic.partitions[number]
         if topic.is_internal:
@@ -35,3 +72,8 @@ class AbsentPartitions:
             leader=image.available_leader(record),
             leader_epoch=record.leader_epoch,
         )
+
+
+def _unknown(topic_id: bytes) -> errors_pb2.Error:
+    what = f"the topic was deleted, or this node has yet to hear of it (topic id {topic_id.hex()})"
+    return error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, what)

@@ -63,7 +63,7 @@ class ClusterChanges(NodeService):
             else:
                 self._replies.reply(asked.request_id, failed_cluster_change(request, failure_of(response)))
 
-        forwarded = peer_pb2.ControllerRequest()
+        forwarded = peer_pb2.ControllerRequest(principal=asked.principal)
         getattr(forwarded, field).CopyFrom(request)
         self._controller.ask(time.now + wait_us(request.timeout_ms), forwarded, answered)
 

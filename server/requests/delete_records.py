@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from quorumlog.server.authorization.permissions import operation_of
 from quorumlog.server.broker.replicas import Replicas
 from quorumlog.server.events import ClientRequest
 from quorumlog.server.hosting.raft_host import RaftHost
@@ -19,6 +20,8 @@ from quorumlog.v1 import admin_pb2, errors_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 from quorumlog.v1.partition_log_pb2 import PartitionCommand, TrimLog
 
+#: What has to be allowed of each partition's topic.
+_OPERATION = operation_of(admin_pb2.DeleteRecordsRequest)
 #: Stands for the high watermark.
 HIGH_WATERMARK = -1
 
@@ -67,7 +70,8 @@ class RecordDeletions(NodeService):
             result = deletion.response.results.add(
                 topic_id=wanted.topic_id, partition=wanted.partition, log_start_offset=-1
             )
-            problem = self._begin(time.now, deletion, wanted)
+            problem = self._absent.refusal(asked.client, _OPERATION, wanted.topic_id)
+            problem = problem or self._begin(time.now, deletion, wanted)
             if problem is not None:
                 result.error.CopyFrom(problem)
         self._deletions.add(deletion)

@@ -8,6 +8,7 @@ from typing import TypeVar, cast, get_args
 from google.protobuf.message import Message as ProtoMessage
 
 from quorumlog.server.coordinator.group_requests import GroupRequest, failed_call
+from quorumlog.server.requests.acl_requests import AclRequest, failed_acls
 from quorumlog.server.requests.cluster_changes import ClusterChange, failed_cluster_change
 from quorumlog.server.requests.delete_records import failed_deletion
 from quorumlog.server.requests.elections import failed_elections
@@ -52,6 +53,8 @@ def _table() -> dict[type[ProtoMessage], Failed[ProtoMessage]]:
     declare(admin_pb2.ListReassignmentsRequest, failed_reassignments)
     declare(admin_pb2.ListProducersRequest, failed_producers)
     declare(admin_pb2.DescribeQuorumRequest, failed_quorum)
+    for request in get_args(AclRequest):
+        declare(request, failed_acls)
     for change in get_args(TopicChange):
         declare(change, failed_change)
     for wish in get_args(ClusterChange):

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from quorumlog.raft.errors import UnreadableEntryError
+from quorumlog.server.authorization.permissions import operation_of
 from quorumlog.server.broker.replicas import Replicas
 from quorumlog.server.events import ClientRequest
 from quorumlog.server.node_service import NodeService, RequestTable, StepTime
@@ -26,6 +27,8 @@ from quorumlog.v1 import data_plane_pb2, errors_pb2
 from quorumlog.v1.entry import parse_header
 from quorumlog.v1.errors_pb2 import ErrorCode
 
+#: What has to be allowed of each partition's topic.
+_OPERATION = operation_of(data_plane_pb2.FetchRequest)
 #: What of a partition its readers can notice.
 _Seen = tuple[int, int, int, bool]
 
@@ -54,6 +57,7 @@ class FetchRequests(NodeService):
         self._absent = absent
         self._parked: PendingCalls[PendingFetch] = PendingCalls(limits.parked_fetches)
         self._watches: dict[int, _WatchedPartition] = {}
+        self._rights_version = absent.rights_version
         self.sessions = FetchSessions(limits.fetch_sessions, limits.fetch_session_partitions)
 
     def __len__(self) -> int:
@@ -70,7 +74,7 @@ class FetchRequests(NodeService):
         on."""
         now, request_id, stream = time.now, asked.request_id, asked.stream
         if request.session_epoch == 0:
-            session = ServedFetchSession(0)
+            session = ServedFetchSession(0, asked.client)
         else:
             refusal = self.sessions.refusal(stream, request)
             if refusal is not None:
@@ -79,7 +83,7 @@ class FetchRequests(NodeService):
                     request_id, data_plane_pb2.FetchResponse(correlation_id=request.correlation_id, error=refusal)
                 )
                 return
-            session = self._continue_session(now, stream, request)
+            session = self._continue_session(now, asked, request)
         for wanted in request.partitions:
             self._want(session, wanted)
         budget = min(request.max_bytes or self._limits.fetch_bytes, self._limits.fetch_bytes)
@@ -89,15 +93,22 @@ class FetchRequests(NodeService):
         )
         self._look_at_partitions(now, fetch)
 
-    def _continue_session(self, now: int, stream: int, request: data_plane_pb2.FetchRequest) -> ServedFetchSession:
+    def _continue_session(
+        self, now: int, asked: ClientRequest, request: data_plane_pb2.FetchRequest
+    ) -> ServedFetchSession:
         """The stream's session, ready for its next request."""
+        stream = asked.stream
         if request.session_epoch == 1:
             self.stream_closed(stream)
-            session = self.sessions.begin(stream)
+            session = self.sessions.begin(stream, asked.client)
         else:
             found = self.sessions.get(stream)
             assert found is not None
             session = found
+            if session.client != asked.client:
+                # Who speaks on a stream may change with a new proof of it: what was allowed was so to another.
+                session.client = asked.client
+                self._forget_rights(session)
         self._supersede(now, session)
         session.epoch = request.session_epoch
         for gone in request.forgotten:
@@ -161,6 +172,12 @@ class FetchRequests(NodeService):
                 found.entries = []
 
     def _read(self, reader: FetchedPartition, budget: int) -> Found:
+        version = self._absent.rights_version
+        if reader.allowed_by != version:
+            refused = self._absent.refusal(reader.session.client, _OPERATION, reader.topic_id)
+            if refused is not None:
+                return Found(refused)
+            reader.allowed_by = version
         partition = self._partitions.find(reader.topic_id, reader.number)
         if partition is None:
             return Found(self._absent.problem(reader.topic_id, reader.number))
@@ -230,6 +247,26 @@ class FetchRequests(NodeService):
         watch = self._watches.get(group)
         if watch is not None:
             self._tell_readers(now, watch)
+
+    def rights_changed(self, now: int) -> None:
+        """What clients may do has changed: who may not read any more is told, also where there is nothing to read."""
+        if self._rights_version == self._absent.rights_version:
+            return
+        self._rights_version = self._absent.rights_version
+        for session in [*self.sessions, *(fetch.session for fetch in self._parked if not fetch.session.incremental)]:
+            self._forget_rights(session)
+            fetch = self._parked.get(session.waiting) if session.waiting is not None else None
+            if fetch is not None:
+                self._look_at_partitions(now, fetch)
+
+    def _forget_rights(self, session: ServedFetchSession) -> None:
+        """Has each partition of a session looked at again that its client may not read."""
+        for reader in session.partitions.values():
+            if self._absent.allows(session.client, _OPERATION, reader.topic_id):
+                reader.allowed_by = self._absent.rights_version
+            else:
+                reader.allowed_by = None
+                session.news[reader] = None
 
     def _tell_readers(self, now: int, watch: _WatchedPartition) -> None:
         for reader in list(watch.readers):

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from quorumlog.server.client_origin import UNKNOWN_CLIENT, ClientOrigin
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import data_plane_pb2, errors_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
@@ -26,6 +27,7 @@ class FetchedPartition:
         group: its Raft group; None where this node has no replica of it.
         fetch_offset: the next offset to send.
         told: the high watermark and the log start that the client heard last.
+        allowed_by: the version of the rules by which the client may read it; None: that is yet to be decided.
     """
 
     session: ServedFetchSession
@@ -36,6 +38,7 @@ class FetchedPartition:
     leader_epoch: int
     max_bytes: int
     told: tuple[int, int] = NOTHING_TOLD
+    allowed_by: int | None = None
 
     @property
     def key(self) -> tuple[bytes, int]:
@@ -49,6 +52,7 @@ class ServedFetchSession:
 
     Arguments:
         stream: whose it is; 0 for a request that stands for itself.
+        client: who reads.
         epoch: of its newest request.
         partitions: by topic id and number.
         news: partitions that may have something to say; who has waited longest for entries comes first.
@@ -56,6 +60,7 @@ class ServedFetchSession:
     """
 
     stream: int
+    client: ClientOrigin = UNKNOWN_CLIENT
     epoch: int = 0
     partitions: dict[tuple[bytes, int], FetchedPartition] = field(default_factory=dict)
     news: dict[FetchedPartition, None] = field(default_factory=dict)
@@ -107,10 +112,10 @@ class FetchSessions:
         """The session of a stream, if it has one."""
         return self._by_stream.get(stream)
 
-    def begin(self, stream: int) -> ServedFetchSession:
-        """A new session. The one that the stream had must have been ended."""
+    def begin(self, stream: int, client: ClientOrigin = UNKNOWN_CLIENT) -> ServedFetchSession:
+        """A new session of a client. The one that the stream had must have been ended."""
         assert stream and stream not in self._by_stream
-        session = self._by_stream[stream] = ServedFetchSession(stream)
+        session = self._by_stream[stream] = ServedFetchSession(stream, client)
         return session
 
     def end(self, stream: int) -> ServedFetchSession | None:

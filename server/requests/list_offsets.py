@@ -9,7 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from quorumlog.raft.errors import UnreadableEntryError
+from quorumlog.server.authorization.permissions import operation_of
 from quorumlog.server.broker.replicas import Replicas
+from quorumlog.server.client_origin import ClientOrigin
 from quorumlog.server.events import ClientRequest
 from quorumlog.server.hosting.read_index import HeartbeatRounds
 from quorumlog.server.node_service import NodeService, RequestTable, StepTime
@@ -23,8 +25,11 @@ from quorumlog.server.requests.absent_partitions import AbsentPartitions
 from quorumlog.server.wire_errors import error
 from quorumlog.storage.interface import StorageReader
 from quorumlog.v1 import data_plane_pb2, errors_pb2
+from quorumlog.v1.acls_pb2 import ACL_OPERATION_READ, AclOperation
 from quorumlog.v1.errors_pb2 import ErrorCode
 
+#: What has to be allowed of each partition's topic.
+_OPERATION = operation_of(data_plane_pb2.ListOffsetsRequest)
 EARLIEST = -2
 LATEST = -1
 #: Look-ups by time in one answer, and bytes of batches in it. The others are unfinished: the client asks again.
@@ -37,12 +42,14 @@ class _Lookup:
     """One request.
 
     Arguments:
+        client: who asks.
         waiting: slots by group, each with the term and heartbeat round that must be confirmed.
         times, entry_bytes: look-ups by time that have been made for the answer, and bytes of batches in it.
     """
 
     request_id: int
     deadline: int
+    client: ClientOrigin
     wanted: Sequence[data_plane_pb2.ListOffsetsPartition]
     response: data_plane_pb2.ListOffsetsResponse
     waiting: dict[int, list[tuple[int, int, int]]] = field(default_factory=dict)
@@ -82,19 +89,26 @@ class OffsetRequests(NodeService):
     def list_offsets(self, time: StepTime, asked: ClientRequest, request: data_plane_pb2.ListOffsetsRequest) -> None:
         """Answers where partitions begin and end, once it is certain that this node leads them."""
         response = data_plane_pb2.ListOffsetsResponse()
-        lookup = _Lookup(asked.request_id, time.now + wait_us(request.timeout_ms), request.partitions, response)
+        deadline = time.now + wait_us(request.timeout_ms)
+        lookup = _Lookup(asked.request_id, deadline, asked.client, request.partitions, response)
         for wanted in request.partitions:
-            self._begin(time.now, lookup, wanted)
+            self._begin(time.now, asked.client, lookup, wanted)
         self._lookups.add(lookup)
         for group in lookup.waiting:
             self._by_group.setdefault(group, set()).add(asked.request_id)
         self._finish_if_done(lookup)
 
-    def _begin(self, now: int, lookup: _Lookup, wanted: data_plane_pb2.ListOffsetsPartition) -> None:
+    def _begin(
+        self, now: int, client: ClientOrigin, lookup: _Lookup, wanted: data_plane_pb2.ListOffsetsPartition
+    ) -> None:
         slot = len(lookup.response.results)
         result = lookup.response.results.add(
             topic_id=wanted.topic_id, partition=wanted.partition, offset=-1, timestamp_ms=-1
         )
+        refused = self._absent.refusal(client, _operation(wanted), wanted.topic_id)
+        if refused is not None:
+            result.error.CopyFrom(refused)
+            return
         partition = self._partitions.find(wanted.topic_id, wanted.partition)
         if partition is None:
             result.error.CopyFrom(self._absent.problem(wanted.topic_id, wanted.partition))
@@ -146,6 +160,12 @@ class OffsetRequests(NodeService):
     def _answer(self, lookup: _Lookup, slot: int, partition: Partition) -> None:
         """Fills a slot, now that what this leader knows is certain."""
         wanted, result = lookup.wanted[slot], lookup.response.results[slot]
+        refused = self._absent.refusal(lookup.client, _operation(wanted), wanted.topic_id)
+        if refused is not None:
+            # Rules have changed while a quorum was asked.
+            result.leader_epoch = 0
+            _fail(result, refused)
+            return
         if wanted.timestamp_ms == EARLIEST:
             result.offset = partition.log_start_offset
         elif wanted.timestamp_ms == LATEST:
@@ -220,6 +240,11 @@ def failed_look_ups(
 def _fail(result: data_plane_pb2.ListOffsetsResult, problem: errors_pb2.Error) -> None:
     result.error.CopyFrom(problem)
     result.offset = -1
+
+
+def _operation(wanted: data_plane_pb2.ListOffsetsPartition) -> AclOperation.ValueType:
+    """What has to be allowed. The answer to a look-up by time may hold records."""
+    return ACL_OPERATION_READ if wanted.timestamp_ms >= 0 else _OPERATION
 
 
 def _check_timestamp(timestamp_ms: int) -> errors_pb2.Error | None:

@@ -3,19 +3,33 @@
 from __future__ import annotations
 
 from quorumlog.raft.types import NO_NODE
+from quorumlog.server.authorization.permissions import operation_of
+from quorumlog.server.authorization.refusals import Refusals
 from quorumlog.server.broker.replicas import Replicas
+from quorumlog.server.client_origin import ClientOrigin
 from quorumlog.server.controller.metadata_replica import MetadataReplica
 from quorumlog.server.events import ClientRequest
 from quorumlog.server.metadata.topic_config import describe_topic_config
-from quorumlog.server.metadata.topic_table import refuse_spelling
+from quorumlog.server.metadata.topic_table import no_such_topic, refuse_spelling
 from quorumlog.server.node_service import NodeService, RequestTable, StepTime
 from quorumlog.server.replies import Replies
 from quorumlog.server.requests.image_age import UNKNOWN_AGE_MS, ImageAge
 from quorumlog.server.requests.linearizable_reads import MetadataReads
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import admin_pb2, data_plane_pb2, errors_pb2
+from quorumlog.v1.acls_pb2 import (
+    ACL_OPERATION_DESCRIBE,
+    ACL_RESOURCE_CLUSTER,
+    ACL_RESOURCE_PRODUCER_NAME,
+    ACL_RESOURCE_TOPIC,
+)
 from quorumlog.v1.errors_pb2 import ErrorCode
 from quorumlog.v1.request_limits import MAX_PRODUCER_NAMES
+
+#: What has to be allowed of topics whose configuration is described.
+_CONFIGS = operation_of(admin_pb2.DescribeConfigsRequest)
+#: Keys of a topic's configuration without which clients cannot use the topic: who may describe it is told them.
+CLIENTS_CONFIGS = frozenset(("cleanup.policy", "max.message.bytes"))
 
 
 class MetadataQueries(NodeService):
@@ -29,7 +43,10 @@ class MetadataQueries(NodeService):
         partitions: Replicas,
         reads: MetadataReads,
         replies: Replies,
+        refusals: Refusals,
     ) -> None:
+        self._refusals = refusals
+        self._authorizer = refusals.authorizer
         self._cluster_id = cluster_id
         self._metadata = metadata
         self._age = age
@@ -48,18 +65,18 @@ class MetadataQueries(NodeService):
     def describe_cluster(self, time: StepTime, asked: ClientRequest, request: data_plane_pb2.MetadataRequest) -> None:
         """Describes brokers and topics from this node's image."""
         if not request.linearizable:
-            self._describe_cluster(time.now, asked.request_id, request)
+            self._describe_cluster(time.now, asked, request)
             return
 
         def answer(problem: errors_pb2.Error | None) -> None:
             if problem is None:
-                self._describe_cluster(time.now, asked.request_id, request)
+                self._describe_cluster(time.now, asked, request)
             else:
                 self._replies.reply(asked.request_id, failed_description(request, problem))
 
         self._reads.read(time.now, request.timeout_ms, answer)
 
-    def _describe_cluster(self, now: int, request_id: int, request: data_plane_pb2.MetadataRequest) -> None:
+    def _describe_cluster(self, now: int, asked: ClientRequest, request: data_plane_pb2.MetadataRequest) -> None:
         image = self._metadata.image
         response = data_plane_pb2.MetadataResponse(
             cluster_id=self._cluster_id,
@@ -70,10 +87,11 @@ class MetadataQueries(NodeService):
         )
         missing = image.lost_disks.missing()
         for broker in image.brokers.values():
+            host, port = broker.endpoint(asked.client.listener)
             response.brokers.add(
                 node_id=broker.node_id,
-                host=broker.host,
-                port=broker.port,
+                host=host,
+                port=port,
                 rack=broker.rack,
                 fenced=broker.fenced,
                 broker_epoch=broker.epoch,
@@ -85,23 +103,28 @@ class MetadataQueries(NodeService):
                 returning=missing[broker.node_id],
                 witness_only=broker.witness_only,
             )
-        for name in image.topics if request.all_topics else request.topics:
-            self._describe_topic(name, response.topics.add(name=name))
-        self._replies.reply(request_id, response)
+        if request.all_topics:
+            names = [name for name in image.topics if self._authorizer.sees_topic(asked.principal, name)]
+        else:
+            names = list(request.topics)
+        for name in names:
+            self._describe_topic(asked.client, name, response.topics.add(name=name))
+        self._replies.reply(asked.request_id, response)
 
-    def _describe_topic(self, name: str, described: data_plane_pb2.TopicMetadata) -> None:
+    def _describe_topic(self, client: ClientOrigin, name: str, described: data_plane_pb2.TopicMetadata) -> None:
         image = self._metadata.image
+        operation = operation_of(data_plane_pb2.MetadataRequest)
+        problem = self._refusals.topic(client, operation, name, lambda: _not_there(name))
         topic = image.topics.get(name)
-        if topic is None:
-            missing = error(
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                f"topic {name} does not exist; create it first (topics are not created by mentioning them)",
-            )
-            described.error.CopyFrom(refuse_spelling(name) or missing)
+        if problem is not None or topic is None:
+            described.error.CopyFrom(problem or _not_there(name))
             return
         described.topic_id = topic.topic_id
         described.internal = topic.is_internal
-        described.configs.update(topic.configs)
+        sees_all = self._authorizer.may(client.principal, _CONFIGS, ACL_RESOURCE_TOPIC, name)
+        described.configs.update(
+            {key: value for key, value in topic.configs.items() if sees_all or key in CLIENTS_CONFIGS}
+        )
         for record in topic.partitions:
             leader, epoch = self._partitions.known_leader(record)
             described.partitions.add(
@@ -120,10 +143,10 @@ class MetadataQueries(NodeService):
         response = admin_pb2.DescribeConfigsResponse()
         for name in request.names:
             result = response.results.add(name=name)
+            problem = self._refusals.topic(asked.client, _CONFIGS, name, lambda name=name: no_such_topic(name))  # type: ignore[misc]
             topic = self._metadata.image.topics.get(name)
-            if topic is None:
-                problem = f"topic {name} does not exist: check its name"
-                result.error.CopyFrom(error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, problem))
+            if problem is not None or topic is None:
+                result.error.CopyFrom(problem or no_such_topic(name))
                 continue
             for key in describe_topic_config(topic.configs):
                 result.entries.add(
@@ -169,17 +192,21 @@ class MetadataQueries(NodeService):
     def list_producers(self, time: StepTime, asked: ClientRequest, request: admin_pb2.ListProducersRequest) -> None:
         """One page of the names."""
 
+        def may_list(name: str) -> bool:
+            return self._authorizer.may(asked.principal, ACL_OPERATION_DESCRIBE, ACL_RESOURCE_PRODUCER_NAME, name)
+
         def answer(problem: errors_pb2.Error | None) -> None:
             response = admin_pb2.ListProducersResponse(error=problem)
             if problem is None:
                 names = self._metadata.image.named_producers
                 found = (
-                    names.listed(request.names)
+                    [each for each in names.listed(request.names) if may_list(each.name)]
                     if request.names
-                    else names.page(request.prefix, request.after, MAX_PRODUCER_NAMES + 1)
+                    else names.page(request.prefix, request.after, MAX_PRODUCER_NAMES + 1, may_list)
                 )
-                response.next_named_producer_id = names.next_id
-                response.next_producer_id = self._metadata.image.next_producer_id
+                if self._authorizer.may(asked.principal, ACL_OPERATION_DESCRIBE, ACL_RESOURCE_CLUSTER):
+                    response.next_named_producer_id = names.next_id
+                    response.next_producer_id = self._metadata.image.next_producer_id
                 response.more = len(found) > MAX_PRODUCER_NAMES
                 for each in found[:MAX_PRODUCER_NAMES]:
                     response.producers.add(
@@ -196,6 +223,12 @@ class MetadataQueries(NodeService):
             answer(error(ErrorCode.INVALID_REQUEST, problem))
         else:
             self._reads.read(time.now, request.timeout_ms, answer)
+
+
+def _not_there(name: str) -> errors_pb2.Error:
+    """What is said of a name that no topic has, or could have, and of a topic that must not be known of."""
+    missing = f"topic {name} does not exist; create it first (topics are not created by mentioning them)"
+    return refuse_spelling(name) or error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, missing)
 
 
 def failed_description(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from quorumlog.server.authorization.permissions import operation_of
 from quorumlog.server.broker.replicas import Replicas
 from quorumlog.server.controller.feature_levels import refuse_below_second
 from quorumlog.server.events import ClientRequest
@@ -28,6 +29,8 @@ from quorumlog.server.wire_errors import error
 from quorumlog.v1 import admin_pb2, errors_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 
+#: What has to be allowed of a topic that is described for a backup.
+_OPERATION = operation_of(admin_pb2.DescribePartitionLogRequest)
 #: Bytes of producers in one description, at least one of them.
 PAGE_BYTES = 8 << 20
 
@@ -73,8 +76,11 @@ class PartitionRestores(NodeService):
 
     def describe(self, time: StepTime, asked: ClientRequest, request: admin_pb2.DescribePartitionLogRequest) -> None:
         """Says what a log is."""
+        not_allowed = self._absent.refusal(asked.client, _OPERATION, request.topic_id)
         partition = self._partitions.find(request.topic_id, request.partition)
-        if partition is None:
+        if not_allowed is not None:
+            problem = not_allowed
+        elif partition is None:
             problem = self._absent.problem(request.topic_id, request.partition)
         else:
             refused = partition.check_readable(-1)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from quorumlog.server.authorization.permissions import operation_of
 from quorumlog.server.broker.replicas import Replicas
+from quorumlog.server.client_origin import ClientOrigin
 from quorumlog.server.events import ClientRequest
 from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.node_service import NodeService, RequestTable, StepTime
@@ -20,6 +22,9 @@ from quorumlog.server.requests.silent_refusals import SilentRefusals
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import data_plane_pb2, errors_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
+
+#: What has to be allowed of each batch's topic.
+_OPERATION = operation_of(data_plane_pb2.ProduceRequest)
 
 
 class AppendConditions(Protocol):
@@ -71,7 +76,7 @@ class ProduceRequests(NodeService):
             response.results.add(topic_id=batch.topic_id, partition=batch.partition)
         refusal = self._refuse_all(request)
         for slot, batch in enumerate(request.batches):
-            problem = refusal or self._append(time, request.acks, batch, call, slot)
+            problem = refusal or self._append(time, asked.client, request.acks, batch, call, slot)
             if problem is not None:
                 call.fill(slot, error=problem, base_offset=-1, log_append_time_ms=-1)
                 if request.acks == ACKS_NONE:
@@ -96,8 +101,17 @@ class ProduceRequests(NodeService):
         return self._conditions.refusal()
 
     def _append(
-        self, time: StepTime, acks: int, batch: data_plane_pb2.PartitionBatch, call: ProduceCall, slot: int
+        self,
+        time: StepTime,
+        client: ClientOrigin,
+        acks: int,
+        batch: data_plane_pb2.PartitionBatch,
+        call: ProduceCall,
+        slot: int,
     ) -> errors_pb2.Error | None:
+        refused = self._absent.refusal(client, _OPERATION, batch.topic_id)
+        if refused is not None:
+            return refused
         partition = self._partitions.find(batch.topic_id, batch.partition)
         if partition is None:
             return self._absent.problem(batch.topic_id, batch.partition)

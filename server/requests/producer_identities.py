@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+from quorumlog.server.authorization.permissions import operation_of
+from quorumlog.server.authorization.refusals import Refusals
 from quorumlog.server.broker.broker import Broker
+from quorumlog.server.client_origin import ClientOrigin
 from quorumlog.server.events import ClientRequest
+from quorumlog.server.metadata.acl_rules import CLUSTER_NAME
 from quorumlog.server.metadata.controller_client import ControllerClient, failure_of
 from quorumlog.server.node_service import NodeService, RequestTable, StepTime
 from quorumlog.server.replies import Replies
 from quorumlog.server.request_timeouts import wait_us
 from quorumlog.v1 import data_plane_pb2, errors_pb2, peer_pb2
+from quorumlog.v1.acls_pb2 import (
+    ACL_OPERATION_IDEMPOTENT_WRITE,
+    ACL_RESOURCE_CLUSTER,
+    ACL_RESOURCE_PRODUCER_NAME,
+)
 from quorumlog.v1.errors_pb2 import ErrorCode
+
+#: What has to be allowed of a name that is claimed.
+_OPERATION = operation_of(data_plane_pb2.InitProducerIdRequest)
 
 
 class ProducerIdentities(NodeService):
     """Gives out producer identities, with what the controller says."""
 
-    def __init__(self, broker: Broker, controller: ControllerClient, replies: Replies) -> None:
+    def __init__(self, broker: Broker, controller: ControllerClient, replies: Replies, refusals: Refusals) -> None:
+        self._refusals = refusals
         self._broker = broker
         self._controller = controller
         self._replies = replies
@@ -28,8 +41,12 @@ class ProducerIdentities(NodeService):
     ) -> None:
         """Gives a new producer identity, or has a named one claimed."""
         request_id, deadline = asked.request_id, time.now + wait_us(request.timeout_ms)
+        refused = self._refuse(asked.client, request.name)
+        if refused is not None:
+            self._replies.reply(request_id, failed_producer_id(request, refused))
+            return
         if request.name:
-            self._claim_producer(deadline, request_id, request)
+            self._claim_producer(deadline, asked, request)
             return
 
         def given(producer_id: int | None) -> None:
@@ -42,7 +59,16 @@ class ProducerIdentities(NodeService):
 
         self._broker.producer_id(time.now, deadline, given)
 
-    def _claim_producer(self, deadline: int, request_id: int, request: data_plane_pb2.InitProducerIdRequest) -> None:
+    def _refuse(self, client: ClientOrigin, name: str) -> errors_pb2.Error | None:
+        if name:
+            return self._refusals.resource(client, _OPERATION, ACL_RESOURCE_PRODUCER_NAME, name)
+        if self._refusals.authorizer.may_be_given_an_identity(client.principal):
+            return None
+        return self._refusals.refuse(client, ACL_OPERATION_IDEMPOTENT_WRITE, ACL_RESOURCE_CLUSTER, CLUSTER_NAME)
+
+    def _claim_producer(
+        self, deadline: int, asked: ClientRequest, request: data_plane_pb2.InitProducerIdRequest
+    ) -> None:
         def claimed(response: peer_pb2.ControllerResponse | None) -> None:
             answer = data_plane_pb2.InitProducerIdResponse(producer_id=-1, producer_epoch=-1)
             if response is not None and response.HasField("producer_claimed"):
@@ -52,12 +78,13 @@ class ProducerIdentities(NodeService):
             # A claim that is not based on the newest epoch is answered with that, not with an error: it is asked again.
             if response is None or response.error.code not in (ErrorCode.NONE, ErrorCode.INVALID_UPDATE_VERSION):
                 answer.error.CopyFrom(failure_of(response))
-            self._replies.reply(request_id, answer)
+            self._replies.reply(asked.request_id, answer)
 
         body = peer_pb2.ClaimProducer(
             name=request.name, epoch=request.epoch, known_epoch=request.known_epoch, note=request.note
         )
-        self._controller.ask(deadline, peer_pb2.ControllerRequest(claim_producer=body), claimed)
+        forwarded = peer_pb2.ControllerRequest(principal=asked.principal, claim_producer=body)
+        self._controller.ask(deadline, forwarded, claimed)
 
 
 def failed_producer_id(

@@ -8,20 +8,28 @@ An answer to a change comes once this node's own image shows it, so that who ask
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias, get_args
 
 from google.protobuf.message import Message as ProtoMessage
 
+from quorumlog.server.authorization.item_changes import (
+    ItemChange,
+    names_in,
+    put_refused,
+    refuse_items,
+    without_refused,
+)
+from quorumlog.server.authorization.refusals import Refusals
 from quorumlog.server.events import ClientRequest
 from quorumlog.server.metadata.controller_client import ControllerClient, failure_of
 from quorumlog.server.metadata.image import CurrentImage
 from quorumlog.server.node_service import NodeService, RequestTable, StepTime
-from quorumlog.server.pending_calls import PendingCalls
 from quorumlog.server.replies import Replies
 from quorumlog.server.request_timeouts import wait_us
 from quorumlog.server.requests.change_targets import TargetedChange, add_ids, check_targets, names_only
 from quorumlog.server.requests.linearizable_reads import MetadataReads
+from quorumlog.server.requests.shown_changes import ShownChanges
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import admin_pb2, errors_pb2, peer_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
@@ -39,13 +47,20 @@ _RESPONSES: dict[type[ProtoMessage], tuple[str, type[ProtoMessage]]] = {
 
 
 @dataclass(slots=True, frozen=True)
-class _Done:
-    """A change that the controller has made. ``index``: the metadata index that this node's image must have applied."""
+class _TopicCall:
+    """A change that a client asks for.
+
+    Arguments:
+        principal: who asks.
+        names: what is to be changed, in the request's order; none where nothing was refused.
+        refused: for each of them why it is not even asked for, or None.
+    """
 
     request_id: int
     deadline: int
-    index: int
-    response: ProtoMessage
+    principal: str
+    names: tuple[str, ...] = ()
+    refused: tuple[errors_pb2.Error | None, ...] = ()
 
 
 class TopicRequests(NodeService):
@@ -63,13 +78,14 @@ class TopicRequests(NodeService):
         reads: MetadataReads,
         limit: int,
         replies: Replies,
+        refusals: Refusals,
     ) -> None:
+        self._refusals = refusals
         self._current = current
         self._reads = reads
         self._controller = controller
         self._replies = replies
-        #: Changes that wait until this node's own image shows them.
-        self._awaiting: PendingCalls[_Done] = PendingCalls(limit)
+        self._shown = ShownChanges(current, limit)
 
     def declare_requests(self, table: RequestTable) -> None:
         for kind in get_args(TopicChange):
@@ -77,69 +93,77 @@ class TopicRequests(NodeService):
 
     def change(self, time: StepTime, asked: ClientRequest, request: TopicChange) -> None:
         """Passes the request on, and answers once this node's own image shows what the answer says."""
-        request_id, deadline = asked.request_id, time.now + wait_us(request.timeout_ms)
-        if isinstance(request, admin_pb2.CreateTopicsRequest):
-            self._pass_on(request_id, deadline, request)
-            return
-        refused = check_targets(request)
+        deadline = time.now + wait_us(request.timeout_ms)
+        call = _TopicCall(asked.request_id, deadline, asked.principal)
+        refused = None if isinstance(request, admin_pb2.CreateTopicsRequest) else check_targets(request)
         if refused is not None:
-            self._replies.reply(request_id, failed_change(request, refused))
-        elif not names_only(request):
-            self._pass_on(request_id, deadline, request)
+            self._answer(call, failed_change(request, refused))
+            return
+        if isinstance(request, get_args(ItemChange)) and self._refusals.authorizer.enforced:
+            refusals = refuse_items(self._refusals, asked.client, request)
+            if any(refusals):
+                call = replace(call, names=tuple(names_in(request)), refused=tuple(refusals))
+                request = without_refused(request, refusals)
+            if refusals and all(refusals):
+                self._answer(call, _RESPONSES[type(request)][1]())
+                return
+        if isinstance(request, admin_pb2.CreateTopicsRequest) or not names_only(request):
+            self._pass_on(call, request)
         else:
-            self._look_up(time.now, request_id, deadline, request)
+            self._look_up(time.now, call, request)
 
-    def _look_up(self, now: int, request_id: int, deadline: int, request: TargetedChange) -> None:
+    def _answer(self, call: _TopicCall, response: ProtoMessage) -> None:
+        """Answers, with what was refused in its place."""
+        if call.refused:
+            put_refused(response, call.names, call.refused)
+        self._replies.reply(call.request_id, response)
+
+    def _look_up(self, now: int, call: _TopicCall, request: TargetedChange) -> None:
         """Passes a request on with the ids that its names have by now, as the controller knows them."""
 
         def known(problem: errors_pb2.Error | None) -> None:
             if problem is not None:
-                self._replies.reply(request_id, failed_change(request, problem))
+                self._answer(call, failed_change(request, problem))
                 return
             meant = type(request)()
             meant.CopyFrom(request)  # type: ignore[arg-type]  # of the same type
             add_ids(self._current.image, meant)
-            self._pass_on(request_id, deadline, meant)
+            self._pass_on(call, meant)
 
         self._reads.read(now, request.timeout_ms, known)
 
-    def _pass_on(self, request_id: int, deadline: int, request: TopicChange) -> None:
+    def _pass_on(self, call: _TopicCall, request: TopicChange) -> None:
         kind = _RESPONSES[type(request)][0]
 
         def answered(response: peer_pb2.ControllerResponse | None) -> None:
             if response is None or not response.HasField(kind):  # type: ignore[arg-type]  # a name of the oneof
-                self._replies.reply(request_id, failed_change(request, failure_of(response)))
+                self._answer(call, failed_change(request, failure_of(response)))
                 return
-            self._awaiting.add(_Done(request_id, deadline, response.applied_index, getattr(response, kind)))
-            self.on_applied()
+            made = getattr(response, kind)
+            self._shown.await_image(
+                call.request_id, call.deadline, response.applied_index, lambda: self._answer(call, made)
+            )
 
-        if self._awaiting.full:
+        if self._shown.full:
             busy = error(ErrorCode.SERVER_BUSY, "too many changes at once; try again after a pause")
-            self._replies.reply(request_id, failed_change(request, busy))
+            self._answer(call, failed_change(request, busy))
             return
-        forwarded = peer_pb2.ControllerRequest()
+        forwarded = peer_pb2.ControllerRequest(principal=call.principal)
         getattr(forwarded, kind).CopyFrom(request)
-        self._controller.ask(deadline, forwarded, answered)
+        self._controller.ask(call.deadline, forwarded, answered)
 
     def on_applied(self) -> None:
         """The image moved on: changes that it shows by now are answered."""
-        if not self._awaiting:
-            return
-        applied = self._current.image.applied_index
-        for each in self._awaiting:
-            if each.index <= applied:
-                self._awaiting.take(each.request_id)
-                self._replies.reply(each.request_id, each.response)
+        self._shown.on_applied()
 
     def on_time(self, now: int, wall_ms: int) -> None:
         """Answers changes that are done although this node's image does not show them in time."""
-        for each in self._awaiting.take_expired(now):
-            self._replies.reply(each.request_id, each.response)
+        self._shown.on_time(now)
 
     @property
     def next_deadline(self) -> int | None:
         """When ``on_time`` is due."""
-        return self._awaiting.next_deadline
+        return self._shown.next_deadline
 
 
 def failed_change(request: TopicChange, problem: errors_pb2.Error) -> ProtoMessage:

@@ -7,7 +7,7 @@ import grpc
 from quorumlog.server.metrics import Meters
 from quorumlog.server.transport.client_requests import ClientRequests
 from quorumlog.server.transport.unary_calls import Handlers, unary_handler
-from quorumlog.v1 import admin_pb2
+from quorumlog.v1 import acls_pb2, admin_pb2
 
 SERVICE = "quorumlog.v1.Admin"
 
@@ -34,6 +34,10 @@ def admin_handlers(requests: ClientRequests, meters: Meters) -> Handlers:
         "RestorePartition": admin_pb2.RestorePartitionRequest,
         "RestoreProducerNames": admin_pb2.RestoreProducerNamesRequest,
         "RebalancePartitions": admin_pb2.RebalancePartitionsRequest,
+        "CreateAcls": acls_pb2.CreateAclsRequest,
+        "DescribeAcls": acls_pb2.DescribeAclsRequest,
+        "DeleteAcls": acls_pb2.DeleteAclsRequest,
+        "CheckAcls": acls_pb2.CheckAclsRequest,
         "DescribeNode": admin_pb2.DescribeNodeRequest,
     }
     return grpc.method_handlers_generic_handler(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 #: A frame holds at least one entry whole, however large; requests are bounded by the node's limits, far below this.
 MAX_MESSAGE_BYTES = 128 << 20
 
@@ -31,14 +33,52 @@ PEER_CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_reconnect_backoff_ms", 1_000),
     ("grpc.enable_http_proxy", 0),
 )
-#: With so_reuseport a second process would share the port in silence and take half of the connections.
-SERVER_OPTIONS: tuple[tuple[str, int], ...] = (
-    *_MESSAGES,
-    ("grpc.so_reuseport", 0),
-    ("grpc.http2.min_recv_ping_interval_without_data_ms", 500),
-    ("grpc.http2.max_ping_strikes", 0),
-    ("grpc.keepalive_time_ms", 5_000),
-    ("grpc.keepalive_timeout_ms", 5_000),
-    ("grpc.http2.ping_timeout_ms", 5_000),
-    ("grpc.keepalive_permit_without_calls", 1),
-)
+
+
+@dataclass(slots=True, frozen=True)
+class ConnectionLimits:
+    """What strangers may hold of one server before they have said a word, and after. Times are in milliseconds.
+
+    Arguments:
+        connections: at once; what comes beyond them is closed.
+        handshake_ms: from the connection to the first frame of HTTP/2, TLS included. gRPC's own default leaves silent
+            sockets open for two minutes.
+        idle_ms: without a call on it, from the first moment on. Clients connect again when they need to.
+        streams: calls on one connection; a client's further ones wait at the client.
+        message_bytes: of one message, decompressed or not.
+        metadata_bytes: of the metadata of one call.
+    """
+
+    connections: int = 10_000
+    handshake_ms: int = 5_000
+    idle_ms: int = 60_000
+    streams: int = 100
+    message_bytes: int = MAX_MESSAGE_BYTES
+    metadata_bytes: int = 16 << 10
+
+
+DEFAULT_LIMITS = ConnectionLimits()
+
+
+def server_options(limits: ConnectionLimits) -> tuple[tuple[str, int], ...]:
+    """gRPC's settings of a server."""
+    return (
+        ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+        ("grpc.max_receive_message_length", limits.message_bytes),
+        ("grpc.max_metadata_size", limits.metadata_bytes),
+        ("grpc.absolute_max_metadata_size", limits.metadata_bytes),
+        ("grpc.max_concurrent_streams", limits.streams),
+        ("grpc.max_allowed_incoming_connections", limits.connections),
+        ("grpc.server_handshake_timeout_ms", limits.handshake_ms),
+        ("grpc.max_connection_idle_ms", limits.idle_ms),
+        # No client of ours compresses messages: records are compressed in their batches.
+        ("grpc.per_message_decompression", 0),
+        # With so_reuseport a second process would share the port in silence and take half of the connections.
+        ("grpc.so_reuseport", 0),
+        ("grpc.http2.min_recv_ping_interval_without_data_ms", 500),
+        ("grpc.http2.max_ping_strikes", 0),
+        ("grpc.keepalive_time_ms", 5_000),
+        ("grpc.keepalive_timeout_ms", 5_000),
+        ("grpc.http2.ping_timeout_ms", 5_000),
+        ("grpc.keepalive_permit_without_calls", 1),
+    )

@@ -10,6 +10,7 @@ from google.protobuf.message import Message as ProtoMessage
 
 from quorumlog.server.client_origin import UNKNOWN_CLIENT, ClientOrigin
 from quorumlog.server.events import ClientGone, ClientRequest, Event, Reply, StreamClosed
+from quorumlog.server.transport.request_times import RequestTimes
 
 #: What a client reads whose request was under way when the node stopped.
 STOPPING = "the node is stopping: ask another one"
@@ -28,6 +29,9 @@ class ClientRequests:
 
     Arguments:
         emit: takes events for the node.
+
+    Attributes:
+        times: where the time of requests goes.
     """
 
     def __init__(self, emit: Callable[[Event], None]) -> None:
@@ -35,6 +39,7 @@ class ClientRequests:
         self._numbers = count(1)
         self._pending: dict[int, tuple[int, Callable[[ProtoMessage], None]]] = {}
         self._pending_bytes = 0
+        self.times = RequestTimes()
         self.closed = asyncio.Event()
 
     def has_room_for(self, size_bytes: int) -> bool:
@@ -61,22 +66,25 @@ class ClientRequests:
         number = next(self._numbers)
         self._pending[number] = (size_bytes, on_reply)
         self._pending_bytes += size_bytes
+        self.times.came(number, message)
         self._emit(ClientRequest(number, message, stream=stream, client=client))
         return number
 
-    def submit_unanswered(self, message: ProtoMessage) -> None:
+    def submit_unanswered(self, message: ProtoMessage, client: ClientOrigin = UNKNOWN_CLIENT) -> None:
         """Hands over a request that has no reply (acks=0)."""
-        self._emit(ClientRequest(next(self._numbers), message))
+        self._emit(ClientRequest(next(self._numbers), message, client=client))
 
     def deliver(self, reply: Reply) -> None:
         """Brings a reply to whoever waits for it, if anybody still does."""
         entry = self._pending.pop(reply.request_id, None)
         if entry is not None:
             self._pending_bytes -= entry[0]
+            self.times.answered(reply.request_id, reply.message)
             entry[1](reply.message)
 
     def abandon(self, number: int) -> None:
         """Nobody waits for this reply any more."""
+        self.times.abandoned(number)
         entry = self._pending.pop(number, None)
         if entry is not None:
             self._pending_bytes -= entry[0]
@@ -86,7 +94,9 @@ class ClientRequests:
         """The node is stopping: whoever waits for a reply waits in vain."""
         self.closed.set()
 
-    async def ask(self, message: ProtoMessage, size_bytes: int, timeout_s: float) -> ProtoMessage:
+    async def ask(
+        self, message: ProtoMessage, size_bytes: int, timeout_s: float, client: ClientOrigin = UNKNOWN_CLIENT
+    ) -> ProtoMessage:
         """Submits a request and waits for its reply.
 
         Raises:
@@ -99,11 +109,12 @@ class ClientRequests:
             if not answer.done():
                 answer.set_result(reply)
 
-        number = self.submit(message, size_bytes, take)
+        number = self.submit(message, size_bytes, take, client=client)
         stopping = asyncio.ensure_future(self.closed.wait())
         try:
             await asyncio.wait((answer, stopping), timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
             if answer.done():
+                self.times.written(number)
                 return answer.result()
             raise NodeStoppingError if stopping.done() else TimeoutError
         finally:

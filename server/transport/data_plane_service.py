@@ -8,10 +8,11 @@ import grpc.aio
 from quorumlog.server.metrics import Meters
 from quorumlog.server.options import NodeLimits
 from quorumlog.server.produce_checks import check_acks, check_request_size
+from quorumlog.server.transport.callers import Context, origin_of
 from quorumlog.server.transport.client_requests import ClientRequests
 from quorumlog.server.transport.request_stream import OpenStreams, RequestStream, invalid, parse
 from quorumlog.server.transport.rpc_errors import refuse
-from quorumlog.server.transport.unary_calls import BUSY, TOPIC_ID_BYTES, Context, Handlers, unary_handler
+from quorumlog.server.transport.unary_calls import BUSY, TOPIC_ID_BYTES, Handlers, unary_handler
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import data_plane_pb2 as pb
 from quorumlog.v1 import errors_pb2
@@ -35,6 +36,11 @@ class DataPlaneService:
         self._meters = meters
         self._streams = OpenStreams(MAX_STREAMS)
 
+    @property
+    def open_streams(self) -> int:
+        """Streams that are being served."""
+        return self._streams.open
+
     def handlers(self) -> Handlers:
         """What the gRPC server serves."""
         handlers = {
@@ -48,11 +54,13 @@ class DataPlaneService:
 
     async def produce(self, _unused: object, context: Context) -> None:
         """Serves one Produce stream."""
-        await self._streams.serve(RequestStream(self._requests, context, MAX_PRODUCES_PER_STREAM), self._take_produce)
+        stream = RequestStream(self._requests, context, MAX_PRODUCES_PER_STREAM, origin_of(context))
+        await self._streams.serve(stream, self._take_produce)
 
     async def fetch(self, _unused: object, context: Context) -> None:
         """Serves one Fetch stream."""
-        await self._streams.serve(RequestStream(self._requests, context, MAX_FETCHES_PER_STREAM), self._take_fetch)
+        stream = RequestStream(self._requests, context, MAX_FETCHES_PER_STREAM, origin_of(context))
+        await self._streams.serve(stream, self._take_fetch)
 
     async def _take_produce(self, data: bytes, stream: RequestStream) -> None:
         request = await parse(pb.ProduceRequest, data, stream.context)
@@ -70,7 +78,7 @@ class DataPlaneService:
             if request.acks != 0:
                 stream.answer(_refused_produce(request, refusal))
         elif request.acks == 0:
-            self._requests.submit_unanswered(request)
+            self._requests.submit_unanswered(request, stream.client)
         else:
             stream.submit(request, len(data))
 

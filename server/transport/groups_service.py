@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from urllib.parse import unquote
-
 import grpc
 
-from quorumlog.server.client_origin import ClientOrigin
 from quorumlog.server.metrics import Meters
+from quorumlog.server.transport.callers import Context, origin_of
 from quorumlog.server.transport.client_requests import ClientRequests
 from quorumlog.server.transport.request_stream import OpenStreams, RequestStream, parse
-from quorumlog.server.transport.unary_calls import BUSY, Context, Handlers, unary_handler
+from quorumlog.server.transport.unary_calls import BUSY, Handlers, unary_handler
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import groups_pb2 as pb
 from quorumlog.v1.errors_pb2 import ErrorCode
@@ -22,8 +20,6 @@ MAX_HEARTBEATS_PER_STREAM = 2_048
 MAX_STREAMS = 8_192
 #: Bytes of one heartbeat: a thousand topics by name, ten thousand partitions.
 MAX_HEARTBEAT_BYTES = 1 << 20
-#: Characters kept of what a client calls itself.
-MAX_CLIENT_ID_LENGTH = 255
 
 
 class GroupsService:
@@ -82,14 +78,3 @@ class GroupsService:
                 member_epoch=request.member_epoch,
             )
         )
-
-
-def origin_of(context: Context) -> ClientOrigin:
-    """What a client calls itself, which stands first in its user agent, and the machine that it speaks from."""
-    metadata = dict(context.invocation_metadata() or ())
-    agent = metadata.get("user-agent", "")
-    client_id = (agent.decode(errors="replace") if isinstance(agent, bytes) else agent).partition(" grpc-")[0]
-    # gRPC writes a peer as ipv4:127.0.0.1:40000, ipv6:%5B::1%5D:40000 or unix:...
-    peer = unquote(context.peer())
-    host = peer.partition(":")[2].rpartition(":")[0].strip("[]")
-    return ClientOrigin(client_id[:MAX_CLIENT_ID_LENGTH], host)

@@ -10,7 +10,9 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from quorumlog.server.listening import ListenError
-from quorumlog.server.transport.channel_options import SERVER_OPTIONS
+from quorumlog.server.transport.channel_options import DEFAULT_LIMITS, ConnectionLimits, server_options
+from quorumlog.server.transport.client_requests import ClientRequests
+from quorumlog.server.transport.guarded_reflection import guard_reflection
 from quorumlog.server.transport.unary_calls import Handlers
 from quorumlog.v1 import admin_pb2, data_plane_pb2, groups_pb2, peer_pb2
 
@@ -27,23 +29,42 @@ LAST_CALLS_S = 1.0
 class GrpcServer:
     """Serves handlers at one address, with health and reflection.
 
+    Arguments:
+        credentials: with TLS.
+        name: of the setting that the address is of, for messages.
+        requests: the way to the node, which decides who may see what there is; None: everybody may.
+
     Raises:
         ListenError: the address cannot be listened on.
     """
 
-    def __init__(self, address: str, handlers: tuple[Handlers, ...]) -> None:
-        self._server = grpc.aio.server(options=SERVER_OPTIONS)
+    def __init__(
+        self,
+        address: str,
+        handlers: tuple[Handlers, ...],
+        limits: ConnectionLimits = DEFAULT_LIMITS,
+        credentials: grpc.ServerCredentials | None = None,
+        name: str = "listen",
+        requests: ClientRequests | None = None,
+    ) -> None:
+        self._server = grpc.aio.server(options=server_options(limits))
         self._server.add_generic_rpc_handlers(handlers)
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]  # the stubs leave it out
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         names = (*_SERVICES, *_PEER_SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME)
-        reflection.enable_server_reflection(names, self._server)
+        if requests is None:
+            reflection.enable_server_reflection(names, self._server)
+        else:
+            guard_reflection(names, requests, self._server)
         try:
-            port = self._server.add_insecure_port(address)
+            if credentials is None:
+                port = self._server.add_insecure_port(address)
+            else:
+                port = self._server.add_secure_port(address, credentials)
         except RuntimeError:
             port = 0
         if port == 0:
-            raise ListenError(f"listen = {address}: cannot listen there")
+            raise ListenError(f"{name} = {address}: cannot listen there")
         self._serving: bool | None = None
 
     async def start(self) -> None:
@@ -66,8 +87,17 @@ class GrpcServer:
         gRPC does not wait for that. With the event loop the tasks would end in which it serves calls, each of them with
         an error in the log.
         """
+        await self.end_calls(grace_s)
+        await wait_for_calls()
+
+    async def end_calls(self, grace_s: float) -> None:
+        """The same, but does not wait for their tasks."""
         await self._health.enter_graceful_shutdown()
         await self._server.stop(grace_s)
-        others = asyncio.all_tasks() - {asyncio.current_task()}
-        if others:
-            await asyncio.wait(others, timeout=LAST_CALLS_S)
+
+
+async def wait_for_calls() -> None:
+    """Waits until all other tasks of the loop have ended, for a while."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    if others:
+        await asyncio.wait(others, timeout=LAST_CALLS_S)

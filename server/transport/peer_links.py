@@ -31,7 +31,7 @@ from quorumlog.server.events import (
 )
 from quorumlog.server.log_output import Log
 from quorumlog.server.metrics import Meters
-from quorumlog.server.transport.channel_options import PEER_CHANNEL_OPTIONS
+from quorumlog.server.transport.credentials import PeerDialer
 from quorumlog.server.transport.peer_codec import FrameError, decode_identity, encode_frame, encode_identity
 from quorumlog.server.transport.peer_session import OUTBOUND, InboundSession, LinkBrokenError, OutboundSession
 from quorumlog.server.transport.supervision import Supervisor
@@ -66,6 +66,8 @@ class PeerLinks:
         supervisor: runs the background tasks.
         on_cluster: told the address that we dialled (host:port) and the cluster id of whoever answers there, whether it
             accepts us or not. Who it says it is does not count: one node could call itself several.
+        dialer: opens connections.
+        node_at: which node should answer at an address that is to be identified; None where that is not known.
     """
 
     def __init__(
@@ -78,7 +80,11 @@ class PeerLinks:
         log: Log,
         meters: Meters,
         on_cluster: Callable[[str, str], None],
+        dialer: PeerDialer | None = None,
+        node_at: Callable[[str], int | None] = lambda address: None,
     ) -> None:
+        self._dialer = dialer or PeerDialer()
+        self._node_at = node_at
         self._identity = identity
         self._accepts = accepts
         self._emit = emit
@@ -180,7 +186,7 @@ class PeerLinks:
         while True:
             peer.hurry.clear()
             peer.generation += 1
-            session = OutboundSession(peer.node_id, peer.address, peer.generation)
+            session = OutboundSession(peer.node_id, peer.address, peer.generation, self._dialer)
             was_up = False
             started = asyncio.get_running_loop().time()
             try:
@@ -278,7 +284,7 @@ class PeerLinks:
 
     async def _call_identify(self, address: str) -> peer_pb2.IdentifyResponse:
         request = peer_pb2.IdentifyRequest(identity=encode_identity(self._identity()))
-        async with grpc.aio.insecure_channel(address, options=PEER_CHANNEL_OPTIONS) as channel:
+        async with self._dialer.channel(address, self._node_at(address)) as channel:
             call = channel.unary_unary("/quorumlog.v1.Peer/Identify", bytes, bytes)
             data = await call(request.SerializeToString(), timeout=IDENTIFY_TIMEOUT_S)
         try:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import time
 from collections.abc import Callable
 
 import grpc
@@ -11,6 +13,8 @@ from google.protobuf.message import DecodeError
 
 from quorumlog.server.events import ClusterStanding, PeerIdentity, Stream
 from quorumlog.server.log_output import Log
+from quorumlog.server.transport.callers import Context
+from quorumlog.server.transport.certificate_ends import ENDED, certificate_end_s
 from quorumlog.server.transport.peer_codec import (
     FrameError,
     decode_identity,
@@ -20,7 +24,8 @@ from quorumlog.server.transport.peer_codec import (
 )
 from quorumlog.server.transport.peer_links import PeerLinks
 from quorumlog.server.transport.peer_session import CLUSTER_KEY, GENERATION_KEY, HELLO_TIMEOUT_S, WANTED_KEY
-from quorumlog.server.transport.unary_calls import Context, Handlers
+from quorumlog.server.transport.principals import node_id_of
+from quorumlog.server.transport.unary_calls import Handlers
 from quorumlog.v1 import peer_pb2
 
 SERVICE = "quorumlog.v1.Peer"
@@ -39,6 +44,7 @@ class PeerService:
         identity: says who this node is now.
         standing: ``Node.standing``.
         accepts: ``Node.accepts_peer``.
+        by_certificate: who calls must have the certificate of the node that it says it is.
     """
 
     def __init__(
@@ -49,7 +55,9 @@ class PeerService:
         accepts: Callable[[PeerIdentity], str | None],
         links: PeerLinks,
         log: Log,
+        by_certificate: bool = False,
     ) -> None:
+        self._by_certificate = by_certificate
         self._identity = identity
         self._standing = standing
         self._accepts = accepts
@@ -73,6 +81,9 @@ class PeerService:
             request = peer_pb2.IdentifyRequest.FromString(data)
         except DecodeError:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"{len(data)} bytes that are not an IdentifyRequest")
+        if self._by_certificate and node_id_of(context.auth_context()) != request.identity.node_id:
+            stranger = f"it asks as node {request.identity.node_id}, and its certificate is not that node's"
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, stranger)
         standing = self._standing(request.identity.node_id)
         voters = [
             peer_pb2.QuorumMember(node_id=node_id, directory_id=directory, address=address)
@@ -100,7 +111,11 @@ class PeerService:
 
     async def _serve(self, stream: Stream, context: Context) -> None:
         identity, generation = await self._greet(context)
-        reason = await self._links.serve(stream, identity, generation, context)
+        try:
+            async with asyncio.timeout(_seconds_until(certificate_end_s(context))):
+                reason = await self._links.serve(stream, identity, generation, context)
+        except TimeoutError:
+            reason = ENDED
         await context.abort(grpc.StatusCode.ABORTED, reason)
 
     async def _greet(self, context: Context) -> tuple[PeerIdentity, int]:
@@ -120,12 +135,24 @@ class PeerService:
         await context.write(encode_hello(self._identity()))
         return identity, generation
 
+    def _stranger(self, identity: PeerIdentity, context: Context) -> str | None:
+        """Why a node is not believed to be the one that it says; None if it is, or nobody has to prove it."""
+        if not self._by_certificate:
+            return None
+        proved = node_id_of(context.auth_context())
+        if proved == identity.node_id:
+            return None
+        whose = "of no node" if proved is None else f"of node {proved}"
+        return f"it says that it is node {identity.node_id}, but its certificate is {whose}"
+
     async def _admit(self, identity: PeerIdentity, context: Context) -> None:
         # What it claims to be may refuse its stream and no more: a stranger that calls itself two controllers of
         # another cluster would end a node that is not ready yet.
         own, wanted = self._identity(), _said(context, WANTED_KEY)
-        if wanted is not None and wanted != own.node_id:
-            refusal: str | None = f"node {own.node_id} answers at {own.address}, expected node {wanted}"
+        if (stranger := self._stranger(identity, context)) is not None:
+            refusal: str | None = stranger
+        elif wanted is not None and wanted != own.node_id:
+            refusal = f"node {own.node_id} answers at {own.address}, expected node {wanted}"
         else:
             refusal = self._accepts(identity)
         if refusal is None:
@@ -139,6 +166,11 @@ class PeerService:
                 del self._refused[next(iter(self._refused))]
             self._log.info("peer_refused", peer=identity.node_id, address=identity.address, reason=refusal)
         await context.abort(grpc.StatusCode.FAILED_PRECONDITION, refusal, ((CLUSTER_KEY, own.cluster_id),))
+
+
+def _seconds_until(end_s: float) -> float | None:
+    # asyncio takes no infinite time.
+    return None if end_s == math.inf else max(0.0, end_s - time.time()) + 0.1
 
 
 def _generation(context: Context) -> int:

@@ -10,7 +10,7 @@ import grpc
 import grpc.aio
 
 from quorumlog.server.events import PeerFrame, PeerIdentity, Stream
-from quorumlog.server.transport.channel_options import PEER_CHANNEL_OPTIONS
+from quorumlog.server.transport.credentials import PeerDialer
 from quorumlog.server.transport.peer_codec import FrameError, decode_frame, decode_identity, encode_hello, parse_frame
 from quorumlog.v1.entry import CorruptEntryError
 
@@ -91,13 +91,12 @@ class OutboundSession:
     Arguments:
         node_id, address: of the peer.
         generation: number of this attempt; the peer prefers the highest.
+        dialer: opens the connections.
     """
 
-    def __init__(self, node_id: int, address: str, generation: int) -> None:
+    def __init__(self, node_id: int, address: str, generation: int, dialer: PeerDialer) -> None:
         metadata = ((GENERATION_KEY, str(generation)), (WANTED_KEY, str(node_id)))
-        self._channels = {
-            stream: grpc.aio.insecure_channel(address, options=PEER_CHANNEL_OPTIONS) for stream in _METHODS
-        }
+        self._channels = {stream: dialer.channel(address, node_id) for stream in _METHODS}
         self._calls = {
             stream: self._channels[stream].stream_stream(method, bytes, bytes)(None, metadata=metadata)
             for stream, method in _METHODS.items()

@@ -8,8 +8,10 @@ with a status, and a reply is serialized once.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import TypeVar
 
 import grpc
@@ -18,13 +20,20 @@ from google.protobuf.message import DecodeError
 from google.protobuf.message import Message as ProtoMessage
 
 from quorumlog.server.client_origin import UNKNOWN_CLIENT, ClientOrigin
+from quorumlog.server.transport.callers import Context
+from quorumlog.server.transport.certificate_ends import certificate_end_s, refuse_ended
 from quorumlog.server.transport.client_requests import STOPPING, ClientRequests
 from quorumlog.server.transport.rpc_errors import refuse
-from quorumlog.server.transport.unary_calls import TRY_LATER, Context
+from quorumlog.server.transport.unary_calls import TRY_LATER
 from quorumlog.server.wire_errors import error
 from quorumlog.v1.errors_pb2 import ErrorCode
 
 Request = TypeVar("Request", bound=ProtoMessage)
+
+#: A client that takes no more of an answer for so long is gone, or means no good: its connection may well answer pings.
+SLOW_READER_S = 60.0
+#: A certificate is valid in the second of its end, too.
+_PAST_S = 0.1
 
 
 class OpenStreams:
@@ -36,7 +45,7 @@ class OpenStreams:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._open = 0
+        self.open = 0
 
     async def serve(self, stream: RequestStream, take: Callable[[bytes, RequestStream], Awaitable[None]]) -> None:
         """Serves one stream to its end, unless there are as many as there may be.
@@ -44,13 +53,14 @@ class OpenStreams:
         Arguments:
             take: called with each message.
         """
-        if self._open >= self._limit:
+        if self.open >= self._limit:
             await refuse(stream.context, error(ErrorCode.SERVER_BUSY, f"{self._limit} streams are open: {TRY_LATER}"))
-        self._open += 1
+        self.open += 1
         try:
             await stream.serve(take)
         finally:
-            self._open -= 1
+            self.open -= 1
+        await stream.dismiss_slow_reader()
 
 
 class RequestStream:
@@ -67,25 +77,33 @@ class RequestStream:
         self._requests = requests
         self.context = context
         self._limit = limit
-        self._client = client
+        self.client = client
         self._number = requests.open_stream()
         #: True once the node keeps something for this stream.
         self.in_session = False
         self._pending: dict[int, None] = {}
-        self._answers: deque[tuple[ProtoMessage, Callable[[int], None] | None]] = deque()
+        #: With the number of the request, 0 of one that the node was never asked.
+        self._answers: deque[tuple[int, ProtoMessage, Callable[[int], None] | None]] = deque()
         self._unanswered = 0
         self._wake_writer = asyncio.Event()
         self._wake_reader = asyncio.Event()
+        #: When the write under way began, by the loop's clock; and the writer of a client that takes too long.
+        self._writing_since_s: float | None = None
+        self._stalled_writer: asyncio.Future[None] | None = None
 
     async def serve(self, take: Callable[[bytes, RequestStream], Awaitable[None]]) -> None:
         """Reads until the client is done, answers all, and tells the node when the client went away before that."""
-        tasks = [
-            asyncio.ensure_future(work) for work in (self._read(take), self._write(), self._requests.closed.wait())
-        ]
+        writer = asyncio.ensure_future(self._write())
+        watch = asyncio.ensure_future(self._watch())
+        tasks = [writer, watch, *map(asyncio.ensure_future, (self._read(take), self._requests.closed.wait()))]
         try:
             # The first to end tells why: all read and answered, a malformed request (refused already), a client
-            # that is gone, or a node that stops.
+            # that is gone or does not read, or a node that stops.
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            if done == {watch}:
+                await refuse_ended(self.context)
+                self._stalled_writer = writer
+                tasks.remove(writer)
             for task in done:
                 task.result()
             if self._requests.closed.is_set():
@@ -99,8 +117,31 @@ class RequestStream:
             await asyncio.gather(*tasks, return_exceptions=True)
             for number in self._pending:
                 self._requests.abandon(number)
+            for number, _, _ in self._answers:
+                self._requests.times.abandoned(number)
             if self.in_session:
                 self._requests.close_stream(self._number)
+
+    async def dismiss_slow_reader(self) -> None:
+        """Tells a client that does not read why it gets no more, once it does. All that was kept for it has been let go
+        but the answer that gRPC has: what is begun there cannot be taken back."""
+        if self._stalled_writer is None:
+            return
+        self._answers.clear()
+        self._pending.clear()
+        with suppress(grpc.aio.UsageError, grpc.aio.InternalError, asyncio.InvalidStateError):
+            await self._stalled_writer
+            await self.context.abort(grpc.StatusCode.ABORTED, "the answers on this stream were not read")
+
+    async def _watch(self) -> None:
+        """Ends when a write takes too long, or with the client's certificate."""
+        clock, end_s = asyncio.get_running_loop().time, certificate_end_s(self.context)
+        while self._writing_since_s is None or clock() < self._writing_since_s + SLOW_READER_S:
+            left_s = end_s - time.time()
+            if left_s < 0:
+                return
+            # An event per write would cost more.
+            await asyncio.sleep(min(SLOW_READER_S / 4, left_s + _PAST_S))
 
     def submit(self, request: ProtoMessage, size_bytes: int, count: Callable[[int], None] | None = None) -> None:
         """Hands a request to the node; its reply will be written. ``count`` is told the reply's size."""
@@ -108,17 +149,19 @@ class RequestStream:
 
         def reply(message: ProtoMessage) -> None:
             self._pending.pop(number, None)
-            self._unanswered -= 1
-            self.answer(message, count)
+            self._queue(number, message, count)
 
         self._unanswered += 1
-        number = self._requests.submit(request, size_bytes, reply, self._number, self._client)
+        number = self._requests.submit(request, size_bytes, reply, self._number, self.client)
         self._pending[number] = None
 
-    def answer(self, message: ProtoMessage, count: Callable[[int], None] | None = None) -> None:
-        """Queues an answer."""
+    def answer(self, message: ProtoMessage) -> None:
+        """Queues an answer to what the node is not asked."""
         self._unanswered += 1
-        self._answers.append((message, count))
+        self._queue(0, message)
+
+    def _queue(self, number: int, message: ProtoMessage, count: Callable[[int], None] | None = None) -> None:
+        self._answers.append((number, message, count))
         self._wake_writer.set()
 
     async def _read(self, take: Callable[[bytes, RequestStream], Awaitable[None]]) -> None:
@@ -135,17 +178,25 @@ class RequestStream:
             await self._wake_reader.wait()
 
     async def _write(self) -> None:
-        while True:
+        clock = asyncio.get_running_loop().time
+        while self._stalled_writer is None:
             while self._answers:
-                message, count = self._answers.popleft()
+                number, message, count = self._answers.popleft()
                 data = message.SerializeToString()
                 if count is not None:
                     count(len(data))
-                await self.context.write(data)
+                self._writing_since_s = clock()
+                try:
+                    await self.context.write(data)
+                    self._requests.times.written(number)
+                finally:
+                    self._requests.times.abandoned(number)
+                self._writing_since_s = None
                 self._unanswered -= 1
                 self._wake_reader.set()
-            self._wake_writer.clear()
-            await self._wake_writer.wait()
+            if self._stalled_writer is None:
+                self._wake_writer.clear()
+                await self._wake_writer.wait()
 
 
 async def parse(kind: type[Request], data: bytes, context: Context) -> Request:

@@ -10,7 +10,10 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 from google.protobuf.message import Message as ProtoMessage
 
+from quorumlog.server.client_origin import ClientOrigin
 from quorumlog.server.metrics import Meters
+from quorumlog.server.transport.callers import Context, origin_of
+from quorumlog.server.transport.certificate_ends import refuse_ended
 from quorumlog.server.transport.client_requests import STOPPING, ClientRequests, NodeStoppingError
 from quorumlog.server.transport.rpc_errors import refuse
 from quorumlog.server.wire_errors import error
@@ -26,13 +29,17 @@ GRACE_S = 0.5
 TRY_LATER = "try again after a pause"
 BUSY = f"the node has too many requests pending: {TRY_LATER}"
 
-Context: TypeAlias = "grpc.aio.ServicerContext[bytes, bytes]"
 Handler: TypeAlias = "grpc.RpcMethodHandler[bytes, bytes]"
 Handlers: TypeAlias = "grpc.GenericRpcHandler[bytes, bytes]"
 
 
 def unary_handler(
-    kind: type[ProtoMessage], requests: ClientRequests, meters: Meters, count: Callable[[], None] | None = None
+    kind: type[ProtoMessage],
+    requests: ClientRequests,
+    meters: Meters,
+    count: Callable[[], None] | None = None,
+    refused: Callable[[ProtoMessage, Context], str | None] = lambda request, context: None,
+    origin: Callable[[Context], ClientOrigin] = origin_of,
 ) -> Handler:
     """A handler that passes requests of one type to the node.
 
@@ -40,9 +47,12 @@ def unary_handler(
 
     Arguments:
         count: counts a request; as one of administration unless given.
+        refused: says why a request is not taken here, whoever makes it; None if it is.
+        origin: says who makes one that is taken.
     """
 
     async def handle(data: bytes, context: Context) -> bytes:
+        await refuse_ended(context)
         if count is None:
             meters.admin_requests += 1
         else:
@@ -54,6 +64,8 @@ def unary_handler(
                 context,
                 error(ErrorCode.INVALID_REQUEST, f"{len(data)} bytes that are not a {kind.DESCRIPTOR.name}"),
             )
+        if (reason := refused(request, context)) is not None:
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, reason)
         for field, value in request.ListFields():
             if field.is_repeated and len(value) > MAX_ITEMS:
                 message = f"{field.name} has {len(value)} items, at most {MAX_ITEMS} are taken: ask in parts"
@@ -65,7 +77,7 @@ def unary_handler(
                 error(ErrorCode.SERVER_BUSY, "the node has too many requests pending: send again after a pause"),
             )
         try:
-            reply = await requests.ask(request, len(data), _timeout_s(request, context))
+            reply = await requests.ask(request, len(data), _timeout_s(request, context), origin(context))
         except TimeoutError:
             await refuse(
                 context,

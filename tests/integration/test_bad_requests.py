@@ -17,6 +17,7 @@ from quorumlog.server.local import LocalCluster
 from quorumlog.v1 import admin_pb2, admin_pb2_grpc, data_plane_pb2, data_plane_pb2_grpc
 from quorumlog.v1.entry import Codec, build_batch, parse_header, verify
 from quorumlog.v1.errors_pb2 import ErrorCode
+from tests.support.inflating_batches import inflating_batch
 
 pytestmark = pytest.mark.cluster
 
@@ -119,6 +120,15 @@ def test_a_good_batch_is_taken_and_read_back(client: Client, topic: bytes) -> No
     verify(fetched.entries[0])
     assert parse_header(fetched.entries[0]).base_offset == produced.base_offset
     assert fetched.entries[0][96:] == batch[96:]
+
+
+@pytest.mark.parametrize("codec", [Codec.LZ4, Codec.ZSTD])
+def test_a_few_kilobytes_that_stand_for_a_quarter_of_a_gigabyte_are_refused(
+    client: Client, topic: bytes, codec: Codec
+) -> None:
+    response = client.produce(to(topic, inflating_batch(240 << 20, codec)))
+    assert refused(response) == "INVALID_RECORD"
+    assert "decompressed" in response.results[0].error.message
 
 
 @pytest.mark.parametrize("damage", ["flipped", "cut", "lengthened", "nothing", "noise"])

@@ -9,7 +9,7 @@ from raft_cluster import Cluster, Disk, chained_hash
 
 from quorumlog.raft.errors import UnreadableEntryError
 from quorumlog.raft.log import RaftLog
-from quorumlog.raft.types import ORIGIN, Entry, EntryId, EntryKind
+from quorumlog.raft.types import ORIGIN, AppendRequest, AppendResponse, Entry, EntryId, EntryKind
 
 pytestmark = pytest.mark.scenario("20a")
 
@@ -163,3 +163,22 @@ def test_a_replica_that_cannot_read_what_is_committed_does_not_campaign() -> Non
     raft.campaign(10**9)
     assert not raft.outbox.has_messages
     assert raft.role.value == "follower"
+
+
+def test_a_follower_says_how_far_it_is_though_its_last_committed_entry_is_damaged() -> None:
+    """A leader that has compacted the entry would otherwise never know that it is to send its snapshot."""
+    cluster = Cluster((1, 2, 3))
+    cluster.elect(1)
+    cluster.settle()
+    raft = cluster.core(2)
+    committed, term = raft.log.last, raft.term
+    (more,) = entries(1, {committed.index + 1: term}, committed)
+    raft.step(0, AppendRequest(1, 2, term, committed.index, committed.term, committed.index, [more]))
+    raft.log._entries.clear()
+    raft.log._offset = more.index + 1
+    raft.log._store = Store([more], set(range(1, more.index + 1)))
+    raft.outbox.take(writes=True)
+    raft.step(0, AppendRequest(1, 2, term, more.index + 5, term, committed.index, []))
+    now, when_durable, _ = raft.outbox.take(writes=False)
+    (answer,) = (each for each in (*now, *when_durable) if isinstance(each, AppendResponse))
+    assert (answer.rejected, answer.hint_index, answer.hint_term) == (True, committed.index, term)

@@ -11,6 +11,7 @@ import asyncio
 import inspect
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -18,6 +19,11 @@ import pytest
 import pytest_asyncio
 
 from quorumlog.sdk import (
+    ACL,
+    ACLFilter,
+    ACLOperation,
+    ACLPermissionType,
+    ACLResourcePatternType,
     Admin,
     Consumer,
     GroupIdNotFoundError,
@@ -38,6 +44,9 @@ from quorumlog.sdk import (
     ProducerNameNotFoundError,
     QuorumlogError,
     RecordTooLargeError,
+    ResourcePattern,
+    ResourcePatternFilter,
+    ResourceType,
     TopicAlreadyExistsError,
     TopicPartition,
     UnknownTopicOrPartitionError,
@@ -54,6 +63,9 @@ from quorumlog.server.local import LocalCluster
 pytestmark = pytest.mark.cluster
 
 TP = TopicPartition("orders", 0)
+READS = ACL(
+    "User:alice", ACLOperation.READ, ACLPermissionType.ALLOW, ResourcePattern(ResourceType.TOPIC, "orders")
+)  # fmt: skip
 KINDS = {"Admin": (Admin, AsyncAdmin), "Consumer": (Consumer, AsyncConsumer), "Producer": (Producer, AsyncProducer)}
 OPTIONS = {"Admin": AdminOptions, "Consumer": ConsumerOptions, "Producer": ProducerOptions}
 PATIENCE: dict[str, dict[str, Any]] = {
@@ -66,6 +78,13 @@ PATIENCE: dict[str, dict[str, Any]] = {
 CALLS: dict[str, dict[str, Any]] = {
     "Admin.close": {"timeout": 1},
     "Admin.alter_group_offsets": {"group_id": "g", "offsets": {TP: 0}},
+    "Admin.create_acls": {"acls": [READS]},
+    "Admin.describe_acls": {"acl_filter": ACLFilter("User:nobody")},
+    "Admin.delete_acls": {"acl_filters": [ACLFilter("User:nobody")]},
+    "Admin.check_acl": {
+        "operation": ACLOperation.READ, "resource": ResourcePattern(ResourceType.TOPIC, "orders"),
+        "principal": "User:alice",
+    },
     "Admin.create_topics": {"new_topics": [NewTopic("x", replication_factor=1)], "validate_only": True},
     "Admin.alter_configs": {"configs": {"orders": {"retention.ms": 86_400_000}}, "validate_only": True},
     "Admin.create_partitions": {"topic_partitions": {"orders": 6}, "validate_only": True},
@@ -300,6 +319,30 @@ ROWS: list[tuple[str, dict[str, Any], type[QuorumlogError], str]] = [
     ("Admin.create_partitions", {"topic_partitions": {"orders": "6"}}, IllegalArgumentError, "NewPartitions"),
     ("Admin.delete_topics", {"topics": "orders"}, IllegalArgumentError, "list of names"),
     ("Admin.delete_topics", {"topics": ["nope"]}, UnknownTopicOrPartitionError, "nope"),
+    ("Admin.create_acls", {"acls": READS}, IllegalArgumentError, "list of ACL"),
+    ("Admin.create_acls", {"acls": []}, IllegalArgumentError, "at least one ACL"),
+    ("Admin.create_acls", {"acls": ["Read"]}, IllegalArgumentError, "no ACL"),
+    ("Admin.create_acls", {"acls": [replace(READS, principal="alice")]}, InvalidRequestError, "User: and a name"),
+    ("Admin.create_acls", {"acls": [replace(READS, operation="READ")]}, IllegalArgumentError, "no ACLOperation"),
+    (
+        "Admin.create_acls", {"acls": [replace(READS, operation=ACLOperation.ANY)]}, InvalidRequestError,
+        "choose from All",
+    ),
+    (
+        "Admin.create_acls",
+        {"acls": [replace(READS, resource_pattern=ResourcePattern(ResourceType.CLUSTER, "mine"))]},
+        InvalidRequestError, "kafka-cluster",
+    ),
+    ("Admin.describe_acls", {"acl_filter": READS}, IllegalArgumentError, "no ACLFilter"),
+    (
+        "Admin.describe_acls",
+        {"acl_filter": ACLFilter(resource_pattern=ResourcePatternFilter(pattern_type=ACLResourcePatternType.MATCH))},
+        InvalidRequestError, "MATCH needs",
+    ),
+    ("Admin.delete_acls", {"acl_filters": []}, IllegalArgumentError, "at least one ACLFilter"),
+    ("Admin.delete_acls", {"acl_filters": ACLFilter()}, IllegalArgumentError, "list of ACLFilter"),
+    ("Admin.check_acl", {"operation": ACLOperation.ALL}, InvalidRequestError, "one after the other"),
+    ("Admin.check_acl", {"resource": "orders"}, IllegalArgumentError, "no ResourcePattern"),
     ("Admin.delete_producers", {"names": ["nope"]}, ProducerNameNotFoundError, "no producer name 'nope'"),
     ("Admin.delete_producers", {"names": "nope"}, IllegalArgumentError, "list of names"),
     ("Admin.delete_producers", {"names": [""]}, IllegalArgumentError, "not a name"),

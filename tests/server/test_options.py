@@ -3,7 +3,8 @@
 from dataclasses import replace
 
 from quorumlog.raft.options import RaftOptions
-from quorumlog.server.options import NodeLimits, NodeOptions
+from quorumlog.server.client_origin import Listener
+from quorumlog.server.options import Endpoint, NodeLimits, NodeOptions
 
 OPTIONS = NodeOptions(1, "node-1.example:19092", {})
 
@@ -20,6 +21,12 @@ def test_snapshots_of_one_slice_may_be_many_at_once_and_larger_ones_few() -> Non
 
 
 def test_an_address_has_a_host_and_a_port_also_with_brackets() -> None:
-    assert (OPTIONS.host, OPTIONS.port) == ("node-1.example", 19092)
+    assert OPTIONS.told_everybody == ("node-1.example", 19092)
     bracketed = replace(OPTIONS, address="[::1]:80")
-    assert (bracketed.host, bracketed.port) == ("[::1]", 80)
+    assert bracketed.told_everybody == ("[::1]", 80)
+
+
+def test_a_node_with_endpoints_tells_everybody_the_plaintext_one_as_long_as_it_has_one() -> None:
+    places = (Endpoint(Listener.PEER, "p", 1), Endpoint(Listener.CLIENT, "c", 2), Endpoint(Listener.PLAINTEXT, "l", 3))
+    assert replace(OPTIONS, endpoints=places).told_everybody == ("l", 3)
+    assert replace(OPTIONS, endpoints=places[:2]).told_everybody == ("c", 2)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from quorumlog.chaos.checkers.history import History, OperationOutcome
 from quorumlog.chaos.simulator.clients import PartitionName, SimProducer, SimProducerOptions
@@ -13,7 +13,14 @@ from quorumlog.chaos.simulator.network import NetworkOptions
 from quorumlog.chaos.simulator.process import SimProcess
 from quorumlog.chaos.simulator.scheduler import Scheduler
 from quorumlog.raft.group import RaftGroup
-from quorumlog.server.options import BalanceOptions, ConsumerGroupOptions, NodeLimits, ScrubOptions
+from quorumlog.server.client_origin import ClientOrigin
+from quorumlog.server.options import (
+    AuthorizationOptions,
+    BalanceOptions,
+    ConsumerGroupOptions,
+    NodeLimits,
+    ScrubOptions,
+)
 from quorumlog.v1 import admin_pb2
 
 SECOND = 1_000_000
@@ -36,6 +43,8 @@ class Quiet:
         nodes: int = 3,
         groups: ConsumerGroupOptions | None = None,
         scrub: ScrubOptions | None = None,
+        authorization: AuthorizationOptions | None = None,
+        clients: Mapping[str, str] | None = None,
     ) -> None:
         self.scheduler = Scheduler(seed)
         quiet = ClusterOptions(
@@ -46,11 +55,14 @@ class Quiet:
             balance=balance or BalanceOptions(),
             groups=groups or ConsumerGroupOptions(),
             scrub=scrub or ScrubOptions(bytes_per_second=0),
+            authorization=authorization or AuthorizationOptions(),
             metadata_checkpoint_entries=checkpoint_entries,
             producer_id_expiration_us=int(producer_id_expiration_s * SECOND),
             compaction_interval_us=int(compaction_interval_s * SECOND),
         )
         self.cluster = SimCluster(self.scheduler, quiet)
+        for client, principal in (clients or {}).items():
+            self.cluster.clients[client] = ClientOrigin(principal=principal)
         self.history = History()
         for node in self.cluster.node_ids:
             self.cluster.start(node)

@@ -1932,6 +1932,7 @@ class DescribeNodeResponse(_message.Message):
     LAST_SCRUBBED_MS_FIELD_NUMBER: _builtins.int
     DAMAGED_ENTRIES_FIELD_NUMBER: _builtins.int
     COPIES_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
     node_id: _builtins.int
     """Its node id."""
     directory_id: _builtins.str
@@ -1960,6 +1961,10 @@ class DescribeNodeResponse(_message.Message):
     def copies(self) -> _containers.RepeatedCompositeFieldContainer[Global___ReplicaCopy]:
         """Replicas that are being copied from partitions which it leads."""
 
+    @_builtins.property
+    def error(self) -> _errors_pb2.Error:
+        """Set when the request as a whole failed."""
+
     def __init__(
         self,
         *,
@@ -1976,10 +1981,11 @@ class DescribeNodeResponse(_message.Message):
         last_scrubbed_ms: _builtins.int = ...,
         damaged_entries: _builtins.int = ...,
         copies: _abc.Iterable[Global___ReplicaCopy] | None = ...,
+        error: _errors_pb2.Error | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "copies", b"copies", "damaged_entries", b"damaged_entries", "directory_id", b"directory_id", "groups", b"groups", "groups_led", b"groups_led", "last_scrubbed_ms", b"last_scrubbed_ms", "node_id", b"node_id", "ready", b"ready", "reason", b"reason", "storage_free_bytes", b"storage_free_bytes", "storage_used_bytes", b"storage_used_bytes", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "copies", b"copies", "damaged_entries", b"damaged_entries", "directory_id", b"directory_id", "error", b"error", "groups", b"groups", "groups_led", b"groups_led", "last_scrubbed_ms", b"last_scrubbed_ms", "node_id", b"node_id", "ready", b"ready", "reason", b"reason", "storage_free_bytes", b"storage_free_bytes", "storage_used_bytes", b"storage_used_bytes", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

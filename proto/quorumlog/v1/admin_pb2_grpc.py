@@ -3,6 +3,7 @@
 import grpc
 import warnings
 
+from quorumlog.v1 import acls_pb2 as quorumlog_dot_v1_dot_acls__pb2
 from quorumlog.v1 import admin_pb2 as quorumlog_dot_v1_dot_admin__pb2
 
 GRPC_GENERATED_VERSION = '1.85.1'
@@ -129,6 +130,26 @@ class AdminStub:
                 '/quorumlog.v1.Admin/RestoreProducerNames',
                 request_serializer=quorumlog_dot_v1_dot_admin__pb2.RestoreProducerNamesRequest.SerializeToString,
                 response_deserializer=quorumlog_dot_v1_dot_admin__pb2.RestoreProducerNamesResponse.FromString,
+                _registered_method=True)
+        self.CreateAcls = channel.unary_unary(
+                '/quorumlog.v1.Admin/CreateAcls',
+                request_serializer=quorumlog_dot_v1_dot_acls__pb2.CreateAclsRequest.SerializeToString,
+                response_deserializer=quorumlog_dot_v1_dot_acls__pb2.CreateAclsResponse.FromString,
+                _registered_method=True)
+        self.DescribeAcls = channel.unary_unary(
+                '/quorumlog.v1.Admin/DescribeAcls',
+                request_serializer=quorumlog_dot_v1_dot_acls__pb2.DescribeAclsRequest.SerializeToString,
+                response_deserializer=quorumlog_dot_v1_dot_acls__pb2.DescribeAclsResponse.FromString,
+                _registered_method=True)
+        self.DeleteAcls = channel.unary_unary(
+                '/quorumlog.v1.Admin/DeleteAcls',
+                request_serializer=quorumlog_dot_v1_dot_acls__pb2.DeleteAclsRequest.SerializeToString,
+                response_deserializer=quorumlog_dot_v1_dot_acls__pb2.DeleteAclsResponse.FromString,
+                _registered_method=True)
+        self.CheckAcls = channel.unary_unary(
+                '/quorumlog.v1.Admin/CheckAcls',
+                request_serializer=quorumlog_dot_v1_dot_acls__pb2.CheckAclsRequest.SerializeToString,
+                response_deserializer=quorumlog_dot_v1_dot_acls__pb2.CheckAclsResponse.FromString,
                 _registered_method=True)
         self.DescribeNode = channel.unary_unary(
                 '/quorumlog.v1.Admin/DescribeNode',
@@ -274,6 +295,34 @@ class AdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CreateAcls(self, request, context):
+        """Creates rules of who may do what.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DescribeAcls(self, request, context):
+        """The rules of who may do what.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteAcls(self, request, context):
+        """Deletes rules of who may do what.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CheckAcls(self, request, context):
+        """What somebody may do, and by which rule.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def DescribeNode(self, request, context):
         """Describes the answering node: identity, health, storage.
         """
@@ -378,6 +427,26 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.RestoreProducerNames,
                     request_deserializer=quorumlog_dot_v1_dot_admin__pb2.RestoreProducerNamesRequest.FromString,
                     response_serializer=quorumlog_dot_v1_dot_admin__pb2.RestoreProducerNamesResponse.SerializeToString,
+            ),
+            'CreateAcls': grpc.unary_unary_rpc_method_handler(
+                    servicer.CreateAcls,
+                    request_deserializer=quorumlog_dot_v1_dot_acls__pb2.CreateAclsRequest.FromString,
+                    response_serializer=quorumlog_dot_v1_dot_acls__pb2.CreateAclsResponse.SerializeToString,
+            ),
+            'DescribeAcls': grpc.unary_unary_rpc_method_handler(
+                    servicer.DescribeAcls,
+                    request_deserializer=quorumlog_dot_v1_dot_acls__pb2.DescribeAclsRequest.FromString,
+                    response_serializer=quorumlog_dot_v1_dot_acls__pb2.DescribeAclsResponse.SerializeToString,
+            ),
+            'DeleteAcls': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteAcls,
+                    request_deserializer=quorumlog_dot_v1_dot_acls__pb2.DeleteAclsRequest.FromString,
+                    response_serializer=quorumlog_dot_v1_dot_acls__pb2.DeleteAclsResponse.SerializeToString,
+            ),
+            'CheckAcls': grpc.unary_unary_rpc_method_handler(
+                    servicer.CheckAcls,
+                    request_deserializer=quorumlog_dot_v1_dot_acls__pb2.CheckAclsRequest.FromString,
+                    response_serializer=quorumlog_dot_v1_dot_acls__pb2.CheckAclsResponse.SerializeToString,
             ),
             'DescribeNode': grpc.unary_unary_rpc_method_handler(
                     servicer.DescribeNode,
@@ -899,6 +968,114 @@ class Admin:
             '/quorumlog.v1.Admin/RestoreProducerNames',
             quorumlog_dot_v1_dot_admin__pb2.RestoreProducerNamesRequest.SerializeToString,
             quorumlog_dot_v1_dot_admin__pb2.RestoreProducerNamesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CreateAcls(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/quorumlog.v1.Admin/CreateAcls',
+            quorumlog_dot_v1_dot_acls__pb2.CreateAclsRequest.SerializeToString,
+            quorumlog_dot_v1_dot_acls__pb2.CreateAclsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DescribeAcls(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/quorumlog.v1.Admin/DescribeAcls',
+            quorumlog_dot_v1_dot_acls__pb2.DescribeAclsRequest.SerializeToString,
+            quorumlog_dot_v1_dot_acls__pb2.DescribeAclsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteAcls(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/quorumlog.v1.Admin/DeleteAcls',
+            quorumlog_dot_v1_dot_acls__pb2.DeleteAclsRequest.SerializeToString,
+            quorumlog_dot_v1_dot_acls__pb2.DeleteAclsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CheckAcls(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/quorumlog.v1.Admin/CheckAcls',
+            quorumlog_dot_v1_dot_acls__pb2.CheckAclsRequest.SerializeToString,
+            quorumlog_dot_v1_dot_acls__pb2.CheckAclsResponse.FromString,
             options,
             channel_credentials,
             insecure,

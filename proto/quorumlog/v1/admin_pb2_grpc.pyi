@@ -7,6 +7,7 @@ the active controller.
 
 from collections import abc as _abc
 from grpc import aio as _aio
+from quorumlog.v1 import acls_pb2 as _acls_pb2
 from quorumlog.v1 import admin_pb2 as _admin_pb2
 import abc as _abc_1
 import grpc as _grpc
@@ -73,6 +74,14 @@ class AdminStub:
     """A step of restoring a partition from a backup. Asked of the partition's leader."""
     RestoreProducerNames: _grpc.UnaryUnaryMultiCallable[_admin_pb2.RestoreProducerNamesRequest, _admin_pb2.RestoreProducerNamesResponse]
     """Restores producer names with their ids, and the ids to give out next."""
+    CreateAcls: _grpc.UnaryUnaryMultiCallable[_acls_pb2.CreateAclsRequest, _acls_pb2.CreateAclsResponse]
+    """Creates rules of who may do what."""
+    DescribeAcls: _grpc.UnaryUnaryMultiCallable[_acls_pb2.DescribeAclsRequest, _acls_pb2.DescribeAclsResponse]
+    """The rules of who may do what."""
+    DeleteAcls: _grpc.UnaryUnaryMultiCallable[_acls_pb2.DeleteAclsRequest, _acls_pb2.DeleteAclsResponse]
+    """Deletes rules of who may do what."""
+    CheckAcls: _grpc.UnaryUnaryMultiCallable[_acls_pb2.CheckAclsRequest, _acls_pb2.CheckAclsResponse]
+    """What somebody may do, and by which rule."""
     DescribeNode: _grpc.UnaryUnaryMultiCallable[_admin_pb2.DescribeNodeRequest, _admin_pb2.DescribeNodeResponse]
     """Describes the answering node: identity, health, storage."""
 
@@ -119,6 +128,14 @@ class AdminAsyncStub(AdminStub):
     """A step of restoring a partition from a backup. Asked of the partition's leader."""
     RestoreProducerNames: _aio.UnaryUnaryMultiCallable[_admin_pb2.RestoreProducerNamesRequest, _admin_pb2.RestoreProducerNamesResponse]  # type: ignore[assignment]
     """Restores producer names with their ids, and the ids to give out next."""
+    CreateAcls: _aio.UnaryUnaryMultiCallable[_acls_pb2.CreateAclsRequest, _acls_pb2.CreateAclsResponse]  # type: ignore[assignment]
+    """Creates rules of who may do what."""
+    DescribeAcls: _aio.UnaryUnaryMultiCallable[_acls_pb2.DescribeAclsRequest, _acls_pb2.DescribeAclsResponse]  # type: ignore[assignment]
+    """The rules of who may do what."""
+    DeleteAcls: _aio.UnaryUnaryMultiCallable[_acls_pb2.DeleteAclsRequest, _acls_pb2.DeleteAclsResponse]  # type: ignore[assignment]
+    """Deletes rules of who may do what."""
+    CheckAcls: _aio.UnaryUnaryMultiCallable[_acls_pb2.CheckAclsRequest, _acls_pb2.CheckAclsResponse]  # type: ignore[assignment]
+    """What somebody may do, and by which rule."""
     DescribeNode: _aio.UnaryUnaryMultiCallable[_admin_pb2.DescribeNodeRequest, _admin_pb2.DescribeNodeResponse]  # type: ignore[assignment]
     """Describes the answering node: identity, health, storage."""
 
@@ -276,6 +293,38 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.RestoreProducerNamesResponse, _abc.Awaitable[_admin_pb2.RestoreProducerNamesResponse]]:
         """Restores producer names with their ids, and the ids to give out next."""
+
+    @_abc_1.abstractmethod
+    def CreateAcls(
+        self,
+        request: _acls_pb2.CreateAclsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_acls_pb2.CreateAclsResponse, _abc.Awaitable[_acls_pb2.CreateAclsResponse]]:
+        """Creates rules of who may do what."""
+
+    @_abc_1.abstractmethod
+    def DescribeAcls(
+        self,
+        request: _acls_pb2.DescribeAclsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_acls_pb2.DescribeAclsResponse, _abc.Awaitable[_acls_pb2.DescribeAclsResponse]]:
+        """The rules of who may do what."""
+
+    @_abc_1.abstractmethod
+    def DeleteAcls(
+        self,
+        request: _acls_pb2.DeleteAclsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_acls_pb2.DeleteAclsResponse, _abc.Awaitable[_acls_pb2.DeleteAclsResponse]]:
+        """Deletes rules of who may do what."""
+
+    @_abc_1.abstractmethod
+    def CheckAcls(
+        self,
+        request: _acls_pb2.CheckAclsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_acls_pb2.CheckAclsResponse, _abc.Awaitable[_acls_pb2.CheckAclsResponse]]:
+        """What somebody may do, and by which rule."""
 
     @_abc_1.abstractmethod
     def DescribeNode(

@@ -286,6 +286,7 @@ class GroupMember(_message.Message):
     ASSIGNED_FIELD_NUMBER: _builtins.int
     REVOKING_FIELD_NUMBER: _builtins.int
     ASSIGNMENT_VERSION_FIELD_NUMBER: _builtins.int
+    PRINCIPAL_FIELD_NUMBER: _builtins.int
     member_id: _builtins.str
     """Its id."""
     instance_id: _builtins.str
@@ -314,6 +315,8 @@ class GroupMember(_message.Message):
     """The version of the group since which its epoch and its partitions are as they are. 0: written by a node that does
     not count them.
     """
+    principal: _builtins.str
+    """For whom it reads: the principal of its client. Empty: written by a node that does not keep it."""
     @_builtins.property
     def topics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Topics by name."""
@@ -345,10 +348,11 @@ class GroupMember(_message.Message):
         assigned: _abc.Iterable[Global___EpochPartitions] | None = ...,
         revoking: _abc.Iterable[Global___EpochPartitions] | None = ...,
         assignment_version: _builtins.int = ...,
+        principal: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["assigned", b"assigned", "assignment_version", b"assignment_version", "assignor", b"assignor", "client_id", b"client_id", "host", b"host", "instance_id", b"instance_id", "member_epoch", b"member_epoch", "member_id", b"member_id", "previous_epoch", b"previous_epoch", "rack", b"rack", "rebalance_timeout_ms", b"rebalance_timeout_ms", "revoking", b"revoking", "session_timeout_ms", b"session_timeout_ms", "state", b"state", "topic_pattern", b"topic_pattern", "topics", b"topics"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assigned", b"assigned", "assignment_version", b"assignment_version", "assignor", b"assignor", "client_id", b"client_id", "host", b"host", "instance_id", b"instance_id", "member_epoch", b"member_epoch", "member_id", b"member_id", "previous_epoch", b"previous_epoch", "principal", b"principal", "rack", b"rack", "rebalance_timeout_ms", b"rebalance_timeout_ms", "revoking", b"revoking", "session_timeout_ms", b"session_timeout_ms", "state", b"state", "topic_pattern", b"topic_pattern", "topics", b"topics"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

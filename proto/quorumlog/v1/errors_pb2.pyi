@@ -145,6 +145,16 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     """A member of the group subscribes to the topic."""
     OFFSET_METADATA_TOO_LARGE: _ErrorCode.ValueType  # 74
     """The text beside a committed offset is too long."""
+    TOPIC_AUTHORIZATION_FAILED: _ErrorCode.ValueType  # 80
+    """Who asks may not do that to the topic."""
+    GROUP_AUTHORIZATION_FAILED: _ErrorCode.ValueType  # 81
+    """Who asks may not do that to the consumer group."""
+    CLUSTER_AUTHORIZATION_FAILED: _ErrorCode.ValueType  # 82
+    """Who asks may not do that to the cluster."""
+    PRODUCER_NAME_AUTHORIZATION_FAILED: _ErrorCode.ValueType  # 83
+    """Who asks may not do that to the producer name."""
+    SASL_AUTHENTICATION_FAILED: _ErrorCode.ValueType  # 84
+    """Who asks has not proved who they are."""
 
 class ErrorCode(_ErrorCode, metaclass=_ErrorCodeEnumTypeWrapper):
     """What went wrong, named as Kafka names it."""
@@ -271,6 +281,16 @@ GROUP_SUBSCRIBED_TO_TOPIC: ErrorCode.ValueType  # 73
 """A member of the group subscribes to the topic."""
 OFFSET_METADATA_TOO_LARGE: ErrorCode.ValueType  # 74
 """The text beside a committed offset is too long."""
+TOPIC_AUTHORIZATION_FAILED: ErrorCode.ValueType  # 80
+"""Who asks may not do that to the topic."""
+GROUP_AUTHORIZATION_FAILED: ErrorCode.ValueType  # 81
+"""Who asks may not do that to the consumer group."""
+CLUSTER_AUTHORIZATION_FAILED: ErrorCode.ValueType  # 82
+"""Who asks may not do that to the cluster."""
+PRODUCER_NAME_AUTHORIZATION_FAILED: ErrorCode.ValueType  # 83
+"""Who asks may not do that to the producer name."""
+SASL_AUTHENTICATION_FAILED: ErrorCode.ValueType  # 84
+"""Who asks has not proved who they are."""
 Global___ErrorCode: _TypeAlias = ErrorCode  # noqa: Y015
 
 @_typing.final

@@ -22,11 +22,12 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from quorumlog.v1 import acls_pb2 as quorumlog_dot_v1_dot_acls__pb2
 from quorumlog.v1 import admin_pb2 as quorumlog_dot_v1_dot_admin__pb2
 from quorumlog.v1 import peer_pb2 as quorumlog_dot_v1_dot_peer__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fquorumlog/v1/metadata_log.proto\x12\x0cquorumlog.v1\x1a\x18quorumlog/v1/admin.proto\x1a\x17quorumlog/v1/peer.proto\"\xd1\t\n\x0fMetadataCommand\x12\x14\n\x0ctimestamp_ms\x18\x01 \x01(\x03\x12\x37\n\x0fregister_broker\x18\n \x01(\x0b\x32\x1c.quorumlog.v1.RegisterBrokerH\x00\x12\x33\n\rfence_brokers\x18\x0b \x01(\x0b\x32\x1a.quorumlog.v1.FenceBrokersH\x00\x12\x37\n\x0funfence_brokers\x18\x0c \x01(\x0b\x32\x1c.quorumlog.v1.UnfenceBrokersH\x00\x12\x31\n\x0c\x63reate_topic\x18\r \x01(\x0b\x32\x19.quorumlog.v1.CreateTopicH\x00\x12\x35\n\x0ereport_leaders\x18\x0e \x01(\x0b\x32\x1b.quorumlog.v1.ReportLeadersH\x00\x12+\n\talter_isr\x18\x0f \x01(\x0b\x32\x16.quorumlog.v1.AlterIsrH\x00\x12\x42\n\x15\x61llocate_producer_ids\x18\x10 \x01(\x0b\x32!.quorumlog.v1.AllocateProducerIdsH\x00\x12\x31\n\x0c\x64\x65lete_topic\x18\x11 \x01(\x0b\x32\x19.quorumlog.v1.DeleteTopicH\x00\x12\x35\n\x0e\x61\x64\x64_partitions\x18\x12 \x01(\x0b\x32\x1b.quorumlog.v1.AddPartitionsH\x00\x12>\n\x13\x63hange_topic_config\x18\x13 \x01(\x0b\x32\x1f.quorumlog.v1.ChangeTopicConfigH\x00\x12\x35\n\x0e\x63laim_producer\x18\x14 \x01(\x0b\x32\x1b.quorumlog.v1.ClaimProducerH\x00\x12;\n\x11reassign_replicas\x18\x15 \x01(\x0b\x32\x1e.quorumlog.v1.ReassignReplicasH\x00\x12\x35\n\x0ereplicas_moved\x18\x16 \x01(\x0b\x32\x1b.quorumlog.v1.ReplicasMovedH\x00\x12\x39\n\x10\x64\x65lete_producers\x18\x17 \x01(\x0b\x32\x1d.quorumlog.v1.DeleteProducersH\x00\x12?\n\x16\x64\x65lete_producer_claims\x18\x18 \x01(\x0b\x32\x1d.quorumlog.v1.DeleteProducersH\x00\x12>\n\x13raise_feature_level\x18\x19 \x01(\x0b\x32\x1f.quorumlog.v1.RaiseFeatureLevelH\x00\x12/\n\x0bwant_quorum\x18\x1a \x01(\x0b\x32\x18.quorumlog.v1.WantQuorumH\x00\x12+\n\twant_node\x18\x1b \x01(\x0b\x32\x16.quorumlog.v1.WantNodeH\x00\x12/\n\x0bremove_node\x18\x1c \x01(\x0b\x32\x18.quorumlog.v1.RemoveNodeH\x00\x12K\n\x16restore_producer_names\x18( \x01(\x0b\x32).quorumlog.v1.RestoreProducerNamesRequestH\x00\x12\x31\n\x0creplace_disk\x18\x1d \x01(\x0b\x32\x19.quorumlog.v1.ReplaceDiskH\x00\x42\x06\n\x04\x62ody\"\x1f\n\x0b\x44\x65leteTopic\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\"e\n\rAddPartitions\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x14\n\x0c\x66irst_number\x18\x02 \x01(\x05\x12,\n\npartitions\x18\x03 \x03(\x0b\x32\x18.quorumlog.v1.ReplicaSet\"\x97\x01\n\x11\x43hangeTopicConfig\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x35\n\x03set\x18\x02 \x03(\x0b\x32(.quorumlog.v1.ChangeTopicConfig.SetEntry\x12\r\n\x05\x63lear\x18\x03 \x03(\t\x1a*\n\x08SetEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\"\n\x11RaiseFeatureLevel\x12\r\n\x05level\x18\x01 \x01(\r\"h\n\x0f\x44\x65leteProducers\x12\r\n\x05names\x18\x01 \x03(\t\x12\x19\n\x11\x63laimed_before_ms\x18\x02 \x01(\x03\x12+\n\x06\x63laims\x18\x03 \x03(\x0b\x32\x1b.quorumlog.v1.ProducerClaim\"\x82\x01\n\x08WantNode\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x64irectory_id\x18\x02 \x01(\t\x12\x0f\n\x07leaving\x18\x03 \x01(\x08\x12\x16\n\tsuccessor\x18\x04 \x01(\x05H\x00\x88\x01\x01\x12\x18\n\x10\x62ytes_per_second\x18\x32 \x01(\x04\x42\x0c\n\n_successor\"3\n\nRemoveNode\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x64irectory_id\x18\x02 \x01(\t\"\x85\x01\n\x0bReplaceDisk\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x64irectory_id\x18\x02 \x01(\t\x12&\n\x05state\x18\x03 \x01(\x0e\x32\x17.quorumlog.v1.DiskState\x12\r\n\x05voted\x18\x04 \x01(\x08\x12\x18\n\x10\x62ytes_per_second\x18\x05 \x01(\x04\"C\n\nWantQuorum\x12\x0e\n\x06voters\x18\x01 \x03(\x05\x12\x0e\n\x06wishes\x18\x02 \x01(\x04\x12\x15\n\rreplaces_disk\x18\x03 \x01(\x08\"\xf4\x01\n\x10ReassignReplicas\x12\r\n\x05group\x18\x01 \x01(\r\x12\x10\n\x08replicas\x18\x02 \x03(\x05\x12\x13\n\x06wishes\x18\x03 \x01(\x04H\x00\x88\x01\x01\x12\x19\n\x0cleaving_node\x18\x04 \x01(\x05H\x01\x88\x01\x01\x12\x18\n\x10\x62ytes_per_second\x18\x32 \x01(\x04\x12\x11\n\treturning\x18\x05 \x03(\x05\x12\x16\n\tlost_node\x18\x06 \x01(\x05H\x02\x88\x01\x01\x12\x14\n\x07witness\x18\x07 \x01(\x05H\x03\x88\x01\x01\x42\t\n\x07_wishesB\x0f\n\r_leaving_nodeB\x0c\n\n_lost_nodeB\n\n\x08_witness\"=\n\x0c\x46\x65nceBrokers\x12-\n\x07\x62rokers\x18\x01 \x03(\x0b\x32\x1c.quorumlog.v1.BrokerIdentity\"?\n\x0eUnfenceBrokers\x12-\n\x07\x62rokers\x18\x01 \x03(\x0b\x32\x1c.quorumlog.v1.BrokerIdentity\"7\n\x0e\x42rokerIdentity\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\"\xc4\x01\n\x0b\x43reateTopic\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\x0c\x12\x37\n\x07\x63onfigs\x18\x03 \x03(\x0b\x32&.quorumlog.v1.CreateTopic.ConfigsEntry\x12,\n\npartitions\x18\x04 \x03(\x0b\x32\x18.quorumlog.v1.ReplicaSet\x1a.\n\x0c\x43onfigsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"@\n\nReplicaSet\x12\x10\n\x08replicas\x18\x01 \x03(\x05\x12\x14\n\x07witness\x18\x02 \x01(\x05H\x00\x88\x01\x01\x42\n\n\x08_witness\"\xe6\x03\n\x10MetadataSnapshot\x12+\n\x07\x62rokers\x18\x01 \x03(\x0b\x32\x1a.quorumlog.v1.BrokerRecord\x12)\n\x06topics\x18\x02 \x03(\x0b\x32\x19.quorumlog.v1.TopicRecord\x12\x12\n\nnext_group\x18\x03 \x01(\r\x12\x18\n\x10next_producer_id\x18\x04 \x01(\x03\x12\x15\n\rfeature_level\x18\x05 \x01(\r\x12\x15\n\rapplied_index\x18\x06 \x01(\x04\x12\x34\n\x0fnamed_producers\x18\x07 \x03(\x0b\x32\x1b.quorumlog.v1.NamedProducer\x12\x1e\n\x16next_named_producer_id\x18\x08 \x01(\x03\x12\x1f\n\x17producers_deleted_index\x18\t \x01(\x04\x12\x15\n\rwanted_voters\x18\n \x03(\x05\x12\x15\n\rquorum_wishes\x18\x0b \x01(\x04\x12\x30\n\rremoved_nodes\x18\x0c \x03(\x0b\x32\x19.quorumlog.v1.RemovedNode\x12+\n\nlost_disks\x18\r \x03(\x0b\x32\x17.quorumlog.v1.LostDisks\x12\x1a\n\x12\x66ormer_cluster_ids\x18< \x03(\t\"c\n\rNamedProducer\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0bproducer_id\x18\x02 \x01(\x03\x12\r\n\x05\x65poch\x18\x03 \x01(\x03\x12\x0c\n\x04note\x18\x04 \x01(\x0c\x12\x12\n\nclaimed_ms\x18\x05 \x01(\x03\"\xe0\x01\n\x0c\x42rokerRecord\x12\x32\n\x0cregistration\x18\x01 \x01(\x0b\x32\x1c.quorumlog.v1.RegisterBroker\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\x12\x0e\n\x06\x66\x65nced\x18\x03 \x01(\x08\x12\x0f\n\x07leaving\x18\x04 \x01(\x08\x12\x16\n\tsuccessor\x18\x05 \x01(\x05H\x00\x88\x01\x01\x12\x18\n\x10\x62ytes_per_second\x18\x32 \x01(\x04\x12%\n\x04\x64isk\x18\x06 \x01(\x0e\x32\x17.quorumlog.v1.DiskStateB\x0c\n\n_successor\"p\n\tLostDisks\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x15\n\rdirectory_ids\x18\x02 \x03(\t\x12\x12\n\nlost_index\x18\x03 \x01(\x04\x12\r\n\x05voted\x18\x04 \x01(\x08\x12\x18\n\x10\x62ytes_per_second\x18\x05 \x01(\x04\"4\n\x0bRemovedNode\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x64irectory_id\x18\x02 \x01(\t\"\xc9\x01\n\x0bTopicRecord\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\x0c\x12\x37\n\x07\x63onfigs\x18\x03 \x03(\x0b\x32&.quorumlog.v1.TopicRecord.ConfigsEntry\x12\x31\n\npartitions\x18\x04 \x03(\x0b\x32\x1d.quorumlog.v1.PartitionRecord\x1a.\n\x0c\x43onfigsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xed\x02\n\x0fPartitionRecord\x12\r\n\x05group\x18\x01 \x01(\r\x12\x10\n\x08replicas\x18\x02 \x03(\x05\x12\x0b\n\x03isr\x18\x03 \x03(\x05\x12\x0e\n\x06leader\x18\x04 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x05 \x01(\x03\x12\x17\n\x0fpartition_epoch\x18\x06 \x01(\x03\x12\x17\n\x0ftarget_replicas\x18\x07 \x03(\x05\x12\x16\n\x0e\x66ormer_targets\x18\x08 \x03(\x05\x12\x13\n\x0bmoved_index\x18\t \x01(\x04\x12\x0e\n\x06wishes\x18\n \x01(\x04\x12\x18\n\x10\x62ytes_per_second\x18\x32 \x01(\x04\x12\x11\n\treturning\x18\x0e \x03(\x05\x12\x14\n\x07witness\x18\x0b \x01(\x05H\x00\x88\x01\x01\x12\x1b\n\x0etarget_witness\x18\x0c \x01(\x05H\x01\x88\x01\x01\x12\x18\n\x10\x66ormer_witnesses\x18\r \x03(\x05\x42\n\n\x08_witnessB\x11\n\x0f_target_witness*S\n\tDiskState\x12\x1a\n\x16\x44ISK_STATE_UNSPECIFIED\x10\x00\x12\x13\n\x0f\x44ISK_STATE_LOST\x10\x01\x12\x15\n\x11\x44ISK_STATE_VACANT\x10\x02\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fquorumlog/v1/metadata_log.proto\x12\x0cquorumlog.v1\x1a\x17quorumlog/v1/acls.proto\x1a\x18quorumlog/v1/admin.proto\x1a\x17quorumlog/v1/peer.proto\"\xb7\n\n\x0fMetadataCommand\x12\x14\n\x0ctimestamp_ms\x18\x01 \x01(\x03\x12\x37\n\x0fregister_broker\x18\n \x01(\x0b\x32\x1c.quorumlog.v1.RegisterBrokerH\x00\x12\x33\n\rfence_brokers\x18\x0b \x01(\x0b\x32\x1a.quorumlog.v1.FenceBrokersH\x00\x12\x37\n\x0funfence_brokers\x18\x0c \x01(\x0b\x32\x1c.quorumlog.v1.UnfenceBrokersH\x00\x12\x31\n\x0c\x63reate_topic\x18\r \x01(\x0b\x32\x19.quorumlog.v1.CreateTopicH\x00\x12\x35\n\x0ereport_leaders\x18\x0e \x01(\x0b\x32\x1b.quorumlog.v1.ReportLeadersH\x00\x12+\n\talter_isr\x18\x0f \x01(\x0b\x32\x16.quorumlog.v1.AlterIsrH\x00\x12\x42\n\x15\x61llocate_producer_ids\x18\x10 \x01(\x0b\x32!.quorumlog.v1.AllocateProducerIdsH\x00\x12\x31\n\x0c\x64\x65lete_topic\x18\x11 \x01(\x0b\x32\x19.quorumlog.v1.DeleteTopicH\x00\x12\x35\n\x0e\x61\x64\x64_partitions\x18\x12 \x01(\x0b\x32\x1b.quorumlog.v1.AddPartitionsH\x00\x12>\n\x13\x63hange_topic_config\x18\x13 \x01(\x0b\x32\x1f.quorumlog.v1.ChangeTopicConfigH\x00\x12\x35\n\x0e\x63laim_producer\x18\x14 \x01(\x0b\x32\x1b.quorumlog.v1.ClaimProducerH\x00\x12;\n\x11reassign_replicas\x18\x15 \x01(\x0b\x32\x1e.quorumlog.v1.ReassignReplicasH\x00\x12\x35\n\x0ereplicas_moved\x18\x16 \x01(\x0b\x32\x1b.quorumlog.v1.ReplicasMovedH\x00\x12\x39\n\x10\x64\x65lete_producers\x18\x17 \x01(\x0b\x32\x1d.quorumlog.v1.DeleteProducersH\x00\x12?\n\x16\x64\x65lete_producer_claims\x18\x18 \x01(\x0b\x32\x1d.quorumlog.v1.DeleteProducersH\x00\x12>\n\x13raise_feature_level\x18\x19 \x01(\x0b\x32\x1f.quorumlog.v1.RaiseFeatureLevelH\x00\x12/\n\x0bwant_quorum\x18\x1a \x01(\x0b\x32\x18.quorumlog.v1.WantQuorumH\x00\x12+\n\twant_node\x18\x1b \x01(\x0b\x32\x16.quorumlog.v1.WantNodeH\x00\x12/\n\x0bremove_node\x18\x1c \x01(\x0b\x32\x18.quorumlog.v1.RemoveNodeH\x00\x12K\n\x16restore_producer_names\x18( \x01(\x0b\x32).quorumlog.v1.RestoreProducerNamesRequestH\x00\x12\x31\n\x0creplace_disk\x18\x1d \x01(\x0b\x32\x19.quorumlog.v1.ReplaceDiskH\x00\x12\x31\n\x0c\x61\x63ls_created\x18\x46 \x01(\x0b\x32\x19.quorumlog.v1.AclsCreatedH\x00\x12\x31\n\x0c\x61\x63ls_deleted\x18G \x01(\x0b\x32\x19.quorumlog.v1.AclsDeletedH\x00\x42\x06\n\x04\x62ody\".\n\x0b\x41\x63lsCreated\x12\x1f\n\x04\x61\x63ls\x18\x01 \x03(\x0b\x32\x11.quorumlog.v1.Acl\"N\n\x0b\x41\x63lsDeleted\x12(\n\x07\x66ilters\x18\x01 \x03(\x0b\x32\x17.quorumlog.v1.AclFilter\x12\x15\n\rcreated_up_to\x18\x02 \x01(\x04\"B\n\tAclRecord\x12\x1e\n\x03\x61\x63l\x18\x01 \x01(\x0b\x32\x11.quorumlog.v1.Acl\x12\x15\n\rcreated_index\x18\x02 \x01(\x04\"\x1f\n\x0b\x44\x65leteTopic\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\"e\n\rAddPartitions\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x14\n\x0c\x66irst_number\x18\x02 \x01(\x05\x12,\n\npartitions\x18\x03 \x03(\x0b\x32\x18.quorumlog.v1.ReplicaSet\"\x97\x01\n\x11\x43hangeTopicConfig\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x35\n\x03set\x18\x02 \x03(\x0b\x32(.quorumlog.v1.ChangeTopicConfig.SetEntry\x12\r\n\x05\x63lear\x18\x03 \x03(\t\x1a*\n\x08SetEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\"\n\x11RaiseFeatureLevel\x12\r\n\x05level\x18\x01 \x01(\r\"h\n\x0f\x44\x65leteProducers\x12\r\n\x05names\x18\x01 \x03(\t\x12\x19\n\x11\x63laimed_before_ms\x18\x02 \x01(\x03\x12+\n\x06\x63laims\x18\x03 \x03(\x0b\x32\x1b.quorumlog.v1.ProducerClaim\"\x82\x01\n\x08WantNode\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x64irectory_id\x18\x02 \x01(\t\x12\x0f\n\x07leaving\x18\x03 \x01(\x08\x12\x16\n\tsuccessor\x18\x04 \x01(\x05H\x00\x88\x01\x01\x12\x18\n\x10\x62ytes_per_second\x18\x32 \x01(\x04\x42\x0c\n\n_successor\"3\n\nRemoveNode\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x64irectory_id\x18\x02 \x01(\t\"\x85\x01\n\x0bReplaceDisk\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x64irectory_id\x18\x02 \x01(\t\x12&\n\x05state\x18\x03 \x01(\x0e\x32\x17.quorumlog.v1.DiskState\x12\r\n\x05voted\x18\x04 \x01(\x08\x12\x18\n\x10\x62ytes_per_second\x18\x05 \x01(\x04\"C\n\nWantQuorum\x12\x0e\n\x06voters\x18\x01 \x03(\x05\x12\x0e\n\x06wishes\x18\x02 \x01(\x04\x12\x15\n\rreplaces_disk\x18\x03 \x01(\x08\"\xf4\x01\n\x10ReassignReplicas\x12\r\n\x05group\x18\x01 \x01(\r\x12\x10\n\x08replicas\x18\x02 \x03(\x05\x12\x13\n\x06wishes\x18\x03 \x01(\x04H\x00\x88\x01\x01\x12\x19\n\x0cleaving_node\x18\x04 \x01(\x05H\x01\x88\x01\x01\x12\x18\n\x10\x62ytes_per_second\x18\x32 \x01(\x04\x12\x11\n\treturning\x18\x05 \x03(\x05\x12\x16\n\tlost_node\x18\x06 \x01(\x05H\x02\x88\x01\x01\x12\x14\n\x07witness\x18\x07 \x01(\x05H\x03\x88\x01\x01\x42\t\n\x07_wishesB\x0f\n\r_leaving_nodeB\x0c\n\n_lost_nodeB\n\n\x08_witness\"=\n\x0c\x46\x65nceBrokers\x12-\n\x07\x62rokers\x18\x01 \x03(\x0b\x32\x1c.quorumlog.v1.BrokerIdentity\"?\n\x0eUnfenceBrokers\x12-\n\x07\x62rokers\x18\x01 \x03(\x0b\x32\x1c.quorumlog.v1.BrokerIdentity\"7\n\x0e\x42rokerIdentity\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\"\xc4\x01\n\x0b\x43reateTopic\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\x0c\x12\x37\n\x07\x63onfigs\x18\x03 \x03(\x0b\x32&.quorumlog.v1.CreateTopic.ConfigsEntry\x12,\n\npartitions\x18\x04 \x03(\x0b\x32\x18.quorumlog.v1.ReplicaSet\x1a.\n\x0c\x43onfigsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"@\n\nReplicaSet\x12\x10\n\x08replicas\x18\x01 \x03(\x05\x12\x14\n\x07witness\x18\x02 \x01(\x05H\x00\x88\x01\x01\x42\n\n\x08_witness\"\xa1\x04\n\x10MetadataSnapshot\x12+\n\x07\x62rokers\x18\x01 \x03(\x0b\x32\x1a.quorumlog.v1.BrokerRecord\x12)\n\x06topics\x18\x02 \x03(\x0b\x32\x19.quorumlog.v1.TopicRecord\x12\x12\n\nnext_group\x18\x03 \x01(\r\x12\x18\n\x10next_producer_id\x18\x04 \x01(\x03\x12\x15\n\rfeature_level\x18\x05 \x01(\r\x12\x15\n\rapplied_index\x18\x06 \x01(\x04\x12\x34\n\x0fnamed_producers\x18\x07 \x03(\x0b\x32\x1b.quorumlog.v1.NamedProducer\x12\x1e\n\x16next_named_producer_id\x18\x08 \x01(\x03\x12\x1f\n\x17producers_deleted_index\x18\t \x01(\x04\x12\x15\n\rwanted_voters\x18\n \x03(\x05\x12\x15\n\rquorum_wishes\x18\x0b \x01(\x04\x12\x30\n\rremoved_nodes\x18\x0c \x03(\x0b\x32\x19.quorumlog.v1.RemovedNode\x12+\n\nlost_disks\x18\r \x03(\x0b\x32\x17.quorumlog.v1.LostDisks\x12\x1a\n\x12\x66ormer_cluster_ids\x18< \x03(\t\x12%\n\x04\x61\x63ls\x18\x46 \x03(\x0b\x32\x17.quorumlog.v1.AclRecord\x12\x12\n\nacls_index\x18G \x01(\x04\"c\n\rNamedProducer\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0bproducer_id\x18\x02 \x01(\x03\x12\r\n\x05\x65poch\x18\x03 \x01(\x03\x12\x0c\n\x04note\x18\x04 \x01(\x0c\x12\x12\n\nclaimed_ms\x18\x05 \x01(\x03\"\xe0\x01\n\x0c\x42rokerRecord\x12\x32\n\x0cregistration\x18\x01 \x01(\x0b\x32\x1c.quorumlog.v1.RegisterBroker\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\x12\x0e\n\x06\x66\x65nced\x18\x03 \x01(\x08\x12\x0f\n\x07leaving\x18\x04 \x01(\x08\x12\x16\n\tsuccessor\x18\x05 \x01(\x05H\x00\x88\x01\x01\x12\x18\n\x10\x62ytes_per_second\x18\x32 \x01(\x04\x12%\n\x04\x64isk\x18\x06 \x01(\x0e\x32\x17.quorumlog.v1.DiskStateB\x0c\n\n_successor\"p\n\tLostDisks\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x15\n\rdirectory_ids\x18\x02 \x03(\t\x12\x12\n\nlost_index\x18\x03 \x01(\x04\x12\r\n\x05voted\x18\x04 \x01(\x08\x12\x18\n\x10\x62ytes_per_second\x18\x05 \x01(\x04\"4\n\x0bRemovedNode\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x64irectory_id\x18\x02 \x01(\t\"\xc9\x01\n\x0bTopicRecord\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\x0c\x12\x37\n\x07\x63onfigs\x18\x03 \x03(\x0b\x32&.quorumlog.v1.TopicRecord.ConfigsEntry\x12\x31\n\npartitions\x18\x04 \x03(\x0b\x32\x1d.quorumlog.v1.PartitionRecord\x1a.\n\x0c\x43onfigsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xed\x02\n\x0fPartitionRecord\x12\r\n\x05group\x18\x01 \x01(\r\x12\x10\n\x08replicas\x18\x02 \x03(\x05\x12\x0b\n\x03isr\x18\x03 \x03(\x05\x12\x0e\n\x06leader\x18\x04 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x05 \x01(\x03\x12\x17\n\x0fpartition_epoch\x18\x06 \x01(\x03\x12\x17\n\x0ftarget_replicas\x18\x07 \x03(\x05\x12\x16\n\x0e\x66ormer_targets\x18\x08 \x03(\x05\x12\x13\n\x0bmoved_index\x18\t \x01(\x04\x12\x0e\n\x06wishes\x18\n \x01(\x04\x12\x18\n\x10\x62ytes_per_second\x18\x32 \x01(\x04\x12\x11\n\treturning\x18\x0e \x03(\x05\x12\x14\n\x07witness\x18\x0b \x01(\x05H\x00\x88\x01\x01\x12\x1b\n\x0etarget_witness\x18\x0c \x01(\x05H\x01\x88\x01\x01\x12\x18\n\x10\x66ormer_witnesses\x18\r \x03(\x05\x42\n\n\x08_witnessB\x11\n\x0f_target_witness*S\n\tDiskState\x12\x1a\n\x16\x44ISK_STATE_UNSPECIFIED\x10\x00\x12\x13\n\x0f\x44ISK_STATE_LOST\x10\x01\x12\x15\n\x11\x44ISK_STATE_VACANT\x10\x02\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -39,58 +40,64 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CREATETOPIC_CONFIGSENTRY']._serialized_options = b'8\001'
   _globals['_TOPICRECORD_CONFIGSENTRY']._loaded_options = None
   _globals['_TOPICRECORD_CONFIGSENTRY']._serialized_options = b'8\001'
-  _globals['_DISKSTATE']._serialized_start=4413
-  _globals['_DISKSTATE']._serialized_end=4496
-  _globals['_METADATACOMMAND']._serialized_start=101
-  _globals['_METADATACOMMAND']._serialized_end=1334
-  _globals['_DELETETOPIC']._serialized_start=1336
-  _globals['_DELETETOPIC']._serialized_end=1367
-  _globals['_ADDPARTITIONS']._serialized_start=1369
-  _globals['_ADDPARTITIONS']._serialized_end=1470
-  _globals['_CHANGETOPICCONFIG']._serialized_start=1473
-  _globals['_CHANGETOPICCONFIG']._serialized_end=1624
-  _globals['_CHANGETOPICCONFIG_SETENTRY']._serialized_start=1582
-  _globals['_CHANGETOPICCONFIG_SETENTRY']._serialized_end=1624
-  _globals['_RAISEFEATURELEVEL']._serialized_start=1626
-  _globals['_RAISEFEATURELEVEL']._serialized_end=1660
-  _globals['_DELETEPRODUCERS']._serialized_start=1662
-  _globals['_DELETEPRODUCERS']._serialized_end=1766
-  _globals['_WANTNODE']._serialized_start=1769
-  _globals['_WANTNODE']._serialized_end=1899
-  _globals['_REMOVENODE']._serialized_start=1901
-  _globals['_REMOVENODE']._serialized_end=1952
-  _globals['_REPLACEDISK']._serialized_start=1955
-  _globals['_REPLACEDISK']._serialized_end=2088
-  _globals['_WANTQUORUM']._serialized_start=2090
-  _globals['_WANTQUORUM']._serialized_end=2157
-  _globals['_REASSIGNREPLICAS']._serialized_start=2160
-  _globals['_REASSIGNREPLICAS']._serialized_end=2404
-  _globals['_FENCEBROKERS']._serialized_start=2406
-  _globals['_FENCEBROKERS']._serialized_end=2467
-  _globals['_UNFENCEBROKERS']._serialized_start=2469
-  _globals['_UNFENCEBROKERS']._serialized_end=2532
-  _globals['_BROKERIDENTITY']._serialized_start=2534
-  _globals['_BROKERIDENTITY']._serialized_end=2589
-  _globals['_CREATETOPIC']._serialized_start=2592
-  _globals['_CREATETOPIC']._serialized_end=2788
-  _globals['_CREATETOPIC_CONFIGSENTRY']._serialized_start=2742
-  _globals['_CREATETOPIC_CONFIGSENTRY']._serialized_end=2788
-  _globals['_REPLICASET']._serialized_start=2790
-  _globals['_REPLICASET']._serialized_end=2854
-  _globals['_METADATASNAPSHOT']._serialized_start=2857
-  _globals['_METADATASNAPSHOT']._serialized_end=3343
-  _globals['_NAMEDPRODUCER']._serialized_start=3345
-  _globals['_NAMEDPRODUCER']._serialized_end=3444
-  _globals['_BROKERRECORD']._serialized_start=3447
-  _globals['_BROKERRECORD']._serialized_end=3671
-  _globals['_LOSTDISKS']._serialized_start=3673
-  _globals['_LOSTDISKS']._serialized_end=3785
-  _globals['_REMOVEDNODE']._serialized_start=3787
-  _globals['_REMOVEDNODE']._serialized_end=3839
-  _globals['_TOPICRECORD']._serialized_start=3842
-  _globals['_TOPICRECORD']._serialized_end=4043
-  _globals['_TOPICRECORD_CONFIGSENTRY']._serialized_start=2742
-  _globals['_TOPICRECORD_CONFIGSENTRY']._serialized_end=2788
-  _globals['_PARTITIONRECORD']._serialized_start=4046
-  _globals['_PARTITIONRECORD']._serialized_end=4411
+  _globals['_DISKSTATE']._serialized_start=4795
+  _globals['_DISKSTATE']._serialized_end=4878
+  _globals['_METADATACOMMAND']._serialized_start=126
+  _globals['_METADATACOMMAND']._serialized_end=1461
+  _globals['_ACLSCREATED']._serialized_start=1463
+  _globals['_ACLSCREATED']._serialized_end=1509
+  _globals['_ACLSDELETED']._serialized_start=1511
+  _globals['_ACLSDELETED']._serialized_end=1589
+  _globals['_ACLRECORD']._serialized_start=1591
+  _globals['_ACLRECORD']._serialized_end=1657
+  _globals['_DELETETOPIC']._serialized_start=1659
+  _globals['_DELETETOPIC']._serialized_end=1690
+  _globals['_ADDPARTITIONS']._serialized_start=1692
+  _globals['_ADDPARTITIONS']._serialized_end=1793
+  _globals['_CHANGETOPICCONFIG']._serialized_start=1796
+  _globals['_CHANGETOPICCONFIG']._serialized_end=1947
+  _globals['_CHANGETOPICCONFIG_SETENTRY']._serialized_start=1905
+  _globals['_CHANGETOPICCONFIG_SETENTRY']._serialized_end=1947
+  _globals['_RAISEFEATURELEVEL']._serialized_start=1949
+  _globals['_RAISEFEATURELEVEL']._serialized_end=1983
+  _globals['_DELETEPRODUCERS']._serialized_start=1985
+  _globals['_DELETEPRODUCERS']._serialized_end=2089
+  _globals['_WANTNODE']._serialized_start=2092
+  _globals['_WANTNODE']._serialized_end=2222
+  _globals['_REMOVENODE']._serialized_start=2224
+  _globals['_REMOVENODE']._serialized_end=2275
+  _globals['_REPLACEDISK']._serialized_start=2278
+  _globals['_REPLACEDISK']._serialized_end=2411
+  _globals['_WANTQUORUM']._serialized_start=2413
+  _globals['_WANTQUORUM']._serialized_end=2480
+  _globals['_REASSIGNREPLICAS']._serialized_start=2483
+  _globals['_REASSIGNREPLICAS']._serialized_end=2727
+  _globals['_FENCEBROKERS']._serialized_start=2729
+  _globals['_FENCEBROKERS']._serialized_end=2790
+  _globals['_UNFENCEBROKERS']._serialized_start=2792
+  _globals['_UNFENCEBROKERS']._serialized_end=2855
+  _globals['_BROKERIDENTITY']._serialized_start=2857
+  _globals['_BROKERIDENTITY']._serialized_end=2912
+  _globals['_CREATETOPIC']._serialized_start=2915
+  _globals['_CREATETOPIC']._serialized_end=3111
+  _globals['_CREATETOPIC_CONFIGSENTRY']._serialized_start=3065
+  _globals['_CREATETOPIC_CONFIGSENTRY']._serialized_end=3111
+  _globals['_REPLICASET']._serialized_start=3113
+  _globals['_REPLICASET']._serialized_end=3177
+  _globals['_METADATASNAPSHOT']._serialized_start=3180
+  _globals['_METADATASNAPSHOT']._serialized_end=3725
+  _globals['_NAMEDPRODUCER']._serialized_start=3727
+  _globals['_NAMEDPRODUCER']._serialized_end=3826
+  _globals['_BROKERRECORD']._serialized_start=3829
+  _globals['_BROKERRECORD']._serialized_end=4053
+  _globals['_LOSTDISKS']._serialized_start=4055
+  _globals['_LOSTDISKS']._serialized_end=4167
+  _globals['_REMOVEDNODE']._serialized_start=4169
+  _globals['_REMOVEDNODE']._serialized_end=4221
+  _globals['_TOPICRECORD']._serialized_start=4224
+  _globals['_TOPICRECORD']._serialized_end=4425
+  _globals['_TOPICRECORD_CONFIGSENTRY']._serialized_start=3065
+  _globals['_TOPICRECORD_CONFIGSENTRY']._serialized_end=3111
+  _globals['_PARTITIONRECORD']._serialized_start=4428
+  _globals['_PARTITIONRECORD']._serialized_end=4793
 # @@protoc_insertion_point(module_scope)

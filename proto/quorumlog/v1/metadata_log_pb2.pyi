@@ -8,6 +8,7 @@ from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from quorumlog.v1 import acls_pb2 as _acls_pb2
 from quorumlog.v1 import admin_pb2 as _admin_pb2
 from quorumlog.v1 import peer_pb2 as _peer_pb2
 import builtins as _builtins
@@ -73,6 +74,8 @@ class MetadataCommand(_message.Message):
     REMOVE_NODE_FIELD_NUMBER: _builtins.int
     RESTORE_PRODUCER_NAMES_FIELD_NUMBER: _builtins.int
     REPLACE_DISK_FIELD_NUMBER: _builtins.int
+    ACLS_CREATED_FIELD_NUMBER: _builtins.int
+    ACLS_DELETED_FIELD_NUMBER: _builtins.int
     timestamp_ms: _builtins.int
     """Milliseconds since the epoch on the controller that proposed it."""
     @_builtins.property
@@ -159,6 +162,14 @@ class MetadataCommand(_message.Message):
     def replace_disk(self) -> Global___ReplaceDisk:
         """A lost disk is given up, or the node's id is free for another, or the disk counts again."""
 
+    @_builtins.property
+    def acls_created(self) -> Global___AclsCreated:
+        """Rules of who may do what come to be."""
+
+    @_builtins.property
+    def acls_deleted(self) -> Global___AclsDeleted:
+        """Rules of who may do what cease to be."""
+
     def __init__(
         self,
         *,
@@ -184,16 +195,98 @@ class MetadataCommand(_message.Message):
         remove_node: Global___RemoveNode | None = ...,
         restore_producer_names: _admin_pb2.RestoreProducerNamesRequest | None = ...,
         replace_disk: Global___ReplaceDisk | None = ...,
+        acls_created: Global___AclsCreated | None = ...,
+        acls_deleted: Global___AclsDeleted | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["add_partitions", b"add_partitions", "allocate_producer_ids", b"allocate_producer_ids", "alter_isr", b"alter_isr", "body", b"body", "change_topic_config", b"change_topic_config", "claim_producer", b"claim_producer", "create_topic", b"create_topic", "delete_producer_claims", b"delete_producer_claims", "delete_producers", b"delete_producers", "delete_topic", b"delete_topic", "fence_brokers", b"fence_brokers", "raise_feature_level", b"raise_feature_level", "reassign_replicas", b"reassign_replicas", "register_broker", b"register_broker", "remove_node", b"remove_node", "replace_disk", b"replace_disk", "replicas_moved", b"replicas_moved", "report_leaders", b"report_leaders", "restore_producer_names", b"restore_producer_names", "unfence_brokers", b"unfence_brokers", "want_node", b"want_node", "want_quorum", b"want_quorum"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["acls_created", b"acls_created", "acls_deleted", b"acls_deleted", "add_partitions", b"add_partitions", "allocate_producer_ids", b"allocate_producer_ids", "alter_isr", b"alter_isr", "body", b"body", "change_topic_config", b"change_topic_config", "claim_producer", b"claim_producer", "create_topic", b"create_topic", "delete_producer_claims", b"delete_producer_claims", "delete_producers", b"delete_producers", "delete_topic", b"delete_topic", "fence_brokers", b"fence_brokers", "raise_feature_level", b"raise_feature_level", "reassign_replicas", b"reassign_replicas", "register_broker", b"register_broker", "remove_node", b"remove_node", "replace_disk", b"replace_disk", "replicas_moved", b"replicas_moved", "report_leaders", b"report_leaders", "restore_producer_names", b"restore_producer_names", "unfence_brokers", b"unfence_brokers", "want_node", b"want_node", "want_quorum", b"want_quorum"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["add_partitions", b"add_partitions", "allocate_producer_ids", b"allocate_producer_ids", "alter_isr", b"alter_isr", "body", b"body", "change_topic_config", b"change_topic_config", "claim_producer", b"claim_producer", "create_topic", b"create_topic", "delete_producer_claims", b"delete_producer_claims", "delete_producers", b"delete_producers", "delete_topic", b"delete_topic", "fence_brokers", b"fence_brokers", "raise_feature_level", b"raise_feature_level", "reassign_replicas", b"reassign_replicas", "register_broker", b"register_broker", "remove_node", b"remove_node", "replace_disk", b"replace_disk", "replicas_moved", b"replicas_moved", "report_leaders", b"report_leaders", "restore_producer_names", b"restore_producer_names", "timestamp_ms", b"timestamp_ms", "unfence_brokers", b"unfence_brokers", "want_node", b"want_node", "want_quorum", b"want_quorum"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acls_created", b"acls_created", "acls_deleted", b"acls_deleted", "add_partitions", b"add_partitions", "allocate_producer_ids", b"allocate_producer_ids", "alter_isr", b"alter_isr", "body", b"body", "change_topic_config", b"change_topic_config", "claim_producer", b"claim_producer", "create_topic", b"create_topic", "delete_producer_claims", b"delete_producer_claims", "delete_producers", b"delete_producers", "delete_topic", b"delete_topic", "fence_brokers", b"fence_brokers", "raise_feature_level", b"raise_feature_level", "reassign_replicas", b"reassign_replicas", "register_broker", b"register_broker", "remove_node", b"remove_node", "replace_disk", b"replace_disk", "replicas_moved", b"replicas_moved", "report_leaders", b"report_leaders", "restore_producer_names", b"restore_producer_names", "timestamp_ms", b"timestamp_ms", "unfence_brokers", b"unfence_brokers", "want_node", b"want_node", "want_quorum", b"want_quorum"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["register_broker", "fence_brokers", "unfence_brokers", "create_topic", "report_leaders", "alter_isr", "allocate_producer_ids", "delete_topic", "add_partitions", "change_topic_config", "claim_producer", "reassign_replicas", "replicas_moved", "delete_producers", "delete_producer_claims", "raise_feature_level", "want_quorum", "want_node", "remove_node", "restore_producer_names", "replace_disk"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["register_broker", "fence_brokers", "unfence_brokers", "create_topic", "report_leaders", "alter_isr", "allocate_producer_ids", "delete_topic", "add_partitions", "change_topic_config", "claim_producer", "reassign_replicas", "replicas_moved", "delete_producers", "delete_producer_claims", "raise_feature_level", "want_quorum", "want_node", "remove_node", "restore_producer_names", "replace_disk", "acls_created", "acls_deleted"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
 Global___MetadataCommand: _TypeAlias = MetadataCommand  # noqa: Y015
+
+@_typing.final
+class AclsCreated(_message.Message):
+    """Rules of who may do what come to be. Those that are there already stay as they are."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ACLS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def acls(self) -> _containers.RepeatedCompositeFieldContainer[_acls_pb2.Acl]:
+        """The rules."""
+
+    def __init__(
+        self,
+        *,
+        acls: _abc.Iterable[_acls_pb2.Acl] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acls", b"acls"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AclsCreated: _TypeAlias = AclsCreated  # noqa: Y015
+
+@_typing.final
+class AclsDeleted(_message.Message):
+    """Rules of who may do what cease to be."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FILTERS_FIELD_NUMBER: _builtins.int
+    CREATED_UP_TO_FIELD_NUMBER: _builtins.int
+    created_up_to: _builtins.int
+    """Only rules that were created by this entry or before."""
+    @_builtins.property
+    def filters(self) -> _containers.RepeatedCompositeFieldContainer[_acls_pb2.AclFilter]:
+        """Each rule that one of these means."""
+
+    def __init__(
+        self,
+        *,
+        filters: _abc.Iterable[_acls_pb2.AclFilter] | None = ...,
+        created_up_to: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_up_to", b"created_up_to", "filters", b"filters"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AclsDeleted: _TypeAlias = AclsDeleted  # noqa: Y015
+
+@_typing.final
+class AclRecord(_message.Message):
+    """A rule in a snapshot."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ACL_FIELD_NUMBER: _builtins.int
+    CREATED_INDEX_FIELD_NUMBER: _builtins.int
+    created_index: _builtins.int
+    """The index of the entry that created it."""
+    @_builtins.property
+    def acl(self) -> _acls_pb2.Acl:
+        """The rule."""
+
+    def __init__(
+        self,
+        *,
+        acl: _acls_pb2.Acl | None = ...,
+        created_index: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["acl", b"acl"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acl", b"acl", "created_index", b"created_index"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AclRecord: _TypeAlias = AclRecord  # noqa: Y015
 
 @_typing.final
 class DeleteTopic(_message.Message):
@@ -746,6 +839,8 @@ class MetadataSnapshot(_message.Message):
     REMOVED_NODES_FIELD_NUMBER: _builtins.int
     LOST_DISKS_FIELD_NUMBER: _builtins.int
     FORMER_CLUSTER_IDS_FIELD_NUMBER: _builtins.int
+    ACLS_FIELD_NUMBER: _builtins.int
+    ACLS_INDEX_FIELD_NUMBER: _builtins.int
     next_group: _builtins.int
     """The id of a Raft group to give out next."""
     next_producer_id: _builtins.int
@@ -760,6 +855,8 @@ class MetadataSnapshot(_message.Message):
     """The index of the last entry that deleted a name."""
     quorum_wishes: _builtins.int
     """How often that was changed."""
+    acls_index: _builtins.int
+    """The index of the last entry that changed them; 0: none has."""
     @_builtins.property
     def brokers(self) -> _containers.RepeatedCompositeFieldContainer[Global___BrokerRecord]:
         """Brokers by id."""
@@ -788,6 +885,10 @@ class MetadataSnapshot(_message.Message):
     def former_cluster_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Clusters that this one was before a majority was lost and it was recovered, the newest last."""
 
+    @_builtins.property
+    def acls(self) -> _containers.RepeatedCompositeFieldContainer[Global___AclRecord]:
+        """Rules of who may do what, in order."""
+
     def __init__(
         self,
         *,
@@ -805,10 +906,12 @@ class MetadataSnapshot(_message.Message):
         removed_nodes: _abc.Iterable[Global___RemovedNode] | None = ...,
         lost_disks: _abc.Iterable[Global___LostDisks] | None = ...,
         former_cluster_ids: _abc.Iterable[_builtins.str] | None = ...,
+        acls: _abc.Iterable[Global___AclRecord] | None = ...,
+        acls_index: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_index", b"applied_index", "brokers", b"brokers", "feature_level", b"feature_level", "former_cluster_ids", b"former_cluster_ids", "lost_disks", b"lost_disks", "named_producers", b"named_producers", "next_group", b"next_group", "next_named_producer_id", b"next_named_producer_id", "next_producer_id", b"next_producer_id", "producers_deleted_index", b"producers_deleted_index", "quorum_wishes", b"quorum_wishes", "removed_nodes", b"removed_nodes", "topics", b"topics", "wanted_voters", b"wanted_voters"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acls", b"acls", "acls_index", b"acls_index", "applied_index", b"applied_index", "brokers", b"brokers", "feature_level", b"feature_level", "former_cluster_ids", b"former_cluster_ids", "lost_disks", b"lost_disks", "named_producers", b"named_producers", "next_group", b"next_group", "next_named_producer_id", b"next_named_producer_id", "next_producer_id", b"next_producer_id", "producers_deleted_index", b"producers_deleted_index", "quorum_wishes", b"quorum_wishes", "removed_nodes", b"removed_nodes", "topics", b"topics", "wanted_voters", b"wanted_voters"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from quorumlog.v1.decoded_size import MOST_DECODED_BYTES, DecodedSizeError, check_decoded_size
 from quorumlog.v1.entry import BatchHeader, Codec, CorruptEntryError, Flags, parse_envelope, payload_of
 
 HEADERS_TYPE: pa.DataType = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -38,6 +39,8 @@ _COMPRESSED = {
     Codec.ZSTD: pa.ipc.IpcWriteOptions(compression="zstd", use_threads=False),
 }
 _END_MARKER_BYTES = 8
+#: Between the size of columns and that of their buffers as they are written.
+_ROOM_BYTES = 1 << 20
 _NO_PAIRS = pa.array([], pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
@@ -52,8 +55,11 @@ def null_headers(count: int) -> pa.Array[Any]:
 
 
 def write_payload(columns: pa.RecordBatch, codec: Codec) -> bytes:
-    """The record-batch message of columns. Arrow compresses buffers only as part of a stream, so that is cut."""
-    if codec is Codec.NONE:
+    """The record-batch message of columns. Arrow compresses buffers only as part of a stream, so that is cut.
+
+    Columns that nobody would decompress again (:mod:`quorumlog.v1.decoded_size`) stay as they are.
+    """
+    if codec is Codec.NONE or columns.nbytes > MOST_DECODED_BYTES - _ROOM_BYTES:
         return columns.serialize().to_pybytes()
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, columns.schema, options=_COMPRESSED[codec]) as stream:
@@ -76,6 +82,13 @@ def read_payload(entry: bytes, header: BatchHeader) -> pa.RecordBatch:
         CorruptEntryError: the payload is not what the header says.
     """
     gaps = parse_envelope(entry).flags is Flags.GAPS
+    try:
+        # Before Arrow allocates what the payload asks for.
+        check_decoded_size(entry)
+    except DecodedSizeError as error:
+        raise CorruptEntryError(f"the batch at offset {header.base_offset} is not decompressed: {error}") from None
+    except CorruptEntryError as error:
+        raise CorruptEntryError(f"the batch at offset {header.base_offset} is not Arrow: {error}") from None
     try:
         schema = COMPACTED_SCHEMA if gaps else LOG_SCHEMA
         columns = pa.ipc.read_record_batch(pa.py_buffer(payload_of(entry)), schema)

@@ -10,6 +10,8 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from quorumlog.v1 import acls_pb2 as _acls_pb2
 from quorumlog.v1 import admin_pb2 as _admin_pb2
 from quorumlog.v1 import errors_pb2 as _errors_pb2
 import builtins as _builtins
@@ -22,6 +24,38 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _Listener:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ListenerEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Listener.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    LISTENER_UNSPECIFIED: _Listener.ValueType  # 0
+    """None."""
+    LISTENER_PLAINTEXT: _Listener.ValueType  # 1
+    """Without TLS: clients, and peers."""
+    LISTENER_PEER: _Listener.ValueType  # 2
+    """Nodes, by certificate."""
+    LISTENER_CLIENT: _Listener.ValueType  # 3
+    """Clients, by certificate."""
+    LISTENER_PASSWORD: _Listener.ValueType  # 4
+    """Clients, by password, over TLS."""
+
+class Listener(_Listener, metaclass=_ListenerEnumTypeWrapper):
+    """A way in which a node listens."""
+
+LISTENER_UNSPECIFIED: Listener.ValueType  # 0
+"""None."""
+LISTENER_PLAINTEXT: Listener.ValueType  # 1
+"""Without TLS: clients, and peers."""
+LISTENER_PEER: Listener.ValueType  # 2
+"""Nodes, by certificate."""
+LISTENER_CLIENT: Listener.ValueType  # 3
+"""Clients, by certificate."""
+LISTENER_PASSWORD: Listener.ValueType  # 4
+"""Clients, by password, over TLS."""
+Global___Listener: _TypeAlias = Listener  # noqa: Y015
 
 @_typing.final
 class IdentifyRequest(_message.Message):
@@ -820,6 +854,7 @@ class ControllerRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     REQUEST_ID_FIELD_NUMBER: _builtins.int
+    PRINCIPAL_FIELD_NUMBER: _builtins.int
     REGISTER_BROKER_FIELD_NUMBER: _builtins.int
     HEARTBEAT_FIELD_NUMBER: _builtins.int
     REPORT_LEADERS_FIELD_NUMBER: _builtins.int
@@ -842,8 +877,12 @@ class ControllerRequest(_message.Message):
     UPGRADE_FEATURES_FIELD_NUMBER: _builtins.int
     RESTORE_PRODUCER_NAMES_FIELD_NUMBER: _builtins.int
     REBALANCE_PARTITIONS_FIELD_NUMBER: _builtins.int
+    CREATE_ACLS_FIELD_NUMBER: _builtins.int
+    DELETE_ACLS_FIELD_NUMBER: _builtins.int
     request_id: _builtins.int
     """Chosen by the sender; returned in the response."""
+    principal: _builtins.str
+    """For whom: the principal of the client that has asked the sender. Empty where the sender asks for itself."""
     @_builtins.property
     def register_broker(self) -> Global___RegisterBroker:
         """A broker starts."""
@@ -932,10 +971,19 @@ class ControllerRequest(_message.Message):
     def rebalance_partitions(self) -> _admin_pb2.RebalancePartitionsRequest:
         """A client wants partitions spread evenly."""
 
+    @_builtins.property
+    def create_acls(self) -> _acls_pb2.CreateAclsRequest:
+        """A client creates rules of who may do what."""
+
+    @_builtins.property
+    def delete_acls(self) -> _acls_pb2.DeleteAclsRequest:
+        """A client deletes such rules."""
+
     def __init__(
         self,
         *,
         request_id: _builtins.int = ...,
+        principal: _builtins.str = ...,
         register_broker: Global___RegisterBroker | None = ...,
         heartbeat: Global___BrokerHeartbeat | None = ...,
         report_leaders: Global___ReportLeaders | None = ...,
@@ -958,12 +1006,14 @@ class ControllerRequest(_message.Message):
         upgrade_features: _admin_pb2.UpgradeFeaturesRequest | None = ...,
         restore_producer_names: _admin_pb2.RestoreProducerNamesRequest | None = ...,
         rebalance_partitions: _admin_pb2.RebalancePartitionsRequest | None = ...,
+        create_acls: _acls_pb2.CreateAclsRequest | None = ...,
+        delete_acls: _acls_pb2.DeleteAclsRequest | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["allocate_producer_ids", b"allocate_producer_ids", "alter_configs", b"alter_configs", "alter_isr", b"alter_isr", "alter_node", b"alter_node", "alter_quorum", b"alter_quorum", "body", b"body", "claim_producer", b"claim_producer", "create_coordinators", b"create_coordinators", "create_partitions", b"create_partitions", "create_topics", b"create_topics", "delete_producers", b"delete_producers", "delete_topics", b"delete_topics", "describe_quorum", b"describe_quorum", "elect_preferred_leaders", b"elect_preferred_leaders", "heartbeat", b"heartbeat", "metadata_read_index", b"metadata_read_index", "reassign_partitions", b"reassign_partitions", "rebalance_partitions", b"rebalance_partitions", "register_broker", b"register_broker", "replicas_moved", b"replicas_moved", "report_leaders", b"report_leaders", "restore_producer_names", b"restore_producer_names", "upgrade_features", b"upgrade_features"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["allocate_producer_ids", b"allocate_producer_ids", "alter_configs", b"alter_configs", "alter_isr", b"alter_isr", "alter_node", b"alter_node", "alter_quorum", b"alter_quorum", "body", b"body", "claim_producer", b"claim_producer", "create_acls", b"create_acls", "create_coordinators", b"create_coordinators", "create_partitions", b"create_partitions", "create_topics", b"create_topics", "delete_acls", b"delete_acls", "delete_producers", b"delete_producers", "delete_topics", b"delete_topics", "describe_quorum", b"describe_quorum", "elect_preferred_leaders", b"elect_preferred_leaders", "heartbeat", b"heartbeat", "metadata_read_index", b"metadata_read_index", "reassign_partitions", b"reassign_partitions", "rebalance_partitions", b"rebalance_partitions", "register_broker", b"register_broker", "replicas_moved", b"replicas_moved", "report_leaders", b"report_leaders", "restore_producer_names", b"restore_producer_names", "upgrade_features", b"upgrade_features"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["allocate_producer_ids", b"allocate_producer_ids", "alter_configs", b"alter_configs", "alter_isr", b"alter_isr", "alter_node", b"alter_node", "alter_quorum", b"alter_quorum", "body", b"body", "claim_producer", b"claim_producer", "create_coordinators", b"create_coordinators", "create_partitions", b"create_partitions", "create_topics", b"create_topics", "delete_producers", b"delete_producers", "delete_topics", b"delete_topics", "describe_quorum", b"describe_quorum", "elect_preferred_leaders", b"elect_preferred_leaders", "heartbeat", b"heartbeat", "metadata_read_index", b"metadata_read_index", "reassign_partitions", b"reassign_partitions", "rebalance_partitions", b"rebalance_partitions", "register_broker", b"register_broker", "replicas_moved", b"replicas_moved", "report_leaders", b"report_leaders", "request_id", b"request_id", "restore_producer_names", b"restore_producer_names", "upgrade_features", b"upgrade_features"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allocate_producer_ids", b"allocate_producer_ids", "alter_configs", b"alter_configs", "alter_isr", b"alter_isr", "alter_node", b"alter_node", "alter_quorum", b"alter_quorum", "body", b"body", "claim_producer", b"claim_producer", "create_acls", b"create_acls", "create_coordinators", b"create_coordinators", "create_partitions", b"create_partitions", "create_topics", b"create_topics", "delete_acls", b"delete_acls", "delete_producers", b"delete_producers", "delete_topics", b"delete_topics", "describe_quorum", b"describe_quorum", "elect_preferred_leaders", b"elect_preferred_leaders", "heartbeat", b"heartbeat", "metadata_read_index", b"metadata_read_index", "principal", b"principal", "reassign_partitions", b"reassign_partitions", "rebalance_partitions", b"rebalance_partitions", "register_broker", b"register_broker", "replicas_moved", b"replicas_moved", "report_leaders", b"report_leaders", "request_id", b"request_id", "restore_producer_names", b"restore_producer_names", "upgrade_features", b"upgrade_features"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["register_broker", "heartbeat", "report_leaders", "alter_isr", "allocate_producer_ids", "create_topics", "describe_quorum", "elect_preferred_leaders", "metadata_read_index", "delete_topics", "create_partitions", "alter_configs", "claim_producer", "reassign_partitions", "replicas_moved", "create_coordinators", "delete_producers", "alter_quorum", "alter_node", "upgrade_features", "restore_producer_names", "rebalance_partitions"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["register_broker", "heartbeat", "report_leaders", "alter_isr", "allocate_producer_ids", "create_topics", "describe_quorum", "elect_preferred_leaders", "metadata_read_index", "delete_topics", "create_partitions", "alter_configs", "claim_producer", "reassign_partitions", "replicas_moved", "create_coordinators", "delete_producers", "alter_quorum", "alter_node", "upgrade_features", "restore_producer_names", "rebalance_partitions", "create_acls", "delete_acls"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -1013,6 +1063,8 @@ class ControllerResponse(_message.Message):
     UPGRADE_FEATURES_FIELD_NUMBER: _builtins.int
     RESTORE_PRODUCER_NAMES_FIELD_NUMBER: _builtins.int
     REBALANCE_PARTITIONS_FIELD_NUMBER: _builtins.int
+    CREATE_ACLS_FIELD_NUMBER: _builtins.int
+    DELETE_ACLS_FIELD_NUMBER: _builtins.int
     request_id: _builtins.int
     """As in the request."""
     applied_index: _builtins.int
@@ -1093,6 +1145,14 @@ class ControllerResponse(_message.Message):
     def rebalance_partitions(self) -> _admin_pb2.RebalancePartitionsResponse:
         """To rebalance_partitions."""
 
+    @_builtins.property
+    def create_acls(self) -> _acls_pb2.CreateAclsResponse:
+        """To create_acls."""
+
+    @_builtins.property
+    def delete_acls(self) -> _acls_pb2.DeleteAclsResponse:
+        """To delete_acls."""
+
     def __init__(
         self,
         *,
@@ -1117,12 +1177,14 @@ class ControllerResponse(_message.Message):
         upgrade_features: _admin_pb2.UpgradeFeaturesResponse | None = ...,
         restore_producer_names: _admin_pb2.RestoreProducerNamesResponse | None = ...,
         rebalance_partitions: _admin_pb2.RebalancePartitionsResponse | None = ...,
+        create_acls: _acls_pb2.CreateAclsResponse | None = ...,
+        delete_acls: _acls_pb2.DeleteAclsResponse | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["alter_configs", b"alter_configs", "alter_node", b"alter_node", "alter_quorum", b"alter_quorum", "body", b"body", "broker_registered", b"broker_registered", "create_partitions", b"create_partitions", "create_topics", b"create_topics", "delete_producers", b"delete_producers", "delete_topics", b"delete_topics", "describe_quorum", b"describe_quorum", "error", b"error", "heartbeat", b"heartbeat", "metadata_read_index", b"metadata_read_index", "partition_changes", b"partition_changes", "producer_claimed", b"producer_claimed", "producer_id_block", b"producer_id_block", "reassign_partitions", b"reassign_partitions", "rebalance_partitions", b"rebalance_partitions", "restore_producer_names", b"restore_producer_names", "upgrade_features", b"upgrade_features"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["alter_configs", b"alter_configs", "alter_node", b"alter_node", "alter_quorum", b"alter_quorum", "body", b"body", "broker_registered", b"broker_registered", "create_acls", b"create_acls", "create_partitions", b"create_partitions", "create_topics", b"create_topics", "delete_acls", b"delete_acls", "delete_producers", b"delete_producers", "delete_topics", b"delete_topics", "describe_quorum", b"describe_quorum", "error", b"error", "heartbeat", b"heartbeat", "metadata_read_index", b"metadata_read_index", "partition_changes", b"partition_changes", "producer_claimed", b"producer_claimed", "producer_id_block", b"producer_id_block", "reassign_partitions", b"reassign_partitions", "rebalance_partitions", b"rebalance_partitions", "restore_producer_names", b"restore_producer_names", "upgrade_features", b"upgrade_features"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["alter_configs", b"alter_configs", "alter_node", b"alter_node", "alter_quorum", b"alter_quorum", "applied_index", b"applied_index", "body", b"body", "broker_registered", b"broker_registered", "create_partitions", b"create_partitions", "create_topics", b"create_topics", "delete_producers", b"delete_producers", "delete_topics", b"delete_topics", "describe_quorum", b"describe_quorum", "error", b"error", "heartbeat", b"heartbeat", "metadata_read_index", b"metadata_read_index", "partition_changes", b"partition_changes", "producer_claimed", b"producer_claimed", "producer_id_block", b"producer_id_block", "reassign_partitions", b"reassign_partitions", "rebalance_partitions", b"rebalance_partitions", "request_id", b"request_id", "restore_producer_names", b"restore_producer_names", "upgrade_features", b"upgrade_features"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alter_configs", b"alter_configs", "alter_node", b"alter_node", "alter_quorum", b"alter_quorum", "applied_index", b"applied_index", "body", b"body", "broker_registered", b"broker_registered", "create_acls", b"create_acls", "create_partitions", b"create_partitions", "create_topics", b"create_topics", "delete_acls", b"delete_acls", "delete_producers", b"delete_producers", "delete_topics", b"delete_topics", "describe_quorum", b"describe_quorum", "error", b"error", "heartbeat", b"heartbeat", "metadata_read_index", b"metadata_read_index", "partition_changes", b"partition_changes", "producer_claimed", b"producer_claimed", "producer_id_block", b"producer_id_block", "reassign_partitions", b"reassign_partitions", "rebalance_partitions", b"rebalance_partitions", "request_id", b"request_id", "restore_producer_names", b"restore_producer_names", "upgrade_features", b"upgrade_features"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["broker_registered", "heartbeat", "partition_changes", "producer_id_block", "create_topics", "describe_quorum", "metadata_read_index", "delete_topics", "create_partitions", "alter_configs", "producer_claimed", "reassign_partitions", "delete_producers", "alter_quorum", "alter_node", "upgrade_features", "restore_producer_names", "rebalance_partitions"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["broker_registered", "heartbeat", "partition_changes", "producer_id_block", "create_topics", "describe_quorum", "metadata_read_index", "delete_topics", "create_partitions", "alter_configs", "producer_claimed", "reassign_partitions", "delete_producers", "alter_quorum", "alter_node", "upgrade_features", "restore_producer_names", "rebalance_partitions", "create_acls", "delete_acls"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -1143,6 +1205,7 @@ class RegisterBroker(_message.Message):
     VERSION_FIELD_NUMBER: _builtins.int
     FEATURE_LEVEL_FIELD_NUMBER: _builtins.int
     WITNESS_ONLY_FIELD_NUMBER: _builtins.int
+    ENDPOINTS_FIELD_NUMBER: _builtins.int
     node_id: _builtins.int
     """Its node id."""
     directory_id: _builtins.str
@@ -1161,6 +1224,10 @@ class RegisterBroker(_message.Message):
     """The highest feature level that it supports."""
     witness_only: _builtins.bool
     """True: it takes witnesses of partitions, and no replicas."""
+    @_builtins.property
+    def endpoints(self) -> _containers.RepeatedCompositeFieldContainer[Global___Endpoint]:
+        """Where it listens, each in its own way. Empty: only at host and port, without TLS."""
+
     def __init__(
         self,
         *,
@@ -1173,14 +1240,45 @@ class RegisterBroker(_message.Message):
         version: _builtins.str = ...,
         feature_level: _builtins.int = ...,
         witness_only: _builtins.bool = ...,
+        endpoints: _abc.Iterable[Global___Endpoint] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "directory_id", b"directory_id", "feature_level", b"feature_level", "host", b"host", "node_id", b"node_id", "port", b"port", "rack", b"rack", "version", b"version", "witness_only", b"witness_only"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "directory_id", b"directory_id", "endpoints", b"endpoints", "feature_level", b"feature_level", "host", b"host", "node_id", b"node_id", "port", b"port", "rack", b"rack", "version", b"version", "witness_only", b"witness_only"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RegisterBroker: _TypeAlias = RegisterBroker  # noqa: Y015
+
+@_typing.final
+class Endpoint(_message.Message):
+    """An address of a node."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LISTENER_FIELD_NUMBER: _builtins.int
+    HOST_FIELD_NUMBER: _builtins.int
+    PORT_FIELD_NUMBER: _builtins.int
+    listener: Global___Listener.ValueType
+    """In which way it listens there."""
+    host: _builtins.str
+    """Where others reach it."""
+    port: _builtins.int
+    """Where others reach it."""
+    def __init__(
+        self,
+        *,
+        listener: Global___Listener.ValueType = ...,
+        host: _builtins.str = ...,
+        port: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["host", b"host", "listener", b"listener", "port", b"port"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Endpoint: _TypeAlias = Endpoint  # noqa: Y015
 
 @_typing.final
 class BrokerRegistered(_message.Message):

@@ -17,3 +17,7 @@ MAX_PRODUCER_NAMES = 1_000
 #: Bytes per second to which copies of replicas can be limited at least. Slower, and the slices of a few snapshots that
 #: share it would come so late that their receivers give up.
 LEAST_THROTTLE = 1 << 20
+#: Rules of who may do what that one request creates, and that one answer about deletions shows.
+MAX_ACLS_CHANGED = 1_000
+#: Filters of one request to delete such rules.
+MAX_ACL_FILTERS = 100

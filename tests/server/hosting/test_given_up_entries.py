@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from quorumlog.server.hosting.mending import is_given_up
+from quorumlog.raft.types import Configuration
+from quorumlog.server.hosting.mending import are_metadata_given_up, is_given_up
 
 
 @pytest.mark.parametrize(
@@ -30,3 +31,22 @@ def test_two_replicas_that_have_the_same_entry_damaged_do_not_wait_for_each_othe
     """Of five, three have a snapshot in its place. Each of the two asks the other in vain, for ever."""
     assert is_given_up({2, 3, 4, 5}, {3, 4, 5}, 5)
     assert is_given_up({1, 3, 4, 5}, {3, 4, 5}, 5)
+
+
+@pytest.mark.parametrize(
+    ("configuration", "gone", "given_up"),
+    [
+        (Configuration((1, 2, 3)), {2, 3}, True),
+        (Configuration((1, 2, 3)), {2}, False),
+        (Configuration((1, 2)), {2}, False),
+        (Configuration((2, 3), learners=(1,)), {2, 3}, True),
+        (Configuration((2, 3), learners=(1,)), {3}, False),
+        (Configuration((2, 3), learners=(1, 4)), {2, 3}, True),
+        (Configuration((2,), learners=(1,)), {2}, True),
+        (Configuration((2, 3), outgoing=(1, 2)), {2, 3}, False),
+    ],
+)
+def test_who_waits_in_vain_for_metadata_begins_anew_unless_its_vote_is_needed(
+    configuration: Configuration, gone: set[int], given_up: bool
+) -> None:
+    assert are_metadata_given_up(configuration, 1, gone) is given_up

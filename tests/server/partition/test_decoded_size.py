@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import struct
+
 import pyarrow as pa
 import pytest
 
-from quorumlog.server.partition import compaction_pass
+from quorumlog.server.metadata.topic_config import TopicConfig
+from quorumlog.server.partition.batch_admission import admitted
 from quorumlog.server.partition.compaction_pass import CompactionPass
 from quorumlog.server.partition.compaction_state import CompactionPoint
-from quorumlog.server.partition.decoded_size import decoded_bytes
-from quorumlog.v1.entry import BATCH_OVERHEAD_BYTES, Codec, CorruptEntryError, build_batch, seal_batch
-from quorumlog.v1.payload import LOG_SCHEMA, write_payload
+from quorumlog.v1 import errors_pb2
+from quorumlog.v1.decoded_size import MOST_DECODED_BYTES, decoded_bytes
+from quorumlog.v1.entry import BATCH_OVERHEAD_BYTES, Codec, CorruptEntryError, build_batch, parse_header, seal_batch
+from quorumlog.v1.payload import LOG_SCHEMA, read_payload, write_payload
+from tests.support.inflating_batches import inflating_batch, stored_inflating_batch
+
+#: Of the four columns of a batch.
+BUFFERS = 17
 
 
 def batch(value: bytes, codec: Codec, base_offset: int = 0, key: bytes = b"key") -> bytes:
@@ -45,12 +53,40 @@ def test_what_describes_nothing_is_damaged_and_no_byte_of_it_breaks_more_than_th
             decoded_bytes(entry[: min(end, BATCH_OVERHEAD_BYTES + 40)])
 
 
-def test_compaction_keeps_a_batch_that_would_fill_the_memory_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compaction_pass, "MOST_DECODED_BYTES", 1_000_000)
-    bomb, small = batch(b"v" * 2_000_000, Codec.ZSTD), batch(b"1", Codec.NONE, 1)
+def test_compaction_keeps_a_batch_that_would_fill_the_memory_as_it_is() -> None:
+    bomb, small = stored_inflating_batch(MOST_DECODED_BYTES), batch(b"1", Codec.NONE, 1)
     point = CompactionPoint(2, 1, 1, 0)
     work = list(CompactionPass(7, [point], tuple, lambda: [bomb, small], 1 << 20).run())
     assert next(made for piece in work for made in piece.batches) == bomb
+
+
+def test_compaction_leaves_a_batch_at_the_limit_such_that_it_can_be_read_again() -> None:
+    large = stored_inflating_batch(MOST_DECODED_BYTES - 4096)
+    (made,) = (
+        made
+        for piece in CompactionPass(7, [CompactionPoint(1, 1, 1, 0)], tuple, lambda: [large], 1 << 20).run()
+        for made in piece.batches
+    )
+    assert made != large
+    assert read_payload(made, parse_header(made)).column(1)[0].as_py() == b"v" * (MOST_DECODED_BYTES - 4096)
+
+
+@pytest.mark.parametrize("codec", [Codec.LZ4, Codec.ZSTD])
+def test_a_leader_refuses_what_no_reader_would_decompress(codec: Codec) -> None:
+    refused = admitted(inflating_batch(MOST_DECODED_BYTES, codec), 1, 10, "orders", TopicConfig(), 8 << 20)
+    assert isinstance(refused, errors_pb2.Error)
+    assert refused.code == errors_pb2.INVALID_RECORD
+    assert "once they are decompressed" in refused.message
+    taken = admitted(inflating_batch(MOST_DECODED_BYTES - 4096, codec), 1, 10, "orders", TopicConfig(), 8 << 20)
+    assert not isinstance(taken, errors_pb2.Error)
+
+
+def test_a_batch_that_names_thousands_of_buffers_is_not_counted() -> None:
+    entry = bytearray(batch(b"v" * 100, Codec.ZSTD))
+    count = entry.index(struct.pack("<Iq", BUFFERS, 0), BATCH_OVERHEAD_BYTES)
+    struct.pack_into("<I", entry, count, 5_000)
+    with pytest.raises(CorruptEntryError):
+        decoded_bytes(bytes(entry + bytes(16 * 5_000)))
 
 
 def test_compaction_counts_what_it_holds_and_not_what_it_read() -> None:

@@ -32,6 +32,7 @@ from quorumlog.v1.entry import (
 )
 from quorumlog.v1.errors_pb2 import ErrorCode
 from quorumlog.v1.partition_log_pb2 import BeginRestore
+from tests.support.inflating_batches import stored_inflating_batch
 
 RESTORE = b"r" * 16
 Step = BeginPartitionRestore | RestoreBatches | RestoredProducers | FinishPartitionRestore
@@ -319,3 +320,11 @@ def test_the_digests_of_an_epoch_that_can_be_replayed_come_along() -> None:
     again.load(rows)
     assert list(again.records(-1)) == list(table.records(-1)) == [record]
     assert again.named_apart
+
+
+def test_a_backup_brings_no_batch_that_nobody_would_decompress(rig: Rig) -> None:
+    assert step(rig, BeginPartitionRestore()) is None
+    refused = step(rig, RestoreBatches(entries=[stored_inflating_batch(64 << 20)], next_offset=1), settle=False)
+    assert refused is not None
+    assert refused.code == ErrorCode.INVALID_RECORD
+    assert rig.partition.high_watermark == 0

@@ -16,13 +16,14 @@ from tests.support.recorded_log import RecordedLog
 
 
 class Ending:
-    """Driver and server in one, as far as their end is concerned."""
+    """Driver, server and the service manager in one, as far as their end is concerned."""
 
     def __init__(self) -> None:
         self.halted = asyncio.Event()
         self.error: str | None = None
         self.events: list[Event] = []
         self.told: list[bool] = []
+        self.manager_heard: list[str] = []
         self.settled = 0
         self.ready, self.reason = False, ""
         self.identity = SimpleNamespace(directory_id="")
@@ -43,6 +44,15 @@ class Ending:
     async def set_serving(self, serving: bool) -> None:
         self.told.append(serving)
 
+    def tell_ready(self) -> None:
+        self.manager_heard.append("ready")
+
+    def tell_waiting(self, reason: str) -> None:
+        self.manager_heard.append(reason)
+
+    def tell_stopping(self) -> None:
+        self.manager_heard.append("stopping")
+
     def describe(self) -> Any:
         return SimpleNamespace(ready=self.ready, reason=self.reason)
 
@@ -55,7 +65,7 @@ async def ending() -> Ending:
 def waiting(ending: Ending, asked: asyncio.Event, stop_timeout_ms: int = 60_000) -> asyncio.Future[None]:
     settings: Any = SimpleNamespace(stop_timeout_ms=stop_timeout_ms)
     node: Any = ending
-    return asyncio.ensure_future(runtime._wait_for_end(settings, node, node, asked))
+    return asyncio.ensure_future(runtime._wait_for_end(settings, node, node, asked, node))
 
 
 async def turns() -> None:
@@ -70,7 +80,7 @@ async def test_a_node_that_is_to_stop_is_not_healthy_any_more_and_is_waited_for(
     assert not end.done() and not ending.told
     asked.set()
     await turns()
-    assert ending.told == [False]
+    assert (ending.told, ending.manager_heard) == ([False], ["stopping"])
     assert not end.done(), "it hands over its leaderships first"
     ending.halt(None)
     await asyncio.wait_for(end, 2)
@@ -128,7 +138,7 @@ async def test_health_follows_readiness_and_a_node_says_once_what_it_waits_for(
     parts: Any = any_ending
     settings: Any = SimpleNamespace(data_dir=tmp_path)
     ending.identity = SimpleNamespace(directory_id="here")
-    watching = asyncio.ensure_future(runtime._watch_health(settings, parts, parts, parts, log))
+    watching = asyncio.ensure_future(runtime._watch_health(settings, parts, parts, parts, log, parts))
     for ready, reason in ((False, "no controller"), (False, "no leader"), (True, ""), (False, "no leader"), (True, "")):
         ending.ready, ending.reason = ready, reason
         await asyncio.sleep(0.02)
@@ -142,4 +152,8 @@ async def test_health_follows_readiness_and_a_node_says_once_what_it_waits_for(
         ("node_ready", None),
     ]
     assert ending.settled
+    heard = [
+        said for said, before in zip(ending.manager_heard, ["", *ending.manager_heard], strict=False) if said != before
+    ]
+    assert heard == ["no controller", "no leader", "ready", "no leader", "ready"]
     assert (tmp_path / "DIRECTORY_ID").read_text() == "here\n"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import re
 import time
 import urllib.error
 import urllib.request
@@ -20,6 +21,7 @@ from quorumlog.server.local.ports import ReservedPorts
 from quorumlog.server.log_output import open_log, take_over_library_logs
 from quorumlog.server.metric_catalogue import CATALOGUE
 from quorumlog.server.metrics import Histogram
+from tests.support.readme_tour import ROOT
 
 
 class Page:
@@ -105,6 +107,21 @@ def test_a_scrape_shows_every_partition_once_where_it_is_led(served: tuple[Local
 
 
 @pytest.mark.cluster
+def test_the_stages_of_a_produce_request_add_up_to_its_time(served: tuple[LocalCluster, list[str]]) -> None:
+    page = Page(served[1])
+    stages = ("queue", "append", "fsync", "replication", "answer")
+    counts = [sum(page.values("quorumlog_produce_stage_seconds_count", stage=stage)) for stage in stages]
+    assert counts == 5 * [sum(page.values("quorumlog_request_seconds_count", request="Produce"))]
+    parts = sum(page.values("quorumlog_produce_stage_seconds_sum"))
+    assert parts == pytest.approx(sum(page.values("quorumlog_request_seconds_sum", request="Produce")))
+    # The sync is the longest part of it.
+    assert sum(page.values("quorumlog_produce_stage_seconds_sum", stage="fsync")) > parts / 10
+    assert {"Fetch", "GroupHeartbeat", "Metadata", "CommitOffsets"} <= {
+        sample.labels["request"] for family in page.families for sample in family.samples if "request" in sample.labels
+    }
+
+
+@pytest.mark.cluster
 def test_every_metric_is_in_the_catalogue_with_a_sentence_for_help(served: tuple[LocalCluster, list[str]]) -> None:
     families = {family.name: family for address in served[1] for family in scrape(address)}
     ours = {name.removeprefix("quorumlog_") for name in families if name.startswith("quorumlog_")}
@@ -113,6 +130,15 @@ def test_every_metric_is_in_the_catalogue_with_a_sentence_for_help(served: tuple
         assert families[f"quorumlog_{name}"].documentation == family.help
         assert family.help[0].isupper()
         assert family.help.endswith(".")
+
+
+@pytest.mark.cluster
+def test_alerts_and_the_dashboard_ask_for_series_that_nodes_have(served: tuple[LocalCluster, list[str]]) -> None:
+    had = {sample.name for address in served[1] for family in scrape(address) for sample in family.samples}
+    for page in ("packaging/prometheus/alerts.yml", "packaging/grafana/quorumlog.json"):
+        asked = set(re.findall(r"\bquorumlog_\w+", (ROOT / page).read_text()))
+        assert len(asked) > 10
+        assert asked - had == set(), page
 
 
 @pytest.mark.cluster

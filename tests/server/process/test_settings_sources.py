@@ -58,6 +58,29 @@ def test_times_and_limits_reach_the_node_in_its_units() -> None:
     assert slow.groups.limits.min_session_timeout_ms == 4_500
 
 
+def test_who_may_do_everything_is_a_list_in_the_file_and_text_elsewhere(tmp_path: Path) -> None:
+    config = config_file(tmp_path, 'authorization = true\nsuper_users = ["User:admin", "User:größe, gmbh"]\n')
+    told = load(FLAGS, config).node_options().authorization
+    assert (told.enabled, told.super_users, told.audited) == (True, {"User:admin", "User:größe, gmbh"}, False)
+    told = load({**FLAGS, "super_users": "User:a, User:b", "audit_log": "/tmp/audit"}).node_options().authorization
+    assert (told.enabled, told.super_users, told.audited) == (False, {"User:a", "User:b"}, True)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"super_users": "admin"}, "'admin' is not User: and a name"),
+        ({"super_users": "User:a,User:*"}, "'User:*' is not User: and a name"),
+        ({"super_users": "User:a,"}, "'' is not User:"),
+        ({"authorization": True}, "super_users with authorization: expected User:NAME"),
+        ({"authorization": True, "super_users": "User:a", "insecure": True}, "cannot prove who they are"),
+        ({"authorization": "perhaps"}, "wrong value 'perhaps' for authorization"),
+    ],
+)
+def test_settings_of_permission_that_make_no_sense_are_one_line(wrong: dict[str, object], said: str) -> None:
+    assert said in complaint({**FLAGS, **wrong})
+
+
 @pytest.mark.parametrize(
     ("name", "value", "place", "there"),
     [

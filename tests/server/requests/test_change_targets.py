@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import pytest
+from rights import refusals_by
 
 from quorumlog.server.events import ClientRequest
 from quorumlog.server.metadata.controller_client import ControllerClient
@@ -48,7 +49,14 @@ class AskedNode:
         self.controller = Controller()
         self.replies = Replies()
         client = ControllerClient(self.controller, 100, first_id=0)
-        self.requests = TopicRequests(self, client, self.controller, 100, self.replies)  # type: ignore[arg-type]
+        self.requests = TopicRequests(
+            self,
+            client,
+            self.controller,  # type: ignore[arg-type]
+            100,
+            self.replies,
+            refusals_by(self.image),
+        )
 
     def create(self, name: str = "t", topic_id: bytes = ID) -> None:
         body = metadata_log_pb2.CreateTopic(

@@ -9,6 +9,7 @@ import pytest
 from google.protobuf.message import Message as ProtoMessage
 
 from quorumlog.server.broker.replicas import Replicas
+from quorumlog.server.client_origin import ClientOrigin
 from quorumlog.server.events import ClientRequest
 from quorumlog.server.node_service import StepTime
 from quorumlog.server.options import NodeLimits
@@ -79,6 +80,11 @@ class Rig:
 
     def find(self, topic_id: bytes, number: int) -> Log | None:
         return self.logs[number] if number < len(self.logs) else None
+
+    rights_version = 0
+
+    def refusal(self, client: ClientOrigin, operation: int, topic_id: bytes) -> None:
+        """Everybody may read everything."""
 
     def problem(self, topic_id: bytes, number: int) -> errors_pb2.Error:
         return error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "gone")

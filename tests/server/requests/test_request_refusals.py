@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import grpc
 import pytest
+from rights import holder, refusals_by
 
 from quorumlog.server.events import ClientRequest
 from quorumlog.server.hosting.read_index import HeartbeatRounds
@@ -59,6 +60,12 @@ class Led:
         """Nobody steps it."""
 
 
+def absent_partitions() -> AbsentPartitions:
+    """Where everybody may do everything, and no topic is known."""
+    image = MetadataImage()
+    return AbsentPartitions(holder(image), refusals_by(image))
+
+
 def look_up(service: OffsetRequests, number: int) -> None:
     request = pb.ListOffsetsRequest(timeout_ms=1_000)
     request.partitions.add(topic_id=TOPIC, partition=0, timestamp_ms=-1)
@@ -72,7 +79,7 @@ def test_a_look_up_beyond_the_limit_hears_of_the_limit_and_costs_no_heartbeats()
         rounds.append(group)
         return len(rounds)
 
-    service = OffsetRequests(led, SimpleNamespace(), 1, replies, SimpleNamespace(), HeartbeatRounds(confirm))
+    service = OffsetRequests(led, SimpleNamespace(), 1, replies, absent_partitions(), HeartbeatRounds(confirm))
     look_up(service, 1)
     assert (len(rounds), replies.take_gathered()) == (1, [])
     service_time = StepTime(TIME.now + 1, TIME.wall_ms)
@@ -90,7 +97,7 @@ def test_a_look_up_beyond_the_limit_hears_of_the_limit_and_costs_no_heartbeats()
 def test_a_leader_that_cannot_write_is_called_stalled() -> None:
     replies = Replies()
     service = OffsetRequests(
-        Led(), SimpleNamespace(), 5, replies, SimpleNamespace(), HeartbeatRounds(lambda group: None)
+        Led(), SimpleNamespace(), 5, replies, absent_partitions(), HeartbeatRounds(lambda group: None)
     )
     look_up(service, 1)
     (reply,) = replies.take_gathered()
@@ -107,7 +114,7 @@ def deletion(service: RecordDeletions, number: int, *before: int) -> None:
 
 def test_a_deletion_that_names_a_partition_twice_hears_of_that_also_when_many_wait() -> None:
     led, replies = Led(), Replies()
-    service = RecordDeletions(led, led, 1, replies, SimpleNamespace())
+    service = RecordDeletions(led, led, 1, replies, absent_partitions())
     deletion(service, 1, 10, 20)
     assert led.proposed == [10]
     deletion(service, 2, 30)
@@ -129,7 +136,7 @@ def test_a_deletion_that_names_a_partition_twice_hears_of_that_also_when_many_wa
 
 @pytest.mark.parametrize("why", ["deposed", "elected anew", "gone"])
 def test_a_deletion_whose_command_is_in_the_log_fails_indefinitely(why: str) -> None:
-    led, replies, absent = Led(), Replies(), AbsentPartitions(SimpleNamespace(image=MetadataImage()))
+    led, replies, absent = Led(), Replies(), absent_partitions()
     service = RecordDeletions(led, led, 5, replies, absent)
     deletion(service, 1, 10, 20)
     assert led.proposed == [10]

@@ -14,9 +14,9 @@ from quorumlog.server.events import ClientGone, ClientRequest, Event, Reply, Str
 from quorumlog.server.metrics import Meters
 from quorumlog.server.options import NodeLimits
 from quorumlog.server.transport import client_requests, unary_calls
+from quorumlog.server.transport.callers import MAX_CLIENT_ID_LENGTH, origin_of
 from quorumlog.server.transport.client_requests import MAX_PENDING_BYTES, ClientRequests, NodeStoppingError
 from quorumlog.server.transport.data_plane_service import DataPlaneService
-from quorumlog.server.transport.groups_service import MAX_CLIENT_ID_LENGTH, origin_of
 from quorumlog.server.transport.request_stream import RequestStream
 from quorumlog.server.transport.rpc_errors import refuse
 from quorumlog.server.transport.supervision import Supervisor
@@ -47,6 +47,15 @@ class Call:
 
     def time_remaining(self) -> float | None:
         return self._remaining_s
+
+    def invocation_metadata(self) -> tuple[tuple[str, str], ...]:
+        return ()
+
+    def peer(self) -> str:
+        return "ipv4:127.0.0.1:40000"
+
+    def auth_context(self) -> dict[str, list[bytes]]:
+        return {}
 
     async def read(self) -> bytes | object:
         if self._messages:
@@ -390,7 +399,9 @@ async def test_a_session_that_goes_on_may_name_nothing(requests: ClientRequests,
 def test_a_member_is_shown_by_what_it_calls_itself_and_where_it_is(
     agent: str | bytes, peer: str, client_id: str, host: str
 ) -> None:
-    context: Any = SimpleNamespace(invocation_metadata=lambda: (("user-agent", agent),), peer=lambda: peer)
+    context: Any = SimpleNamespace(
+        invocation_metadata=lambda: (("user-agent", agent),), peer=lambda: peer, auth_context=dict
+    )
     assert (origin_of(context).client_id, origin_of(context).host) == (client_id, host)
 
 

@@ -230,6 +230,9 @@ class BrokenStream:
     async def abort(self, code: grpc.StatusCode, details: str, trailing: object = ()) -> None:
         raise Broken(details)
 
+    async def dismiss_slow_reader(self) -> None:
+        """It is none."""
+
 
 @pytest.mark.parametrize("end", [None, Broken(), asyncio.CancelledError()], ids=["done", "broken", "cancelled"])
 async def test_streams_that_end_in_any_way_are_given_back(end: BaseException | None) -> None:

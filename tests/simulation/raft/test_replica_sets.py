@@ -5,7 +5,8 @@ from __future__ import annotations
 from quiet_cluster import Writing
 
 from quorumlog.chaos.simulator.process import SimProcess
-from quorumlog.chaos.simulator.replica_sets import has_majority_without, is_enough_without
+from quorumlog.chaos.simulator.replica_sets import is_enough_without
+from quorumlog.server.metadata.records import METADATA_GROUP
 
 
 def nodes(writing: Writing) -> tuple[SimProcess, SimProcess, SimProcess]:
@@ -42,18 +43,26 @@ def test_what_is_damaged_elsewhere_must_be_whole_on_a_third() -> None:
     leader, one, other = nodes(writing)
     other.disk.damaged[group] = {20}
     assert is_enough_without(writing.cluster, one.node_id, group)
-    leader.disk.damaged[group] = {20}
-    assert not is_enough_without(writing.cluster, one.node_id, group)
+    leader.disk.damaged[group] = {30}
+    assert not is_enough_without(writing.cluster, one.node_id, group), "either may begin anew"
 
 
-def test_a_majority_without_a_replica_is_one_of_those_that_vote_and_are_on_disk() -> None:
+def test_a_node_without_its_metadata_counts_in_no_group() -> None:
     writing = Writing(1)
     (group,) = writing.groups()
-    leader, one, other = nodes(writing)
-    leader.disk.damaged[group] = other.disk.damaged[group] = {20}
-    assert has_majority_without(writing.cluster, one.node_id, group), "it is not asked whether they are whole"
+    _, one, other = nodes(writing)
+    other.disk.damaged[METADATA_GROUP] = {2}
+    assert not is_enough_without(writing.cluster, one.node_id, group)
+    assert not is_enough_without(writing.cluster, one.node_id, METADATA_GROUP)
+    assert is_enough_without(writing.cluster, other.node_id, group)
+
+
+def test_those_that_are_enough_vote_and_are_on_disk_whether_they_are_up_or_not() -> None:
+    writing = Writing(1)
+    (group,) = writing.groups()
+    _, one, other = nodes(writing)
     other.die(silent=False)
-    assert has_majority_without(writing.cluster, one.node_id, group), "nor whether they are up"
+    assert is_enough_without(writing.cluster, one.node_id, group)
     writing.cluster.wipe(other.node_id)
-    assert has_majority_without(writing.cluster, other.node_id, group)
-    assert not has_majority_without(writing.cluster, one.node_id, group)
+    assert is_enough_without(writing.cluster, other.node_id, group)
+    assert not is_enough_without(writing.cluster, one.node_id, group)

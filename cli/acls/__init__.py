@@ -1,0 +1,1 @@
+"""``quorumlog acls``: who may do what."""

@@ -1,0 +1,147 @@
+"""``quorumlog certs``: certificate authorities, and certificates of nodes and users, made and looked at."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from quorumlog.cli.boundary import CommandError
+from quorumlog.cli.options import Output, OutputFormat, path
+from quorumlog.cli.rendering import print_json, print_table
+
+if TYPE_CHECKING:
+    from quorumlog.server.certificates.inspection import CertificateView
+    from quorumlog.server.certificates.issuing import Issued
+
+app = typer.Typer(
+    no_args_is_help=True, help="Certificates for TLS: create-ca, create-node, create-client, show, check."
+)
+
+DEFAULT_DIRECTORY = Path("quorumlog-certs")
+_NODE_AUTHORITY, _CLIENT_AUTHORITY = "node-ca", "client-ca"
+
+Directory = Annotated[
+    Path, typer.Option("--dir", metavar="DIR", parser=path, help="Where authorities and certificates are.")
+]
+Days = Annotated[int, typer.Option("--days", min=1, max=36_500, help="How long it is valid.")]
+CertificateFile = Annotated[Path, typer.Argument(metavar="FILE", parser=path, help="A certificate in PEM.")]
+
+
+@app.command("create-ca", epilog="Example: quorumlog certs create-ca --dir quorumlog-certs")
+def create_ca(
+    *, directory: Directory = DEFAULT_DIRECTORY, days: Days = 3_650, output: Output = OutputFormat.TABLE
+) -> None:
+    """Makes the two authorities of a cluster: one for its nodes, one for its clients. No client can be a node.
+
+    Keep their keys where no node runs. Nodes need only node-ca.crt and client-ca.crt.
+    """
+    from quorumlog.server.certificates.issuing import create_authority
+
+    made = [create_authority(directory, name, days) for name in (_NODE_AUTHORITY, _CLIENT_AUTHORITY)]
+    _print_made(made, output)
+
+
+@app.command("create-node", epilog="Example: quorumlog certs create-node 1 --host 10.0.0.1 --host log-1.example.net")
+def create_node(
+    node_id: Annotated[int, typer.Argument(metavar="NODE_ID", min=0, max=2**31 - 1, help="The node's id.")],
+    *,
+    hosts: Annotated[
+        list[str] | None,
+        typer.Option("--host", metavar="HOST", help="A name or address by which clients reach it; may be repeated."),
+    ] = None,
+    directory: Directory = DEFAULT_DIRECTORY,
+    days: Days = 398,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Makes the certificate of a node. Other nodes go by the id in it, clients by the hosts."""
+    from quorumlog.server.certificates.issuing import create_node as create
+
+    _print_made([create(directory, _authority(directory, _NODE_AUTHORITY), node_id, hosts or [], days)], output)
+
+
+@app.command("create-client", epilog="Example: quorumlog certs create-client alice")
+def create_client(
+    user: Annotated[str, typer.Argument(metavar="USER", help="The user's name; in rules it is User:USER.")],
+    *,
+    directory: Directory = DEFAULT_DIRECTORY,
+    days: Days = 398,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Makes the certificate of a user, for clients and for this command line."""
+    from quorumlog.server.certificates.issuing import create_client as create
+
+    _print_made([create(directory, _authority(directory, _CLIENT_AUTHORITY), user, days)], output)
+
+
+@app.command("show", epilog="Example: quorumlog certs show quorumlog-certs/node-1.crt")
+def show(certificate: CertificateFile, *, output: Output = OutputFormat.TABLE) -> None:
+    """Shows whose a certificate is, and how long."""
+    from quorumlog.server.certificates.inspection import view_of
+
+    view = view_of(certificate)
+    if output is OutputFormat.JSON:
+        print_json(_as_json(view))
+        return
+    whose = f"node {view.node_id}" if view.kind == "node" else f"User:{view.user}" if view.kind == "user" else view.kind
+    print_table(
+        ("Of", "Names", "Issuer", "Serial", "From", "Until", "Days"),
+        [
+            (
+                whose, ",".join(view.names) or "-", view.issuer, view.serial, f"{view.begins:%Y-%m-%d}",
+                f"{view.ends:%Y-%m-%d}", view.days_left,
+            )
+        ],
+    )  # fmt: skip
+
+
+@app.command("check", epilog="Example: quorumlog certs check node-1.crt --key node-1.key --ca node-ca.crt")
+def check(
+    certificate: CertificateFile,
+    *,
+    key: Annotated[Path | None, typer.Option("--key", metavar="FILE", parser=path, help="Its key.")] = None,
+    authority: Annotated[
+        Path | None, typer.Option("--ca", metavar="FILE", parser=path, help="The authority that should have signed it.")
+    ] = None,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Says what is wrong with a certificate: its time, its names, its key, its authority. Fails if anything is."""
+    from quorumlog.server.certificates.inspection import problems_of, view_of
+
+    view, problems = view_of(certificate), list(problems_of(certificate, key, authority))
+    if problems:
+        raise CommandError("; ".join(problems))
+    if output is OutputFormat.JSON:
+        print_json(_as_json(view))
+    else:
+        print(f"{certificate} is sound, and valid for {view.days_left} days.")
+
+
+def _authority(directory: Path, name: str) -> Issued:
+    from quorumlog.server.certificates.issuing import Issued
+
+    return Issued(directory / f"{name}.crt", directory / f"{name}.key")
+
+
+def _print_made(made: list[Issued], output: OutputFormat) -> None:
+    if output is OutputFormat.JSON:
+        print_json([{"certificate": str(each.certificate), "key": str(each.key)} for each in made])
+        return
+    for each in made:
+        print(f"Made {each.certificate} and {each.key}.")
+
+
+def _as_json(view: CertificateView) -> dict[str, object]:
+    return {
+        "kind": view.kind,
+        "node_id": view.node_id,
+        "user": view.user,
+        "names": list(view.names),
+        "subject": view.subject,
+        "issuer": view.issuer,
+        "serial": view.serial,
+        "begins": view.begins.isoformat(),
+        "ends": view.ends.isoformat(),
+        "days_left": view.days_left,
+    }

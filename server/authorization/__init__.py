@@ -1,0 +1,11 @@
+"""Who may do what: decisions on the requests of clients, by this node's own metadata, and what is told of them.
+
+May import: `metadata`, `server` itself.
+
+- `permissions`: what each RPC asks for, one row each.
+- `authorizer`: decides by super users and rules, and remembers what it has decided until the rules change.
+- `refusals`: what clients are told that may not.
+- `whole_requests`: requests that are refused as a whole.
+- `item_changes`: changes of several things: those that are refused are taken out, and put into the answer.
+- `audit`: who was refused, and who has changed what.
+"""

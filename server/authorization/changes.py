@@ -1,0 +1,120 @@
+"""What a change is about, in words for the audit log: names, never what records hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
+from typing import TypeVar, cast
+
+from google.protobuf.message import Message as ProtoMessage
+
+from quorumlog.server.metadata.acl_rules import operation_name, resource_name, rule_of, shown
+from quorumlog.server.metadata.image import MetadataImage
+from quorumlog.v1 import acls_pb2, admin_pb2, groups_pb2
+
+#: Things of one change that are told by name.
+MOST_NAMED = 20
+#: Characters of one of them.
+MOST_CHARACTERS = 300
+
+RequestT = TypeVar("RequestT", bound=ProtoMessage)
+_Words = Callable[[ProtoMessage, MetadataImage], Sequence[str]]
+_WORDS: dict[type[ProtoMessage], _Words] = {}
+
+
+def what_changes(request: ProtoMessage, image: MetadataImage) -> list[str]:
+    """The things that a request changes; none where it only asks what would happen.
+
+    Arguments:
+        image: knows the names of topics that are given by their ids.
+    """
+    if "validate_only" in request.DESCRIPTOR.fields_by_name and request.validate_only:  # type: ignore[attr-defined]
+        return []
+    words = _WORDS[type(request)](request, image)
+    told = [each[:MOST_CHARACTERS] for each in islice(words, MOST_NAMED)]
+    return told if len(words) <= MOST_NAMED else [*told, f"and {len(words) - MOST_NAMED} more"]
+
+
+def _declare(kind: type[RequestT], words: Callable[[RequestT, MetadataImage], Iterable[str]]) -> None:
+    _WORDS[kind] = cast("_Words", lambda request, image: list(words(cast("RequestT", request), image)))
+
+
+def _topic(image: MetadataImage, topic_id: bytes) -> str:
+    topic = image.topics_by_id.get(topic_id)
+    return topic.name if topic is not None else topic_id.hex()
+
+
+def _configs(change: admin_pb2.AlterTopicConfig) -> str:
+    changes = [*(f"{key}={change.set[key]}" for key in sorted(change.set)), *(f"-{key}" for key in change.clear)]
+    return f"{change.name}: {' '.join(changes)}"
+
+
+def _filter(wanted: acls_pb2.AclFilter) -> str:
+    pattern = acls_pb2.AclPatternType.Name(wanted.pattern_type).removeprefix("ACL_PATTERN_").lower()
+    permission = acls_pb2.AclPermission.Name(wanted.permission).removeprefix("ACL_PERMISSION_").lower()
+    name = wanted.resource_name if wanted.HasField("resource_name") else "(any name)"
+    who = wanted.principal if wanted.HasField("principal") else "(anybody)"
+    kind, operation = resource_name(wanted.resource_type), operation_name(wanted.operation)
+    return f"{permission} {who} {operation} on {kind} {pattern} {name}"
+
+
+def _restore_step(request: admin_pb2.RestorePartitionRequest) -> list[str]:
+    """Batches in between are too many to be told of."""
+    step = request.WhichOneof("step")
+    return [step] if step in ("begin", "finish") else []
+
+
+_declare(admin_pb2.CreateTopicsRequest, lambda request, image: (each.name for each in request.topics))
+_declare(admin_pb2.DeleteTopicsRequest, lambda request, image: request.names)
+_declare(
+    admin_pb2.CreatePartitionsRequest,
+    lambda request, image: (f"{each.name}: {each.total_count} partitions" for each in request.topics),
+)
+_declare(admin_pb2.AlterConfigsRequest, lambda request, image: map(_configs, request.topics))
+_declare(
+    admin_pb2.DeleteRecordsRequest,
+    lambda request, image: (
+        f"{_topic(image, each.topic_id)}-{each.partition} before {each.before_offset}" for each in request.partitions
+    ),
+)
+_declare(
+    admin_pb2.ReassignPartitionsRequest,
+    lambda request, image: (
+        f"{each.topic}-{each.partition} to {','.join(map(str, each.replicas)) or 'nowhere else'}"
+        for each in request.reassignments
+    ),
+)
+_declare(
+    admin_pb2.ElectLeadersRequest,
+    lambda request, image: [f"{each.topic}-{each.partition}" for each in request.partitions] or ["all partitions"],
+)
+_declare(admin_pb2.DeleteProducersRequest, lambda request, image: request.names)
+_declare(
+    admin_pb2.AlterQuorumRequest,
+    lambda request, image: (*(f"add {node}" for node in request.add), *(f"remove {node}" for node in request.remove)),
+)
+_declare(
+    admin_pb2.AlterNodeRequest,
+    lambda request, image: [f"node {request.node_id}: {_action(request.action)}"],
+)
+_declare(admin_pb2.UpgradeFeaturesRequest, lambda request, image: ["feature level"])
+_declare(admin_pb2.RebalancePartitionsRequest, lambda request, image: ["all partitions"])
+_declare(
+    admin_pb2.RestorePartitionRequest,
+    lambda request, image: [
+        f"{_topic(image, request.topic_id)}-{request.partition}: {step}" for step in _restore_step(request)
+    ],
+)
+_declare(admin_pb2.RestoreProducerNamesRequest, lambda request, image: (each.name for each in request.producers))
+_declare(groups_pb2.DeleteGroupsRequest, lambda request, image: request.group_ids)
+_declare(
+    groups_pb2.DeleteOffsetsRequest,
+    lambda request, image: (f"{request.group_id}: {_topic(image, each.topic_id)}" for each in request.topics),
+)
+_declare(acls_pb2.CreateAclsRequest, lambda request, image: (shown(rule_of(acl)) for acl in request.acls))
+_declare(acls_pb2.DeleteAclsRequest, lambda request, image: map(_filter, request.filters))
+
+
+def _action(action: admin_pb2.NodeAction.ValueType) -> str:
+    known = action in admin_pb2.NodeAction.values()
+    return admin_pb2.NodeAction.Name(action).removeprefix("NODE_ACTION_").lower() if known else str(action)

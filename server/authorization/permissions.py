@@ -1,0 +1,184 @@
+"""What each RPC asks for: one row each. A test walks the descriptors of all services, and fails where a row is missing.
+
+Operations and resources are those for which Kafka asks in the same place. Where Kafka has no such request, the row says
+what comes nearest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from google.protobuf.message import Message as ProtoMessage
+
+from quorumlog.v1 import acls_pb2, admin_pb2, data_plane_pb2, groups_pb2
+from quorumlog.v1.acls_pb2 import (
+    ACL_OPERATION_ALTER,
+    ACL_OPERATION_ALTER_CONFIGS,
+    ACL_OPERATION_CREATE,
+    ACL_OPERATION_DELETE,
+    ACL_OPERATION_DESCRIBE,
+    ACL_OPERATION_DESCRIBE_CONFIGS,
+    ACL_OPERATION_READ,
+    ACL_OPERATION_WRITE,
+    ACL_RESOURCE_CLUSTER,
+    ACL_RESOURCE_GROUP,
+    ACL_RESOURCE_PRODUCER_NAME,
+    ACL_RESOURCE_TOPIC,
+    AclOperation,
+    AclResourceType,
+)
+
+
+class Scope(Enum):
+    """Of what an RPC asks for permission."""
+
+    OPEN = "of nothing: everybody may"
+    WHOLE = "of the request as a whole: of the cluster, or of the one group that it names"
+    EACH = "of each thing that it names: the others are served"
+    LISTED = "of each thing that the answer would tell of: the others are left out"
+    PEERS = "of nothing: it is for nodes only, which say who they are in their own way"
+
+
+@dataclass(slots=True, frozen=True)
+class Permission:
+    """What an RPC asks for.
+
+    Arguments:
+        operation, kind: what has to be allowed, and of which type of resource; None for scopes that ask for nothing.
+        request: its message; None where no node steps it.
+        is_change: an administrator changes something by it: the audit log tells of it.
+    """
+
+    scope: Scope
+    operation: AclOperation.ValueType | None = None
+    kind: AclResourceType.ValueType | None = None
+    request: type[ProtoMessage] | None = None
+    is_change: bool = False
+
+
+def _cluster(operation: AclOperation.ValueType, request: type[ProtoMessage] | None) -> Permission:
+    is_change = operation == ACL_OPERATION_ALTER
+    return Permission(Scope.WHOLE, operation, ACL_RESOURCE_CLUSTER, request, is_change)
+
+
+def _group(operation: AclOperation.ValueType, request: type[ProtoMessage]) -> Permission:
+    """About one group; topics that it names, or would tell of, are asked for beside it."""
+    return Permission(Scope.WHOLE, operation, ACL_RESOURCE_GROUP, request, operation == ACL_OPERATION_DELETE)
+
+
+def _each(
+    operation: AclOperation.ValueType, kind: AclResourceType.ValueType, request: type[ProtoMessage]
+) -> Permission:
+    return Permission(Scope.EACH, operation, kind, request)
+
+
+def _change_each(
+    operation: AclOperation.ValueType, kind: AclResourceType.ValueType, request: type[ProtoMessage]
+) -> Permission:
+    return Permission(Scope.EACH, operation, kind, request, is_change=True)
+
+
+def _listed(kind: AclResourceType.ValueType, request: type[ProtoMessage]) -> Permission:
+    return Permission(Scope.LISTED, ACL_OPERATION_DESCRIBE, kind, request)
+
+
+_OPEN = Permission(Scope.OPEN)
+_PEERS = Permission(Scope.PEERS)
+_DATA_PLANE, _GROUPS, _ADMIN = "quorumlog.v1.DataPlane", "quorumlog.v1.Groups", "quorumlog.v1.Admin"
+_HEALTH, _REFLECTION = "grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection"
+
+#: By service and method.
+PERMISSIONS: dict[str, Permission] = {
+    f"{_DATA_PLANE}/Produce": _each(ACL_OPERATION_WRITE, ACL_RESOURCE_TOPIC, data_plane_pb2.ProduceRequest),
+    f"{_DATA_PLANE}/Fetch": _each(ACL_OPERATION_READ, ACL_RESOURCE_TOPIC, data_plane_pb2.FetchRequest),
+    f"{_DATA_PLANE}/ListOffsets": _each(ACL_OPERATION_DESCRIBE, ACL_RESOURCE_TOPIC, data_plane_pb2.ListOffsetsRequest),
+    # An identity without a name: IdempotentWrite on the cluster, or Write on some topic.
+    f"{_DATA_PLANE}/InitProducerId": _each(
+        ACL_OPERATION_WRITE, ACL_RESOURCE_PRODUCER_NAME, data_plane_pb2.InitProducerIdRequest
+    ),
+    # Everybody is told of the brokers: clients could not find the node to ask otherwise.
+    f"{_DATA_PLANE}/Metadata": _listed(ACL_RESOURCE_TOPIC, data_plane_pb2.MetadataRequest),
+    f"{_GROUPS}/FindCoordinators": _each(
+        ACL_OPERATION_DESCRIBE, ACL_RESOURCE_GROUP, groups_pb2.FindCoordinatorsRequest
+    ),
+    # And Read on the topics that it subscribes to.
+    f"{_GROUPS}/Heartbeat": _group(ACL_OPERATION_READ, groups_pb2.GroupHeartbeatRequest),
+    # And Read on each topic.
+    f"{_GROUPS}/CommitOffsets": _group(ACL_OPERATION_READ, groups_pb2.CommitOffsetsRequest),
+    # And Describe on each topic.
+    f"{_GROUPS}/FetchOffsets": _group(ACL_OPERATION_DESCRIBE, groups_pb2.FetchOffsetsRequest),
+    f"{_GROUPS}/ListGroups": _listed(ACL_RESOURCE_GROUP, groups_pb2.ListGroupsRequest),
+    f"{_GROUPS}/DescribeGroups": _each(ACL_OPERATION_DESCRIBE, ACL_RESOURCE_GROUP, groups_pb2.DescribeGroupsRequest),
+    f"{_GROUPS}/DeleteGroups": _change_each(ACL_OPERATION_DELETE, ACL_RESOURCE_GROUP, groups_pb2.DeleteGroupsRequest),
+    # And Read on each topic.
+    f"{_GROUPS}/DeleteOffsets": _group(ACL_OPERATION_DELETE, groups_pb2.DeleteOffsetsRequest),
+    # Create on the cluster does as well.
+    f"{_ADMIN}/CreateTopics": _change_each(ACL_OPERATION_CREATE, ACL_RESOURCE_TOPIC, admin_pb2.CreateTopicsRequest),
+    f"{_ADMIN}/DeleteTopics": _change_each(ACL_OPERATION_DELETE, ACL_RESOURCE_TOPIC, admin_pb2.DeleteTopicsRequest),
+    f"{_ADMIN}/CreatePartitions": _change_each(
+        ACL_OPERATION_ALTER, ACL_RESOURCE_TOPIC, admin_pb2.CreatePartitionsRequest
+    ),
+    f"{_ADMIN}/AlterConfigs": _change_each(
+        ACL_OPERATION_ALTER_CONFIGS, ACL_RESOURCE_TOPIC, admin_pb2.AlterConfigsRequest
+    ),
+    f"{_ADMIN}/DescribeConfigs": _each(
+        ACL_OPERATION_DESCRIBE_CONFIGS, ACL_RESOURCE_TOPIC, admin_pb2.DescribeConfigsRequest
+    ),
+    f"{_ADMIN}/DeleteRecords": _change_each(ACL_OPERATION_DELETE, ACL_RESOURCE_TOPIC, admin_pb2.DeleteRecordsRequest),
+    f"{_ADMIN}/ReassignPartitions": _cluster(ACL_OPERATION_ALTER, admin_pb2.ReassignPartitionsRequest),
+    f"{_ADMIN}/ListReassignments": _cluster(ACL_OPERATION_DESCRIBE, admin_pb2.ListReassignmentsRequest),
+    f"{_ADMIN}/ElectLeaders": _cluster(ACL_OPERATION_ALTER, admin_pb2.ElectLeadersRequest),
+    f"{_ADMIN}/ListProducers": _listed(ACL_RESOURCE_PRODUCER_NAME, admin_pb2.ListProducersRequest),
+    f"{_ADMIN}/DeleteProducers": _change_each(
+        ACL_OPERATION_DELETE, ACL_RESOURCE_PRODUCER_NAME, admin_pb2.DeleteProducersRequest
+    ),
+    f"{_ADMIN}/DescribeQuorum": _cluster(ACL_OPERATION_DESCRIBE, admin_pb2.DescribeQuorumRequest),
+    f"{_ADMIN}/AlterQuorum": _cluster(ACL_OPERATION_ALTER, admin_pb2.AlterQuorumRequest),
+    f"{_ADMIN}/AlterNode": _cluster(ACL_OPERATION_ALTER, admin_pb2.AlterNodeRequest),
+    f"{_ADMIN}/UpgradeFeatures": _cluster(ACL_OPERATION_ALTER, admin_pb2.UpgradeFeaturesRequest),
+    f"{_ADMIN}/RebalancePartitions": _cluster(ACL_OPERATION_ALTER, admin_pb2.RebalancePartitionsRequest),
+    # A backup reads all of a log.
+    f"{_ADMIN}/DescribePartitionLog": _each(
+        ACL_OPERATION_READ, ACL_RESOURCE_TOPIC, admin_pb2.DescribePartitionLogRequest
+    ),
+    f"{_ADMIN}/RestorePartition": _cluster(ACL_OPERATION_ALTER, admin_pb2.RestorePartitionRequest),
+    f"{_ADMIN}/RestoreProducerNames": _cluster(ACL_OPERATION_ALTER, admin_pb2.RestoreProducerNamesRequest),
+    f"{_ADMIN}/CreateAcls": _cluster(ACL_OPERATION_ALTER, acls_pb2.CreateAclsRequest),
+    f"{_ADMIN}/DescribeAcls": _cluster(ACL_OPERATION_DESCRIBE, acls_pb2.DescribeAclsRequest),
+    f"{_ADMIN}/DeleteAcls": _cluster(ACL_OPERATION_ALTER, acls_pb2.DeleteAclsRequest),
+    # Of oneself everybody may ask; of others who may describe the cluster.
+    f"{_ADMIN}/CheckAcls": Permission(
+        Scope.EACH, ACL_OPERATION_DESCRIBE, ACL_RESOURCE_CLUSTER, acls_pb2.CheckAclsRequest
+    ),
+    f"{_ADMIN}/DescribeNode": _cluster(ACL_OPERATION_DESCRIBE, admin_pb2.DescribeNodeRequest),
+    "quorumlog.v1.Peer/Identify": _PEERS,
+    "quorumlog.v1.Peer/Control": _PEERS,
+    "quorumlog.v1.Peer/Data": _PEERS,
+    "quorumlog.v1.Peer/Snapshot": _PEERS,
+    # Whoever balances load or watches nodes has no identity, and learns nothing but whether a node serves.
+    f"{_HEALTH}/Check": _OPEN,
+    f"{_HEALTH}/List": _OPEN,
+    f"{_HEALTH}/Watch": _OPEN,
+    f"{_REFLECTION}/ServerReflectionInfo": _cluster(ACL_OPERATION_DESCRIBE, None),
+}
+
+_BY_REQUEST = {each.request: each for each in PERMISSIONS.values() if each.request is not None}
+_NAMES = {each.request: name.rpartition("/")[2] for name, each in PERMISSIONS.items() if each.request is not None}
+
+
+def permission_of(kind: type[ProtoMessage]) -> Permission:
+    """What the RPC of a kind of request asks for."""
+    return _BY_REQUEST[kind]
+
+
+def operation_of(kind: type[ProtoMessage]) -> AclOperation.ValueType:
+    """The operation that has to be allowed for a kind of request."""
+    operation = _BY_REQUEST[kind].operation
+    assert operation is not None, f"{kind.__name__} asks for nothing"
+    return operation
+
+
+def rpc_of(kind: type[ProtoMessage]) -> str:
+    """The name of the RPC of a kind of request."""
+    return _NAMES[kind]

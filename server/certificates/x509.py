@@ -1,0 +1,76 @@
+"""From when until when a certificate is valid (RFC 5280, section 4.1.2.5).
+
+gRPC looks at that in the handshake only. A stream outlives it, so whoever serves one must know when it has to end; and
+reading two times out of a certificate is no reason to load a library.
+"""
+
+from __future__ import annotations
+
+import binascii
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+_BEGIN, _END = b"-----BEGIN CERTIFICATE-----", b"-----END CERTIFICATE-----"
+_SEQUENCE, _UTC_TIME, _GENERALIZED_TIME, _VERSION = 0x30, 0x17, 0x18, 0xA0
+#: Of two-digit years the RFC says: from 50 on they are of the twentieth century.
+_CENTURY_TURNS = 50
+
+
+class CertificateError(Exception):
+    """A certificate, a key or a file of them cannot be used. The message is one line that says what to do."""
+
+
+class Validity(NamedTuple):
+    """Seconds since 1970, both ends included."""
+
+    begins_s: int
+    ends_s: int
+
+
+def validity(pem: bytes) -> Validity:
+    """When the first certificate of some PEM text is valid.
+
+    Raises:
+        CertificateError: there is none in it.
+    """
+    _, begin, rest = pem.partition(_BEGIN)
+    body, end, _ = rest.partition(_END)
+    if not begin or not end:
+        raise CertificateError("there is no certificate in it: expected PEM, -----BEGIN CERTIFICATE----- and so on")
+    try:
+        der = binascii.a2b_base64(body)
+        certificate, _ = _take(der, _SEQUENCE)
+        fields, _ = _take(certificate, _SEQUENCE)
+        if fields[0] == _VERSION:
+            _, fields = _take(fields, _VERSION)
+        # Serial number, signature algorithm, issuer; then the validity.
+        for _ in range(3):
+            _, fields = _take(fields)
+        times, _ = _take(fields, _SEQUENCE)
+        begins, times = _time(times)
+        return Validity(begins, _time(times)[0])
+    except (ValueError, IndexError):
+        raise CertificateError("the certificate in it is damaged") from None
+
+
+def _take(data: bytes, kind: int | None = None) -> tuple[bytes, bytes]:
+    """The content of the first value in some DER, and what comes after it."""
+    if kind is not None and data[0] != kind:
+        raise ValueError
+    length, at = data[1], 2
+    if length & 0x80:
+        octets = length & 0x7F
+        length, at = int.from_bytes(data[2 : 2 + octets], "big"), 2 + octets
+    if at + length > len(data):
+        raise ValueError
+    return data[at : at + length], data[at + length :]
+
+
+def _time(data: bytes) -> tuple[int, bytes]:
+    text, rest = _take(data)
+    digits = text.decode("ascii").removesuffix("Z")
+    if data[0] == _UTC_TIME:
+        digits = ("19" if int(digits[:2]) >= _CENTURY_TURNS else "20") + digits
+    elif data[0] != _GENERALIZED_TIME:
+        raise ValueError
+    return int(datetime.strptime(digits, "%Y%m%d%H%M%S").replace(tzinfo=UTC).timestamp()), rest

@@ -1,0 +1,232 @@
+"""Rules of who may do what, as values: what makes sense, how they are ordered, and which of them a filter means.
+
+Names and meanings are Kafka's. A rule names one principal or everybody, one resource or all whose names begin alike or
+all, and one operation or every one.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from quorumlog.server.client_origin import EVERYBODY, USER_PREFIX
+from quorumlog.server.metadata.topic_table import refuse_spelling
+from quorumlog.server.wire_errors import error
+from quorumlog.v1 import errors_pb2
+from quorumlog.v1.acls_pb2 import (
+    ACL_OPERATION_ALL,
+    ACL_OPERATION_ALTER,
+    ACL_OPERATION_ALTER_CONFIGS,
+    ACL_OPERATION_ANY,
+    ACL_OPERATION_CREATE,
+    ACL_OPERATION_DELETE,
+    ACL_OPERATION_DESCRIBE,
+    ACL_OPERATION_DESCRIBE_CONFIGS,
+    ACL_OPERATION_IDEMPOTENT_WRITE,
+    ACL_OPERATION_READ,
+    ACL_OPERATION_WRITE,
+    ACL_PATTERN_ANY,
+    ACL_PATTERN_LITERAL,
+    ACL_PATTERN_MATCH,
+    ACL_PATTERN_PREFIXED,
+    ACL_PERMISSION_ALLOW,
+    ACL_PERMISSION_ANY,
+    ACL_PERMISSION_DENY,
+    ACL_RESOURCE_ANY,
+    ACL_RESOURCE_CLUSTER,
+    ACL_RESOURCE_GROUP,
+    ACL_RESOURCE_PRODUCER_NAME,
+    ACL_RESOURCE_TOPIC,
+    Acl,
+    AclFilter,
+    AclOperation,
+    AclPatternType,
+    AclPermission,
+    AclResourceType,
+    CheckAclsRequest,
+)
+from quorumlog.v1.errors_pb2 import ErrorCode
+
+#: Stands for every name in a literal pattern.
+EVERY_NAME = "*"
+#: The name of the only resource of its type.
+CLUSTER_NAME = "kafka-cluster"
+#: Characters of a principal, and of a resource's name.
+MAX_PRINCIPAL_LENGTH = 255
+MAX_NAME_LENGTH = 249
+
+#: What can be done to each type of resource, and so what rules about it may say.
+OPERATIONS: dict[AclResourceType.ValueType, frozenset[AclOperation.ValueType]] = {
+    ACL_RESOURCE_TOPIC: frozenset(
+        (
+            ACL_OPERATION_READ, ACL_OPERATION_WRITE, ACL_OPERATION_CREATE, ACL_OPERATION_DELETE, ACL_OPERATION_ALTER,
+            ACL_OPERATION_DESCRIBE, ACL_OPERATION_DESCRIBE_CONFIGS, ACL_OPERATION_ALTER_CONFIGS,
+        )
+    ),
+    ACL_RESOURCE_GROUP: frozenset((ACL_OPERATION_READ, ACL_OPERATION_DELETE, ACL_OPERATION_DESCRIBE)),
+    ACL_RESOURCE_CLUSTER: frozenset(
+        (ACL_OPERATION_CREATE, ACL_OPERATION_ALTER, ACL_OPERATION_DESCRIBE, ACL_OPERATION_IDEMPOTENT_WRITE)
+    ),
+    ACL_RESOURCE_PRODUCER_NAME: frozenset((ACL_OPERATION_WRITE, ACL_OPERATION_DELETE, ACL_OPERATION_DESCRIBE)),
+}  # fmt: skip
+
+
+class AclRule(NamedTuple):
+    """One rule. The order of the fields is that of lists."""
+
+    resource_type: AclResourceType.ValueType
+    resource_name: str
+    pattern_type: AclPatternType.ValueType
+    principal: str
+    operation: AclOperation.ValueType
+    permission: AclPermission.ValueType
+
+    @property
+    def denies(self) -> bool:
+        """Whether it denies."""
+        return self.permission == ACL_PERMISSION_DENY
+
+    @property
+    def is_for_every_name(self) -> bool:
+        """Whether it is about all resources of its type."""
+        return self.pattern_type == ACL_PATTERN_LITERAL and self.resource_name == EVERY_NAME
+
+    def concerns(self, name: str) -> bool:
+        """Whether a resource of that name is among those that it is about."""
+        if self.pattern_type == ACL_PATTERN_PREFIXED:
+            return name.startswith(self.resource_name)
+        return self.resource_name in (name, EVERY_NAME)
+
+
+def rule_of(acl: Acl) -> AclRule:
+    """The rule in a message."""
+    return AclRule(acl.resource_type, acl.resource_name, acl.pattern_type, acl.principal, acl.operation, acl.permission)
+
+
+def acl_of(rule: AclRule) -> Acl:
+    """The rule as a message."""
+    return Acl(**rule._asdict())
+
+
+def is_meant(rule: AclRule, wanted: AclFilter) -> bool:
+    """Whether a filter means a rule."""
+    if wanted.resource_type not in (ACL_RESOURCE_ANY, rule.resource_type):
+        return False
+    if wanted.operation not in (ACL_OPERATION_ANY, rule.operation):
+        return False
+    if wanted.permission not in (ACL_PERMISSION_ANY, rule.permission):
+        return False
+    if wanted.HasField("principal") and wanted.principal != rule.principal:
+        return False
+    if wanted.pattern_type == ACL_PATTERN_MATCH:
+        return not wanted.HasField("resource_name") or rule.concerns(wanted.resource_name)
+    if wanted.pattern_type not in (ACL_PATTERN_ANY, rule.pattern_type):
+        return False
+    return not wanted.HasField("resource_name") or wanted.resource_name == rule.resource_name
+
+
+def shown(rule: AclRule) -> str:
+    """A rule in a line: for messages and the audit log."""
+    permission = "deny" if rule.denies else "allow"
+    prefixed = "*" if rule.pattern_type == ACL_PATTERN_PREFIXED else ""
+    return (
+        f"{permission} {rule.principal} {operation_name(rule.operation)} on {resource_name(rule.resource_type)}"
+        f" {rule.resource_name}{prefixed}"
+    )
+
+
+def operation_name(operation: AclOperation.ValueType) -> str:
+    """An operation as people write it: Read, DescribeConfigs."""
+    return _camel(AclOperation.Name(operation).removeprefix("ACL_OPERATION_"))
+
+
+def resource_name(kind: AclResourceType.ValueType) -> str:
+    """A type of resource as people write it: Topic, ProducerName."""
+    return _camel(AclResourceType.Name(kind).removeprefix("ACL_RESOURCE_"))
+
+
+def _camel(name: str) -> str:
+    return "".join(word.capitalize() for word in name.split("_"))
+
+
+# -- what makes sense ----------------------------------------------------------------------------------------------
+
+
+def check_rule(acl: Acl) -> errors_pb2.Error | None:
+    """Why a rule cannot be meant; None if it can."""
+    problem = _problem_with_resource(acl) or _problem_with_principal(acl.principal)
+    if problem is None and acl.permission not in (ACL_PERMISSION_ALLOW, ACL_PERMISSION_DENY):
+        problem = "a rule allows or denies: say which"
+    elif problem is None and acl.operation not in (ACL_OPERATION_ALL, *OPERATIONS[acl.resource_type]):
+        possible = ", ".join(operation_name(each) for each in sorted(OPERATIONS[acl.resource_type]))
+        problem = (
+            f"nobody can {_operation_or_number(acl.operation)} a {resource_name(acl.resource_type)}: choose from All,"
+            f" {possible}"
+        )
+    return None if problem is None else error(ErrorCode.INVALID_REQUEST, problem)
+
+
+def _problem_with_resource(acl: Acl) -> str | None:
+    if acl.resource_type not in OPERATIONS:
+        return "a rule is about Topic, Group, Cluster or ProducerName: say which"
+    if acl.pattern_type not in (ACL_PATTERN_LITERAL, ACL_PATTERN_PREFIXED):
+        return "the pattern of a rule is literal or prefixed: say which"
+    name = acl.resource_name
+    if not 1 <= len(name) <= MAX_NAME_LENGTH or not name.isprintable():
+        return f"resource name {name[:40]!r} is not 1 to {MAX_NAME_LENGTH} printable characters"
+    if acl.resource_type == ACL_RESOURCE_CLUSTER and (acl.pattern_type, name) != (ACL_PATTERN_LITERAL, CLUSTER_NAME):
+        return f"there is one cluster, and its name is {CLUSTER_NAME}: not {name[:40]!r}"
+    if acl.resource_type == ACL_RESOURCE_TOPIC and name != EVERY_NAME:
+        # What begins like this could never be a topic: whoever denies it believes to be safe.
+        misspelt = refuse_spelling(name if acl.pattern_type == ACL_PATTERN_LITERAL else f"{name}-")
+        if misspelt is not None:
+            return misspelt.message
+    if acl.pattern_type == ACL_PATTERN_PREFIXED and name == EVERY_NAME:
+        return f"no name begins with {EVERY_NAME}: for all of them give the literal pattern {EVERY_NAME}"
+    return None
+
+
+def _problem_with_principal(principal: str) -> str | None:
+    if len(principal) > MAX_PRINCIPAL_LENGTH or not principal.isprintable():
+        return f"principal {principal[:40]!r} is not up to {MAX_PRINCIPAL_LENGTH} printable characters"
+    if not principal.startswith(USER_PREFIX) or principal == USER_PREFIX:
+        return f"principal {principal[:40]!r} is not {USER_PREFIX} and a name, or {EVERYBODY} for everybody"
+    return None
+
+
+def check_question(question: CheckAclsRequest) -> errors_pb2.Error | None:
+    """Why nobody can be asked for this; None if they can."""
+    acl = Acl(
+        resource_type=question.resource_type,
+        resource_name=question.resource_name,
+        pattern_type=ACL_PATTERN_LITERAL,
+        principal=question.principal or EVERYBODY,
+        operation=question.operation,
+        permission=ACL_PERMISSION_ALLOW,
+    )
+    if acl.operation == ACL_OPERATION_ALL:
+        return error(ErrorCode.INVALID_REQUEST, "All is no operation that anybody does: ask for one after the other")
+    return check_rule(acl)
+
+
+def check_filter(wanted: AclFilter) -> errors_pb2.Error | None:
+    """Why a filter cannot be meant; None if it can. What it leaves unsaid would mean no rule at all."""
+    unsaid = [
+        name
+        for name, value in (
+            ("resource type", wanted.resource_type),
+            ("pattern type", wanted.pattern_type),
+            ("operation", wanted.operation),
+            ("permission", wanted.permission),
+        )
+        if not value
+    ]
+    if unsaid:
+        return error(ErrorCode.INVALID_REQUEST, f"the filter leaves its {unsaid[0]} unsaid: give ANY for whichever")
+    if wanted.pattern_type == ACL_PATTERN_MATCH and not wanted.HasField("resource_name"):
+        return error(ErrorCode.INVALID_REQUEST, "the pattern type MATCH needs a resource's name")
+    return None
+
+
+def _operation_or_number(operation: AclOperation.ValueType) -> str:
+    known = operation in AclOperation.values()
+    return operation_name(operation) if known else f"operation {operation}"

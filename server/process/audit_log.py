@@ -1,0 +1,97 @@
+"""The audit log: JSON, one object in a line, appended to a file of its own by a thread of its own.
+
+A file that is moved away by whoever rotates logs is begun anew. Lines that come faster than the disk takes them are
+counted and not kept: a node goes on without its audit log, and says so.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import logging.handlers
+import queue
+from datetime import UTC, datetime
+from pathlib import Path
+
+from quorumlog.server.events import AuditLine
+from quorumlog.server.log_output import Log
+
+#: Lines that wait for the disk.
+MOST_WAITING = 10_000
+
+
+class AuditLogError(Exception):
+    """The audit log cannot be written. The message is one line."""
+
+
+class _AuditFile(logging.handlers.WatchedFileHandler):
+    """The file. What goes wrong with it is told once, until it goes right again."""
+
+    def __init__(self, path: Path, log: Log) -> None:
+        super().__init__(path, encoding="utf-8")
+        self._log = log
+        self._is_broken = False
+        self.setFormatter(logging.Formatter("%(message)s"))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Appends a line."""
+        try:
+            self.reopenIfNeeded()
+            if self.stream is None:
+                self.stream = self._open()
+            self.stream.write(f"{record.getMessage()}\n")
+            self.flush()
+        except (OSError, ValueError) as problem:
+            if not self._is_broken:
+                self._is_broken = True
+                self._log.error("audit_log_failed", reason=str(problem))
+            return
+        self._is_broken = False
+
+
+class AuditLog:
+    """Writes audit lines.
+
+    Arguments:
+        path: of the file; it is made if it is missing, readable for its owner only.
+        node_id: of this node.
+        log: is told when lines are lost.
+
+    Raises:
+        AuditLogError: the file cannot be opened.
+    """
+
+    def __init__(self, path: Path, node_id: int, log: Log) -> None:
+        self._node_id = node_id
+        self._log = log
+        self._lost = 0
+        self._lines: queue.Queue[logging.LogRecord] = queue.Queue(MOST_WAITING)
+        try:
+            path.touch(mode=0o600, exist_ok=True)
+            target = _AuditFile(path, log)
+        except OSError as problem:
+            raise AuditLogError(f"audit_log = {path}: cannot be written: {problem.strerror}") from None
+        self._target = target
+        self._listener = logging.handlers.QueueListener(self._lines, target)
+        self._listener.start()
+
+    def write(self, line: AuditLine) -> None:
+        """Takes a line. Never waits."""
+        time = datetime.fromtimestamp(line.wall_ms / 1000, UTC).isoformat(timespec="milliseconds")
+        told = {"time": time, "event": line.event, "node": self._node_id, **line.fields}
+        if self._lost:
+            told["lines_lost_before"] = self._lost
+        record = logging.makeLogRecord({"msg": json.dumps(told, default=str)})
+        try:
+            self._lines.put_nowait(record)
+        except queue.Full:
+            if not self._lost:
+                self._log.error("audit_log_behind", waiting=MOST_WAITING)
+            self._lost += 1
+        else:
+            self._lost = 0
+
+    def close(self) -> None:
+        """Writes what waits, and ends."""
+        self._listener.stop()
+        self._target.close()

@@ -1,0 +1,123 @@
+"""Where a node listens: a gRPC server for each kind of listener, with its own credentials, limits and services."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+
+import grpc
+
+from quorumlog.server.certificates.pairs import Pair, WatchedPair
+from quorumlog.server.client_origin import Listener
+from quorumlog.server.log_output import Log
+from quorumlog.server.metric_catalogue import Readings
+from quorumlog.server.metrics import Meters
+from quorumlog.server.process.descriptors import room_for_connections
+from quorumlog.server.process.driver import DrivenNode, Driver
+from quorumlog.server.settings import Settings
+from quorumlog.server.transport.admin_service import admin_handlers
+from quorumlog.server.transport.channel_options import ConnectionLimits
+from quorumlog.server.transport.credentials import server_credentials
+from quorumlog.server.transport.data_plane_service import DataPlaneService
+from quorumlog.server.transport.groups_service import GroupsService
+from quorumlog.server.transport.grpc_server import GrpcServer, wait_for_calls
+from quorumlog.server.transport.loss_report import loss_report_handlers
+from quorumlog.server.transport.peer_service import PeerService
+from quorumlog.server.transport.unary_calls import Handlers
+
+#: Around the batches of one request.
+_REQUEST_OVERHEAD_BYTES = 1 << 20
+
+
+def watch_pair(settings: Settings, listener: Listener, log: Log) -> WatchedPair | None:
+    """The files of a listener; None for one without TLS.
+
+    Raises:
+        CertificateError: they cannot be used.
+    """
+    if listener is Listener.PLAINTEXT:
+        return None
+
+    def taken(pair: Pair) -> None:
+        log.info("certificate_taken", listener=listener.name.lower(), ends_s=pair.validity.ends_s)
+
+    def refused(reason: str) -> None:
+        log.warning("certificate_not_taken", listener=listener.name.lower(), reason=reason)
+
+    return WatchedPair(settings.pair_files(listener), refused, taken)
+
+
+class Listeners:
+    """The servers of a node.
+
+    Raises:
+        ListenError: an address cannot be listened on.
+        CertificateError: the files of one cannot be used.
+    """
+
+    def __init__(self, settings: Settings, node: DrivenNode, driver: Driver, log: Log, meters: Meters) -> None:
+        self._settings = settings
+        self._pairs: list[WatchedPair] = []
+        self._servers: list[GrpcServer] = []
+        places = settings.listeners
+        wanted = settings.max_connections
+        connections = max(1, room_for_connections(wanted * len(places)) // len(places))
+        if connections < wanted:
+            log.warning("connections_limited", max_connections=connections, reason="file descriptors (ulimit -n)")
+        clients = _client_handlers(settings, driver, meters)
+        for listener, address in places.items():
+            peers = PeerService(
+                identity=lambda: node.identity,
+                standing=node.standing,
+                accepts=node.accepts_peer,
+                links=driver.links,
+                log=log,
+                by_certificate=listener is Listener.PEER,
+            )
+            handlers: tuple[Handlers, ...]
+            limits = ConnectionLimits(connections=connections)
+            match listener:
+                case Listener.PEER:
+                    handlers = (peers.handlers(), loss_report_handlers(driver.requests, meters))
+                case Listener.PLAINTEXT:
+                    handlers = (*clients, peers.handlers())
+                case Listener.CLIENT | Listener.PASSWORD:
+                    handlers = clients
+                    message_bytes = settings.max_request_bytes + _REQUEST_OVERHEAD_BYTES
+                    limits = ConnectionLimits(connections=connections, message_bytes=message_bytes)
+            credentials = self._credentials(listener, log)
+            self._servers.append(GrpcServer(address, handlers, limits, credentials, requests=driver.requests))
+
+    def _credentials(self, listener: Listener, log: Log) -> grpc.ServerCredentials | None:
+        watched = watch_pair(self._settings, listener, log)
+        if watched is None:
+            return None
+        self._pairs.append(watched)
+        return server_credentials(watched)
+
+    async def start(self) -> None:
+        """Starts serving; not yet healthy."""
+        for server in self._servers:
+            await server.start()
+
+    async def set_serving(self, serving: bool) -> None:
+        """What the health services answer."""
+        for server in self._servers:
+            await server.set_serving(serving)
+
+    async def stop(self, grace_s: float) -> None:
+        """Takes no more calls, gives those under way ``grace_s`` seconds, then ends them, and waits for that."""
+        await asyncio.gather(*(server.end_calls(grace_s) for server in self._servers))
+        await wait_for_calls()
+
+    def readings(self) -> Readings:
+        """How long the certificate is valid with which this node serves, in seconds; for ever without TLS."""
+        ends_s = (pair.current().validity.ends_s for pair in self._pairs)
+        return {"certificate_expiry_seconds": min(ends_s, default=math.inf) - time.time()}
+
+
+def _client_handlers(settings: Settings, driver: Driver, meters: Meters) -> tuple[Handlers, ...]:
+    data_plane = DataPlaneService(driver.requests, settings.node_options().limits, meters)
+    groups = GroupsService(driver.requests, meters)
+    return data_plane.handlers(), groups.handlers(), admin_handlers(driver.requests, meters)

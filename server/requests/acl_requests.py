@@ -1,0 +1,190 @@
+"""Rules of who may do what, as any node serves them: changes go to the controller, questions are answered here."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from google.protobuf.message import Message as ProtoMessage
+
+from quorumlog.server.authorization.refusals import Refusals
+from quorumlog.server.controller.acl_decisions import check_creation, check_deletion
+from quorumlog.server.events import ClientRequest
+from quorumlog.server.metadata.acl_rules import acl_of, check_filter, check_question
+from quorumlog.server.metadata.controller_client import ControllerClient, failure_of
+from quorumlog.server.metadata.image import CurrentImage
+from quorumlog.server.node_service import NodeService, RequestTable, StepTime
+from quorumlog.server.replies import Replies
+from quorumlog.server.request_timeouts import wait_us
+from quorumlog.server.requests.linearizable_reads import MetadataReads
+from quorumlog.server.requests.shown_changes import ShownChanges
+from quorumlog.server.wire_errors import error
+from quorumlog.v1 import errors_pb2, peer_pb2
+from quorumlog.v1.acls_pb2 import (
+    ACL_OPERATION_DESCRIBE,
+    ACL_RESOURCE_CLUSTER,
+    CheckAclsRequest,
+    CheckAclsResponse,
+    CreateAclsRequest,
+    CreateAclsResponse,
+    DeleteAclsRequest,
+    DeleteAclsResponse,
+    DescribeAclsRequest,
+    DescribeAclsResponse,
+)
+from quorumlog.v1.errors_pb2 import ErrorCode
+
+AclChange: TypeAlias = CreateAclsRequest | DeleteAclsRequest
+AclRequest: TypeAlias = AclChange | DescribeAclsRequest | CheckAclsRequest
+
+
+class AclRequests(NodeService):
+    """Serves rules of who may do what.
+
+    Arguments:
+        reads: find out how new an answer has to be.
+        limit: changes that may wait for an image that shows them.
+        refusals: of what clients may not do.
+    """
+
+    def __init__(
+        self,
+        current: CurrentImage,
+        controller: ControllerClient,
+        reads: MetadataReads,
+        limit: int,
+        replies: Replies,
+        refusals: Refusals,
+    ) -> None:
+        self._current = current
+        self._controller = controller
+        self._reads = reads
+        self._replies = replies
+        self._refusals = refusals
+        self._shown = ShownChanges(current, limit)
+
+    def declare_requests(self, table: RequestTable) -> None:
+        table.declare(CreateAclsRequest, self.create)
+        table.declare(DeleteAclsRequest, self.delete)
+        table.declare(DescribeAclsRequest, self.describe)
+        table.declare(CheckAclsRequest, self.check)
+
+    # -- changes ----------------------------------------------------------------------------------------------
+
+    def create(self, time: StepTime, asked: ClientRequest, request: CreateAclsRequest) -> None:
+        """Has rules created."""
+        refused = check_creation(request)
+        if refused is not None:
+            self._replies.reply(asked.request_id, failed_acls(request, refused))
+            return
+        self._pass_on(asked, time.now + wait_us(request.timeout_ms), request)
+
+    def delete(self, time: StepTime, asked: ClientRequest, request: DeleteAclsRequest) -> None:
+        """Has rules deleted: those that there are by now, unless the request says up to when."""
+        deadline = time.now + wait_us(request.timeout_ms)
+        refused = check_deletion(request)
+        if refused is not None:
+            self._replies.reply(asked.request_id, failed_acls(request, refused))
+        elif request.created_up_to:
+            self._pass_on(asked, deadline, request)
+        else:
+
+            def known(problem: errors_pb2.Error | None) -> None:
+                if problem is not None:
+                    self._replies.reply(asked.request_id, failed_acls(request, problem))
+                    return
+                meant = DeleteAclsRequest(created_up_to=max(1, self._current.image.applied_index))
+                meant.MergeFrom(request)
+                self._pass_on(asked, deadline, meant)
+
+            self._reads.read(time.now, request.timeout_ms, known)
+
+    def _pass_on(self, asked: ClientRequest, deadline: int, request: AclChange) -> None:
+        field = "create_acls" if isinstance(request, CreateAclsRequest) else "delete_acls"
+
+        def answered(response: peer_pb2.ControllerResponse | None) -> None:
+            if response is None or not response.HasField(field):  # type: ignore[arg-type]  # a name of the oneof
+                self._replies.reply(asked.request_id, failed_acls(request, failure_of(response)))
+                return
+            made = getattr(response, field)
+            self._shown.await_image(
+                asked.request_id,
+                deadline,
+                response.applied_index,
+                lambda: self._replies.reply(asked.request_id, made),
+            )
+
+        if self._shown.full:
+            busy = error(ErrorCode.SERVER_BUSY, "too many changes at once; try again after a pause")
+            self._replies.reply(asked.request_id, failed_acls(request, busy))
+            return
+        forwarded = peer_pb2.ControllerRequest(principal=asked.principal)
+        getattr(forwarded, field).CopyFrom(request)
+        self._controller.ask(deadline, forwarded, answered)
+
+    # -- questions --------------------------------------------------------------------------------------------
+
+    def describe(self, time: StepTime, asked: ClientRequest, request: DescribeAclsRequest) -> None:
+        """Lists rules, as new as the question."""
+
+        def answer(problem: errors_pb2.Error | None) -> None:
+            response = DescribeAclsResponse(error=problem)
+            if problem is None:
+                image = self._current.image
+                response.acls.extend(map(acl_of, image.acls.meant((request.filter,))))
+                response.applied_index = image.applied_index
+            self._replies.reply(asked.request_id, response)
+
+        refused = check_filter(request.filter)
+        if refused is not None:
+            answer(refused)
+        else:
+            self._reads.read(time.now, request.timeout_ms, answer)
+
+    def check(self, time: StepTime, asked: ClientRequest, request: CheckAclsRequest) -> None:
+        """Says what somebody may do by this node's own image, as it is."""
+        authorizer = self._refusals.authorizer
+        principal = request.principal or asked.principal
+        refused = check_question(request)
+        if refused is None and principal != asked.principal:
+            refused = self._refusals.resource(asked.client, ACL_OPERATION_DESCRIBE, ACL_RESOURCE_CLUSTER)
+        if refused is not None:
+            self._replies.reply(asked.request_id, CheckAclsResponse(error=refused))
+            return
+        what = (principal, request.operation, request.resource_type, request.resource_name)
+        is_super = authorizer.is_super_user(principal)
+        rule = None if is_super else authorizer.deciding_rule(*what)
+        response = CheckAclsResponse(
+            allowed=authorizer.decide(*what),
+            rule=None if rule is None else acl_of(rule),
+            super_user=is_super,
+            enforced=authorizer.enforced,
+        )
+        self._replies.reply(asked.request_id, response)
+
+    # -- time -------------------------------------------------------------------------------------------------
+
+    def on_applied(self) -> None:
+        """The image moved on: changes that it shows by now are answered."""
+        self._shown.on_applied()
+
+    def on_time(self, now: int, wall_ms: int) -> None:
+        """Answers changes that are done although this node's image does not show them in time."""
+        self._shown.on_time(now)
+
+    @property
+    def next_deadline(self) -> int | None:
+        """When ``on_time`` is due."""
+        return self._shown.next_deadline
+
+
+def failed_acls(request: AclRequest, problem: errors_pb2.Error) -> ProtoMessage:
+    """The answer to a request that failed."""
+    match request:
+        case CreateAclsRequest():
+            return CreateAclsResponse(error=problem)
+        case DeleteAclsRequest():
+            return DeleteAclsResponse(error=problem)
+        case DescribeAclsRequest():
+            return DescribeAclsResponse(error=problem)
+        case CheckAclsRequest():
+            return CheckAclsResponse(error=problem)

@@ -1,0 +1,37 @@
+"""Who calls, and from where, as far as a call shows it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TypeAlias
+from urllib.parse import unquote
+
+import grpc.aio
+
+from quorumlog.server.client_origin import ClientOrigin, Listener, node_principal
+from quorumlog.server.transport.principals import listener_of, node_id_of, principal_of
+
+Context: TypeAlias = "grpc.aio.ServicerContext[bytes, bytes]"
+
+#: Characters kept of what a client calls itself.
+MAX_CLIENT_ID_LENGTH = 255
+
+
+def origin_of(context: Context) -> ClientOrigin:
+    """The principal of a client, what it calls itself, which stands first in its user agent, and the machine that it
+    speaks from."""
+    metadata = dict(context.invocation_metadata() or ())
+    agent = metadata.get("user-agent", "")
+    client_id = (agent.decode(errors="replace") if isinstance(agent, bytes) else agent).partition(" grpc-")[0]
+    # gRPC writes a peer as ipv4:127.0.0.1:40000, ipv6:%5B::1%5D:40000 or unix:...
+    peer = unquote(context.peer())
+    host = peer.partition(":")[2].rpartition(":")[0].strip("[]")
+    proved = context.auth_context()
+    return ClientOrigin(client_id[:MAX_CLIENT_ID_LENGTH], host, principal_of(proved), listener_of(proved))
+
+
+def origin_of_node(context: Context) -> ClientOrigin:
+    """The same of a node that calls at the listener of nodes, where authorities sign for nothing else."""
+    node_id = node_id_of(context.auth_context())
+    assert node_id is not None, "calls without a node's certificate are refused before"
+    return replace(origin_of(context), principal=node_principal(node_id), listener=Listener.PEER)

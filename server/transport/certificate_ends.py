@@ -1,0 +1,38 @@
+"""Calls end with the certificate that they were made with. gRPC looks at its time in the handshake only."""
+
+from __future__ import annotations
+
+import math
+import time
+from functools import lru_cache
+from typing import TypeAlias
+
+import grpc
+import grpc.aio
+
+from quorumlog.server.certificates.x509 import CertificateError, validity
+from quorumlog.server.transport.principals import certificate_of
+
+Context: TypeAlias = "grpc.aio.ServicerContext[bytes, bytes]"
+
+ENDED = "the certificate of this connection is not valid any more: connect with a new one"
+
+
+def certificate_end_s(context: Context) -> float:
+    """When the other side's certificate ends, in seconds since 1970; never without one."""
+    certificate = certificate_of(context.auth_context())
+    return math.inf if certificate is None else _end_s(certificate)
+
+
+async def refuse_ended(context: Context) -> None:
+    """Ends the call where the certificate of its connection has ended."""
+    if time.time() > certificate_end_s(context):
+        await context.abort(grpc.StatusCode.UNAUTHENTICATED, ENDED)
+
+
+@lru_cache(maxsize=1_024)
+def _end_s(certificate: bytes) -> float:
+    try:
+        return validity(certificate).ends_s
+    except CertificateError:
+        return 0.0  # gRPC took what we cannot read: nobody goes on with it.

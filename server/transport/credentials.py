@@ -1,0 +1,56 @@
+"""TLS as gRPC takes it: what a listener serves with, and what this node dials its peers with.
+
+Files are read again when they change. A server is asked for its certificate at each new connection, on a thread of
+gRPC's; who dials makes its credentials anew each time. What is connected already goes on with what it had.
+"""
+
+from __future__ import annotations
+
+import grpc
+import grpc.aio
+
+from quorumlog.server.certificates.names import node_host
+from quorumlog.server.certificates.pairs import Pair, WatchedPair
+from quorumlog.server.transport.channel_options import PEER_CHANNEL_OPTIONS
+
+
+def server_credentials(watched: WatchedPair) -> grpc.ServerCredentials:
+    """What a listener serves with. It asks for certificates where the pair has authorities, and takes no others."""
+
+    def changed() -> grpc.ServerCertificateConfiguration:
+        pair = watched.changed()
+        # None stands for no change; the stubs do not know that.
+        return None if pair is None else _configuration(pair)  # type: ignore[return-value]
+
+    return grpc.dynamic_ssl_server_credentials(
+        _configuration(watched.pair), changed, require_client_authentication=watched.pair.authorities is not None
+    )
+
+
+def _configuration(pair: Pair) -> grpc.ServerCertificateConfiguration:
+    return grpc.ssl_server_certificate_configuration([(pair.key, pair.certificate)], root_certificates=pair.authorities)
+
+
+class PeerDialer:
+    """Opens connections to other nodes.
+
+    Arguments:
+        watched: this node's pair with the authorities of nodes; None: it dials without TLS.
+    """
+
+    def __init__(self, watched: WatchedPair | None = None) -> None:
+        self._watched = watched
+
+    def channel(self, address: str, node_id: int | None) -> grpc.aio.Channel:
+        """A connection of its own. With TLS, one that shows the certificate of another node fails in its handshake.
+
+        Arguments:
+            address: host:port.
+            node_id: of who should answer there. None: it is not known, and the certificate must be good for the host.
+        """
+        if self._watched is None:
+            return grpc.aio.insecure_channel(address, options=PEER_CHANNEL_OPTIONS)
+        pair = self._watched.current()
+        credentials = grpc.ssl_channel_credentials(pair.authorities, pair.key, pair.certificate)
+        expected = () if node_id is None else (("grpc.ssl_target_name_override", node_host(node_id)),)
+        return grpc.aio.secure_channel(address, credentials, options=(*PEER_CHANNEL_OPTIONS, *expected))

@@ -1,0 +1,56 @@
+"""Who calls, by what the listener has proved."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from quorumlog.server.certificates.names import node_of, user_of
+from quorumlog.server.client_origin import ANONYMOUS, EVERYBODY, USER_PREFIX, Listener
+
+#: Characters of a common name that is taken for a user's.
+MAX_NAME_LENGTH = 249
+
+#: What gRPC tells of a connection. Without TLS nothing of it is proved, and none of the keys below is there.
+AuthContext = Mapping[str, Iterable[bytes]]
+
+
+def principal_of(auth_context: AuthContext) -> str:
+    """The principal of a call: ``User:`` and a name, or ``User:ANONYMOUS``.
+
+    The name is that of the certificate's only URI of a user, else its common name. A node is no user, and no
+    certificate is everybody's.
+
+    Arguments:
+        auth_context: what gRPC tells of the connection.
+    """
+    uris = _texts(auth_context, "peer_uri")
+    if any(node_of(uri) is not None for uri in uris):
+        return ANONYMOUS
+    users = [user for uri in uris if (user := user_of(uri)) is not None]
+    names = users or _texts(auth_context, "x509_common_name")
+    if len(names) != 1 or not 0 < len(names[0]) <= MAX_NAME_LENGTH or not names[0].isprintable():
+        return ANONYMOUS
+    principal = f"{USER_PREFIX}{names[0]}"
+    return ANONYMOUS if principal == EVERYBODY else principal
+
+
+def node_id_of(auth_context: AuthContext) -> int | None:
+    """The node whose certificate the other side has; None where it is no node's, or several nodes'."""
+    nodes = [node for uri in _texts(auth_context, "peer_uri") if (node := node_of(uri)) is not None]
+    return nodes[0] if len(nodes) == 1 else None
+
+
+def listener_of(auth_context: AuthContext) -> Listener:
+    """The kind of listener that a client's call came to: each has one way to sign in."""
+    if "ssl" not in _texts(auth_context, "transport_security_type"):
+        return Listener.PLAINTEXT
+    return Listener.CLIENT if certificate_of(auth_context) is not None else Listener.PASSWORD
+
+
+def certificate_of(auth_context: AuthContext) -> bytes | None:
+    """The other side's certificate in PEM; None without one."""
+    return next(iter(auth_context.get("x509_pem_cert", ())), None)
+
+
+def _texts(auth_context: AuthContext, key: str) -> list[str]:
+    return [value.decode(errors="replace") for value in auth_context.get(key, ())]

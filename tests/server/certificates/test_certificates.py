@@ -1,0 +1,126 @@
+"""Certificates: made, read without a library, taken only in pairs, and read again once they were replaced."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quorumlog.server.certificates import pairs
+from quorumlog.server.certificates.inspection import problems_of, view_of
+from quorumlog.server.certificates.issuing import Issued, create_authority, create_client, create_node
+from quorumlog.server.certificates.names import node_of, user_of
+from quorumlog.server.certificates.pairs import Pair, WatchedPair, read_pair
+from quorumlog.server.certificates.x509 import CertificateError, validity
+from quorumlog.server.options import PairFiles
+
+DAY_S = 86_400
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Issued:
+    return create_authority(tmp_path, "node-ca")
+
+
+@pytest.fixture
+def node(tmp_path: Path, authority: Issued) -> Issued:
+    return create_node(tmp_path, authority, 3, ["127.0.0.1", "log-3.example.net"])
+
+
+def test_a_certificate_says_of_whom_it_is_and_for_which_hosts(tmp_path: Path, authority: Issued, node: Issued) -> None:
+    view = view_of(node.certificate)
+    assert (view.kind, view.node_id, view.days_left) == ("node", 3, 397)
+    assert view.names == ("node-3.quorumlog.internal", "log-3.example.net", "127.0.0.1")
+    client = view_of(create_client(tmp_path, authority, "alice").certificate)
+    assert (client.kind, client.user, client.node_id) == ("user", "alice", None)
+    assert view_of(authority.certificate).kind == "authority"
+    assert list(problems_of(node.certificate, node.key, authority.certificate)) == []
+
+
+def test_keys_are_their_owners_alone_and_nothing_is_written_over(tmp_path: Path, authority: Issued) -> None:
+    assert stat.S_IMODE(authority.key.stat().st_mode) == 0o600
+    before = authority.key.read_bytes()
+    with pytest.raises(CertificateError, match="is there already"):
+        create_authority(tmp_path, "node-ca")
+    (tmp_path / "client-ca.key").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(CertificateError, match="is there already"):
+        create_authority(tmp_path, "client-ca")
+    assert authority.key.read_bytes() == before
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_when_a_certificate_is_valid_is_read_without_a_library(authority: Issued, node: Issued) -> None:
+    for each in (authority, node):
+        view = view_of(each.certificate)
+        assert validity(each.certificate.read_bytes()) == (view.begins.timestamp(), view.ends.timestamp())
+
+
+@given(st.data())
+def test_no_bytes_make_the_reader_of_times_fail_otherwise(data: st.DataObject) -> None:
+    body = data.draw(st.binary(max_size=200))
+    with pytest.raises(CertificateError):
+        validity(b"-----BEGIN CERTIFICATE-----" + body + b"-----END CERTIFICATE-----")
+
+
+def test_what_a_node_cannot_use_is_said_in_one_line(tmp_path: Path, authority: Issued, node: Issued) -> None:
+    files = PairFiles(node.certificate, node.key, authority.certificate)
+    assert read_pair(files).validity.ends_s > 397 * DAY_S
+    with pytest.raises(CertificateError, match="was valid until"):
+        read_pair(files, lambda: 1e11)
+    with pytest.raises(CertificateError, match="look at the clock"):
+        read_pair(files, lambda: 0.0)
+    with pytest.raises(CertificateError, match="is not the key of"):
+        read_pair(PairFiles(node.certificate, authority.key))
+    with pytest.raises(CertificateError, match="no certificate in it"):
+        read_pair(PairFiles(node.key, node.key))
+    with pytest.raises(CertificateError, match="cannot read"):
+        read_pair(PairFiles(tmp_path / "none", node.key))
+    node.key.chmod(0o640)
+    with pytest.raises(CertificateError, match="may be read by others"):
+        read_pair(files)
+
+
+def test_a_pair_is_taken_once_both_of_it_have_been_replaced(
+    tmp_path: Path, authority: Issued, node: Issued, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pairs, "LOOKED_AT_S", 0.0)
+    refused: list[str] = []
+    taken: list[Pair] = []
+    watched = WatchedPair(PairFiles(node.certificate, node.key), refused.append, taken.append)
+    first = watched.pair
+    assert watched.changed() is None
+    fresh = create_node(tmp_path / "fresh", authority, 3, [])
+    os.replace(fresh.certificate, node.certificate)
+    assert watched.changed() is None
+    assert watched.changed() is None
+    assert watched.current() == first
+    assert len(refused) == 1 and "is not the key of" in refused[0]
+    os.replace(fresh.key, node.key)
+    changed = watched.changed()
+    assert changed is not None and changed != first
+    assert taken == [changed] and watched.changed() is None and len(refused) == 1
+
+
+def test_problems_are_found(tmp_path: Path, authority: Issued, node: Issued) -> None:
+    other = create_authority(tmp_path, "other-ca")
+    short = create_node(tmp_path / "short", authority, 3, [], days=5)
+    short.key.chmod(0o644)
+    said = "; ".join(problems_of(short.certificate, short.key, other.certificate))
+    assert "ends in" in said and "others than its owner" in said and "not signed by" in said
+    assert "is not the key" in "; ".join(problems_of(node.certificate, authority.key, None))
+
+
+@pytest.mark.parametrize("uri", ["quorumlog:node:", "quorumlog:node:03", "quorumlog:node:3 ", "quorumlog:node:-1", "3"])
+def test_what_is_no_nodes_uri_names_none(uri: str) -> None:
+    assert node_of(uri) is None
+    assert user_of(uri) is None
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "..", "a b", "x" * 250, "-\n"])
+def test_some_names_are_nobodys(tmp_path: Path, authority: Issued, name: str) -> None:
+    with pytest.raises(CertificateError, match="is no name of a user"):
+        create_client(tmp_path, authority, name)

@@ -1,0 +1,330 @@
+"""A topic that one may not describe does not exist for one: the answers are those to names and ids that nothing has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from google.protobuf.message import Message as ProtoMessage
+from quiet_cluster import TOPIC
+from restricted_cluster import Restricted
+from rights import rule
+
+from quorumlog.chaos.models.coordinator_model import OUTSIDER, CommitLabel
+from quorumlog.chaos.models.records import text_payload
+from quorumlog.v1 import acls_pb2, admin_pb2, groups_pb2
+from quorumlog.v1 import data_plane_pb2 as pb
+from quorumlog.v1.entry import Codec, build_batch
+from quorumlog.v1.errors_pb2 import ErrorCode
+
+SECRET = "secret"
+ALL, TOPICS, GROUPS, CLUSTER = (
+    acls_pb2.ACL_OPERATION_ALL, acls_pb2.ACL_RESOURCE_TOPIC, acls_pb2.ACL_RESOURCE_GROUP,
+    acls_pb2.ACL_RESOURCE_CLUSTER,
+)  # fmt: skip
+PREFIXED = acls_pb2.ACL_PATTERN_PREFIXED
+
+
+def batch() -> bytes:
+    return build_batch(
+        text_payload(["hope"]),
+        record_count=1,
+        codec=Codec.NONE,
+        base_timestamp_ms=1_700_000_000_000,
+        max_timestamp_ms=1_700_000_000_000,
+    )
+
+
+def offset_of(topic: bytes, offset: int) -> groups_pb2.CommittedOffset:
+    """An offset to be committed, with what the simulator wants to find beside it."""
+    label = str(CommitLabel(OUTSIDER, -1, offset))
+    return groups_pb2.CommittedOffset(topic_id=topic, partition=0, offset=offset, leader_epoch=-1, metadata=label)
+
+
+#: What names a topic, with the type of its answer. Each is made of the id that the topic has, or had.
+BY_NAME: dict[str, tuple[Callable[[], ProtoMessage], type[ProtoMessage]]] = {
+    "Metadata": (lambda: pb.MetadataRequest(topics=[SECRET, "no/name"]), pb.MetadataResponse),
+    "Metadata of all": (lambda: pb.MetadataRequest(all_topics=True), pb.MetadataResponse),
+    "DescribeConfigs": (
+        lambda: admin_pb2.DescribeConfigsRequest(names=[SECRET, TOPIC]),
+        admin_pb2.DescribeConfigsResponse,
+    ),
+    "DeleteTopics": (
+        lambda: admin_pb2.DeleteTopicsRequest(names=["nothing", SECRET], timeout_ms=3_000),
+        admin_pb2.DeleteTopicsResponse,
+    ),
+    "CreatePartitions": (
+        lambda: admin_pb2.CreatePartitionsRequest(
+            topics=[admin_pb2.NewPartitions(name=SECRET, total_count=5)], timeout_ms=3_000
+        ),
+        admin_pb2.CreatePartitionsResponse,
+    ),
+    "AlterConfigs": (
+        lambda: admin_pb2.AlterConfigsRequest(
+            topics=[admin_pb2.AlterTopicConfig(name=SECRET, set={"retention.ms": "1000"})], timeout_ms=3_000
+        ),
+        admin_pb2.AlterConfigsResponse,
+    ),
+}
+BY_ID: dict[str, tuple[Callable[[bytes], ProtoMessage], type[ProtoMessage]]] = {
+    "Produce": (
+        lambda topic: pb.ProduceRequest(
+            correlation_id=1,
+            acks=-1,
+            timeout_ms=1_000,
+            batches=[pb.PartitionBatch(topic_id=topic, partition=0, batch=batch())],
+        ),
+        pb.ProduceResponse,
+    ),
+    "Produce to no partition": (
+        lambda topic: pb.ProduceRequest(
+            correlation_id=1,
+            acks=-1,
+            timeout_ms=1_000,
+            batches=[pb.PartitionBatch(topic_id=topic, partition=7, batch=b"no batch")],
+        ),
+        pb.ProduceResponse,
+    ),
+    "Fetch": (
+        lambda topic: pb.FetchRequest(
+            correlation_id=1, max_wait_ms=100, partitions=[pb.FetchPartition(topic_id=topic, leader_epoch=-1)]
+        ),
+        pb.FetchResponse,
+    ),
+    "ListOffsets": (
+        lambda topic: pb.ListOffsetsRequest(
+            timeout_ms=1_000,
+            partitions=[
+                pb.ListOffsetsPartition(topic_id=topic, timestamp_ms=each, leader_epoch=-1) for each in (-2, -1, 5)
+            ],
+        ),
+        pb.ListOffsetsResponse,
+    ),
+    "DeleteRecords": (
+        lambda topic: admin_pb2.DeleteRecordsRequest(
+            timeout_ms=1_000, partitions=[admin_pb2.DeleteRecordsPartition(topic_id=topic, before_offset=-1)]
+        ),
+        admin_pb2.DeleteRecordsResponse,
+    ),
+    "DescribePartitionLog": (
+        lambda topic: admin_pb2.DescribePartitionLogRequest(topic_id=topic, after_producer_id=-1, timeout_ms=1_000),
+        admin_pb2.DescribePartitionLogResponse,
+    ),
+    "CommitOffsets": (
+        lambda topic: groups_pb2.CommitOffsetsRequest(
+            group_id="g",
+            member_epoch=-1,
+            timeout_ms=1_000,
+            offsets=[offset_of(topic, 0)],
+        ),
+        groups_pb2.CommitOffsetsResponse,
+    ),
+    "FetchOffsets": (
+        lambda topic: groups_pb2.FetchOffsetsRequest(group_id="g", member_epoch=-1, timeout_ms=1_000),
+        groups_pb2.FetchOffsetsResponse,
+    ),
+    "DeleteOffsets": (
+        lambda topic: groups_pb2.DeleteOffsetsRequest(
+            group_id="h",
+            topics=[groups_pb2.TopicPartitions(topic_id=topic, partitions=[0, 1])],
+            timeout_ms=1_000,
+        ),
+        groups_pb2.DeleteOffsetsResponse,
+    ),
+}
+
+
+def coordinator(cluster: Restricted, group: str = "g") -> int:
+    """The node that coordinates a group."""
+    found: list[int] = []
+
+    def is_found() -> bool:
+        request = groups_pb2.FindCoordinatorsRequest(group_ids=[group])
+        answer = cluster.ask("admin", request, groups_pb2.FindCoordinatorsResponse)
+        found[:] = [each.node_id for each in answer.coordinators if not each.HasField("error")]
+        return bool(found)
+
+    cluster.until(is_found, 20)
+    return found[0]
+
+
+def told(answer: ProtoMessage) -> bytes:
+    """What an answer says, but for what has nothing to do with topics."""
+    if isinstance(answer, pb.MetadataResponse):
+        return b"".join(each.SerializeToString(deterministic=True) for each in answer.topics)
+    return answer.SerializeToString(deterministic=True)
+
+
+@pytest.fixture
+def cluster() -> Restricted:
+    made = Restricted(7)
+    made.allow(
+        rule("User:alice", ALL, TOPICS, "mine", PREFIXED),
+        rule("User:alice", ALL, GROUPS, "g"),
+        rule("User:alice", ALL, GROUPS, "h"),
+        rule("User:alice", acls_pb2.ACL_OPERATION_DESCRIBE, TOPICS, TOPIC),
+    )
+    return made
+
+
+def delete(cluster: Restricted, name: str) -> None:
+    request = admin_pb2.DeleteTopicsRequest(names=[name], timeout_ms=5_000)
+    answer = cluster.ask("admin", request, admin_pb2.DeleteTopicsResponse)
+    assert not answer.results[0].HasField("error"), answer
+    cluster.run(1)
+
+
+@pytest.mark.parametrize("what", BY_NAME)
+def test_a_name_says_nothing_of_whether_a_topic_has_it(cluster: Restricted, what: str) -> None:
+    make, kind = BY_NAME[what]
+
+    def answers() -> list[bytes]:
+        return [told(cluster.ask("alice", make(), kind, node)) for node in (1, 2, 3)]
+
+    before = answers()
+    cluster.create(SECRET, partitions=2)
+    cluster.run(1)
+    while_there = answers()
+    delete(cluster, SECRET)
+    assert before == while_there == answers()
+
+
+@pytest.mark.parametrize("what", BY_ID)
+def test_an_id_says_nothing_of_whether_a_topic_has_it(cluster: Restricted, what: str) -> None:
+    make, kind = BY_ID[what]
+    cluster.create(SECRET, partitions=2)
+    topic = cluster.topic_id(SECRET)
+    nodes = [1, 2, 3]
+    if "Offsets" in what and what != "ListOffsets":
+        nodes = [coordinator(cluster, "h" if what == "DeleteOffsets" else "g")]
+        offset = offset_of(topic, 0)
+        for group in ("g", "h"):
+            request = groups_pb2.CommitOffsetsRequest(
+                group_id=group, member_epoch=-1, timeout_ms=1_000, offsets=[offset]
+            )
+            stored = cluster.ask("admin", request, groups_pb2.CommitOffsetsResponse, coordinator(cluster, group))
+            assert not stored.results[0].HasField("error"), stored
+    cluster.run(1)
+    while_there = [told(cluster.ask("alice", make(topic), kind, node)) for node in nodes]
+    if what == "FetchOffsets":
+        offsets = cluster.ask("admin", make(topic), groups_pb2.FetchOffsetsResponse, nodes[0]).offsets
+        assert [each.offset for each in offsets] == [0], "what was committed of it has stayed"
+    delete(cluster, SECRET)
+    afterwards = [told(cluster.ask("alice", make(topic), kind, node)) for node in nodes]
+    assert while_there == afterwards
+    assert SECRET.encode() not in b"".join(while_there)
+
+
+def test_a_fetch_session_is_told_of_a_hidden_topic_as_of_none(cluster: Restricted) -> None:
+    cluster.create(SECRET)
+    topic = cluster.topic_id(SECRET)
+    cluster.run(1)
+
+    def first_answer(node: int) -> bytes:
+        request = pb.FetchRequest(
+            correlation_id=1,
+            session_epoch=1,
+            max_wait_ms=5_000,
+            partitions=[pb.FetchPartition(topic_id=topic, leader_epoch=-1)],
+        )
+        return told(cluster.ask("alice", request, pb.FetchResponse, node, cluster.cluster.open_stream(node)))
+
+    while_there = [first_answer(node) for node in (1, 2, 3)]
+    delete(cluster, SECRET)
+    assert while_there == [first_answer(node) for node in (1, 2, 3)]
+
+
+def test_who_may_describe_a_topic_but_no_more_is_told_so(cluster: Restricted) -> None:
+    topic = cluster.topic_id(TOPIC)
+    cluster.run(1)
+    for what, code in (
+        ("Produce", ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+        ("Fetch", ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+        ("DeleteRecords", ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+    ):
+        make, kind = BY_ID[what]
+        answer = cluster.ask("alice", make(topic), kind)
+        assert [each.error.code for each in answer.results] == [code], what  # type: ignore[attr-defined]
+    description = cluster.ask("alice", BY_ID["DescribePartitionLog"][0](topic), admin_pb2.DescribePartitionLogResponse)
+    assert description.error.code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+
+def test_a_look_up_by_time_needs_to_read_because_its_answer_holds_records(cluster: Restricted) -> None:
+    leader = cluster.leader().node_id
+    answer = cluster.ask("alice", BY_ID["ListOffsets"][0](cluster.topic_id(TOPIC)), pb.ListOffsetsResponse, leader)
+    codes = [each.error.code for each in answer.results]
+    assert codes[:2] == [ErrorCode.NONE, ErrorCode.NONE]
+    assert codes[2] == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+
+def test_metadata_show_of_a_configuration_what_clients_need_unless_more_is_allowed(cluster: Restricted) -> None:
+    change = admin_pb2.AlterTopicConfig(name=TOPIC, set={"retention.ms": "5000", "max.message.bytes": "2000"})
+    request = admin_pb2.AlterConfigsRequest(topics=[change], timeout_ms=3_000)
+    done = cluster.ask("admin", request, admin_pb2.AlterConfigsResponse)
+    assert not done.results[0].HasField("error"), done
+
+    def shown(client: str) -> dict[str, str]:
+        (topic,) = cluster.ask(client, pb.MetadataRequest(topics=[TOPIC]), pb.MetadataResponse).topics
+        return dict(topic.configs)
+
+    assert shown("alice") == {"max.message.bytes": "2000"}
+    assert shown("admin") == {"max.message.bytes": "2000", "retention.ms": "5000"}
+
+
+@pytest.mark.parametrize("subscription", [{"topics": [SECRET, "mine"]}, {"topic_pattern": "secret|mine|t"}])
+def test_a_member_waits_for_a_hidden_topic_as_for_one_that_is_to_be_created(
+    cluster: Restricted, subscription: dict[str, object]
+) -> None:
+    cluster.create(SECRET)
+    cluster.create("mine")
+    node = coordinator(cluster)
+    sent = 0
+
+    def beat(epoch: int) -> groups_pb2.GroupHeartbeatResponse:
+        nonlocal sent
+        sent += 1
+        request = groups_pb2.GroupHeartbeatRequest(
+            correlation_id=sent, group_id="g", member_id="m", member_epoch=epoch, session_timeout_ms=45_000,
+            rebalance_timeout_ms=60_000, full=True, **subscription,  # type: ignore[arg-type]
+        )  # fmt: skip
+        return cluster.ask("alice", request, groups_pb2.GroupHeartbeatResponse, node)
+
+    joined = beat(0)
+    assert not joined.HasField("error"), joined
+    again = beat(joined.member_epoch)
+    assert [each.topic for each in again.assignment.topics] == ["mine"]
+    described = cluster.ask(
+        "alice", groups_pb2.DescribeGroupsRequest(group_ids=["g"], timeout_ms=1_000),
+        groups_pb2.DescribeGroupsResponse, node,
+    )  # fmt: skip
+    (member,) = described.groups[0].members
+    assert {each.topic for each in (*member.assignment, *member.target)} == {"mine"}
+    assert SECRET not in member.topics
+    cluster.allow(rule("User:alice", ALL, TOPICS, SECRET))
+    cluster.run(1)
+    told_later = beat(again.member_epoch)
+    assert {each.topic for each in beat(told_later.member_epoch).assignment.topics} == {"mine", SECRET}
+    cluster.withdraw("User:alice")
+    cluster.allow(rule("User:alice", ALL, GROUPS, "g"), rule("User:alice", ALL, TOPICS, SECRET))
+    cluster.run(1)
+    revoked = beat(told_later.member_epoch)
+    assert not revoked.HasField("error"), revoked
+    image = cluster.cluster.processes[node].image
+    assert image is not None
+    described = cluster.ask(
+        "admin", groups_pb2.DescribeGroupsRequest(group_ids=["g"], timeout_ms=1_000),
+        groups_pb2.DescribeGroupsResponse, node,
+    )  # fmt: skip
+    assert {each.topic for each in described.groups[0].members[0].target} == {SECRET}
+
+
+def test_a_member_that_names_a_topic_which_it_sees_and_may_not_read_is_told_so(cluster: Restricted) -> None:
+    request = groups_pb2.GroupHeartbeatRequest(
+        correlation_id=1, group_id="g", member_id="m", session_timeout_ms=45_000, rebalance_timeout_ms=60_000,
+        topics=[TOPIC], full=True,
+    )  # fmt: skip
+    answer = cluster.ask("alice", request, groups_pb2.GroupHeartbeatResponse, coordinator(cluster))
+    assert answer.error.code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    other = groups_pb2.GroupHeartbeatRequest(correlation_id=1, group_id="other", member_id="m", topics=[TOPIC])
+    answer = cluster.ask("alice", other, groups_pb2.GroupHeartbeatResponse, coordinator(cluster, "other"))
+    assert answer.error.code == ErrorCode.GROUP_AUTHORIZATION_FAILED

@@ -1,0 +1,69 @@
+"""Clients that need permission, in clusters with faults: nothing is served that the node's own metadata refuse."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from rights import allow, rule
+
+from quorumlog.chaos.models.committed_partition import Violation
+from quorumlog.chaos.seeds.simulation import Simulation
+from quorumlog.chaos.simulator.rights_judge import RightsJudge, is_allowed
+from quorumlog.server.client_origin import ClientOrigin
+from quorumlog.server.events import ClientRequest, Effects, Reply
+from quorumlog.server.metadata.acl_rules import rule_of
+from quorumlog.server.metadata.image import MetadataImage
+from quorumlog.v1 import data_plane_pb2 as pb
+from quorumlog.v1.acls_pb2 import ACL_OPERATION_READ, ACL_OPERATION_WRITE, ACL_PERMISSION_DENY, ACL_RESOURCE_TOPIC
+
+SEEDS = range(1, 13)
+TOPIC = b"t" * 16
+READS = rule("User:alice", ACL_OPERATION_READ, ACL_RESOURCE_TOPIC, "t")
+
+
+@pytest.mark.thorough
+def test_nothing_is_served_that_a_nodes_own_rules_refuse() -> None:
+    judged: Counter[str] = Counter()
+    for seed in SEEDS:
+        simulation = Simulation(seed, with_rights=True)
+        result = simulation.run()
+        assert result.violation is None, (
+            f"python -m quorumlog.chaos.simulate --seed {seed} --rights: {result.violation}"
+        )
+        judged += simulation.cluster.rights.judged
+    assert min(judged["allowed"], judged["refused"]) > 500, judged
+
+
+def judge(*rules: object, answer: pb.FetchResult | None = None, who: str = "User:alice") -> RightsJudge:
+    """A judge that has seen one fetch of a node with these rules."""
+    image = MetadataImage()
+    if rules:
+        allow(image, *rules)  # type: ignore[arg-type]
+    made = RightsJudge(frozenset({"User:root"}), lambda topic_id: "t" if topic_id == TOPIC else None)
+    made.stepped(1, 1, image, [], Effects())
+    request = ClientRequest(1, pb.FetchRequest(), client=ClientOrigin(principal=who))
+    response = pb.FetchResponse(results=[answer or pb.FetchResult(topic_id=TOPIC, entries=[b"x"])])
+    made.stepped(1, 1, image, [request], Effects(replies=[Reply(1, response)]))
+    return made
+
+
+def test_the_judge_notices_what_is_served_without_permission_and_what_is_refused_with_it() -> None:
+    assert judge(READS).judged == {"allowed": 1}
+    denied = rule("User:*", ACL_OPERATION_READ, ACL_RESOURCE_TOPIC, "t", permission=ACL_PERMISSION_DENY)
+    for rules in ((), (READS, denied), (rule("User:alice", ACL_OPERATION_WRITE, ACL_RESOURCE_TOPIC, "t"),)):
+        with pytest.raises(Violation, match="serves User:alice"):
+            judge(*rules)
+    refused = pb.FetchResult(topic_id=TOPIC)
+    refused.error.code = 80  # TOPIC_AUTHORIZATION_FAILED
+    assert judge(answer=refused).judged == {"refused": 1}
+    with pytest.raises(Violation, match="refuses User:alice"):
+        judge(READS, answer=refused)
+    assert judge(who="User:root").judged == {}, "for whom no rule counts"
+
+
+def test_the_judge_reads_rules_plainly() -> None:
+    rules = [rule_of(READS)]
+    assert is_allowed(rules, "User:alice", ACL_OPERATION_READ, ACL_RESOURCE_TOPIC, "t")
+    assert not is_allowed(rules, "User:bob", ACL_OPERATION_READ, ACL_RESOURCE_TOPIC, "t")
+    assert not is_allowed(rules, "User:alice", ACL_OPERATION_WRITE, ACL_RESOURCE_TOPIC, "t")

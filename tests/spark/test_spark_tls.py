@@ -1,0 +1,63 @@
+"""Spark reads from, and writes to, a cluster whose nodes ask for certificates."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+from pyspark.sql import SparkSession
+
+from quorumlog.sdk import Admin, NewTopic
+from quorumlog.sdk.runtime.security import ClientSecurity
+from quorumlog.sdk.spark.errors import OptionError
+from quorumlog.sdk.spark.option_values import GivenOptions
+from quorumlog.sdk.spark.servers import Servers, security_of
+from quorumlog.server.local import LocalCluster
+
+SSL = ClientSecurity("SSL", "/ca.crt", "/alice.crt", "/alice.key")
+
+
+def test_how_nodes_are_reached_goes_with_their_addresses() -> None:
+    servers = Servers("a:1,b:2", SSL)
+    sent = pickle.loads(pickle.dumps(servers))
+    assert sent == servers and security_of(sent) == SSL and hash(sent) == hash(servers)
+    assert servers != Servers("a:1,b:2") and servers != "a:1,b:2"
+    assert Servers("a:1") == "a:1" and security_of("a:1") == ClientSecurity()
+    assert servers.split(",") == ["a:1", "b:2"]
+
+
+def test_options_say_how_nodes_are_reached() -> None:
+    given = GivenOptions({
+        "quorumlog.bootstrap.servers": "a:1",
+        "quorumlog.security.protocol": "SSL", "quorumlog.ssl.ca.location": "/ca.crt",
+        "quorumlog.ssl.certificate.location": "/alice.crt", "quorumlog.ssl.key.location": "/alice.key",
+    })  # fmt: skip
+    assert given.bootstrap_servers() == Servers("a:1", SSL)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"quorumlog.security.protocol": "TLS"}, "give PLAINTEXT or SSL"),
+        ({"quorumlog.ssl.ca.location": "/ca.crt"}, "security_protocol is not SSL"),
+        ({"quorumlog.security.protocol": "SSL", "quorumlog.ssl.key.location": "k"}, "give both"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(options: dict[str, str], words: str) -> None:
+    with pytest.raises(OptionError, match=words):
+        GivenOptions({"quorumlog.bootstrap.servers": "a:1", **options}).bootstrap_servers()
+
+
+@pytest.mark.spark
+@pytest.mark.cluster
+@pytest.mark.timeout(300)
+def test_rows_go_in_and_come_out_with_certificates(spark: SparkSession) -> None:
+    with LocalCluster(nodes=1, tls=True) as cluster:
+        with Admin(bootstrap_servers=cluster.bootstrap_servers, **cluster.client_tls) as admin:
+            admin.create_topics([NewTopic("orders", num_partitions=2, replication_factor=1)])
+        options = {f"quorumlog.{name.replace('_', '.')}": value for name, value in cluster.client_tls.items()}
+        options["quorumlog.bootstrap.servers"] = cluster.bootstrap_servers
+        rows = spark.range(100).selectExpr("cast(id as string) as key", "cast(id * 2 as string) as value")
+        rows.write.format("quorumlog").options(**options).option("topic", "orders").mode("append").save()
+        read = spark.read.format("quorumlog").options(**options).option("subscribe", "orders").load()
+        assert {bytes(row.value) for row in read.select("value").collect()} == {b"%d" % (2 * n) for n in range(100)}

@@ -1,0 +1,113 @@
+"""The README's five minutes: every block that is marked ``<!-- run -->``, to be run as written, in order.
+
+Only two things are exchanged, so that a test disturbs nobody: the port 19092 and the directory /tmp/quorumlog.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+README = (ROOT / "README.md").read_text()
+BLOCK = re.compile(r"^<!-- run(?:: (?P<how>\w+))? -->\n```(?P<language>\w+)\n(?P<text>.*?)^```$", re.M | re.S)
+#: Generous: Spark alone takes a minute where four other test processes share two cores.
+BLOCK_TIMEOUT_S = 240
+NODES = 3
+
+
+@dataclass(frozen=True)
+class Block:
+    """A runnable block: how it is run (bash, python, pytest), its text, and the line it begins at."""
+
+    how: str
+    text: str
+    line: int
+
+
+def blocks() -> list[Block]:
+    return [
+        Block(found["how"] or found["language"], found["text"], README[: found.start()].count("\n") + 1)
+        for found in BLOCK.finditer(README)
+    ]
+
+
+@dataclass(frozen=True)
+class Tour:
+    """Where the blocks run.
+
+    Arguments:
+        directory: the current one, and in which the cluster's is.
+        port: the first of the nodes'.
+        python: the interpreter whose environment quorumlog is installed in.
+    """
+
+    directory: Path
+    port: int
+    python: Path
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return os.environ | {
+            "PATH": f"{self.python.parent}{os.pathsep}{os.environ['PATH']}",
+            "QUORUMLOG_BASE_PORT": str(self.port),
+            "QUORUMLOG_BOOTSTRAP_SERVERS": f"127.0.0.1:{self.port}",
+        }
+
+    def run(self, block: Block) -> str:
+        """Runs a block; returns what it printed."""
+        there = str(self.directory / "quorumlog")
+        text = block.text.replace("/tmp/quorumlog", there).replace(":19092", f":{self.port}")
+        if block.how == "bash":
+            command = ["bash", "-euo", "pipefail", "-c", text]
+        else:
+            script = self.directory / f"test_readme_line_{block.line}.py"
+            script.write_text(text)
+            command = [str(self.python), str(script)]
+            if block.how == "pytest":
+                command[1:1] = ["-m", "pytest", "-p", "no:cacheprovider", "--rootdir", str(self.directory), "-q"]
+        done = subprocess.run(
+            command, env=self.environment, cwd=self.directory, capture_output=True, text=True,
+            timeout=BLOCK_TIMEOUT_S, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, f"README.md:{block.line}:\n{done.stdout}{done.stderr}"
+        return done.stdout
+
+    def run_all(self, chosen: list[tuple[Block, list[str]]]) -> None:
+        """Runs blocks, each with the pieces that it must print."""
+        for block, expected in chosen:
+            printed = self.run(block)
+            for piece in expected:
+                assert piece in printed, f"README.md:{block.line}: {piece!r} is not in\n{printed}"
+
+
+@contextmanager
+def tour(directory: Path, python: Path = Path(sys.executable)) -> Iterator[Tour]:
+    """A tour whose cluster is taken down whatever happens."""
+    taken = Tour(directory, free_base_port(), python)
+    try:
+        yield taken
+    finally:
+        if (directory / "quorumlog").exists():
+            down = ["quorumlog", "cluster", "down", "--data-dir", str(directory / "quorumlog")]
+            subprocess.run(down, env=taken.environment, check=False, timeout=60)
+
+
+def free_base_port() -> int:
+    """A port that is free together with the ports after it that the other nodes take."""
+    for port in range(23_000 + os.getpid() % 5_000, 32_000, NODES):
+        with socket.socket() as first, socket.socket() as second, socket.socket() as third:
+            try:
+                for offset, probe in enumerate((first, second, third)):
+                    probe.bind(("127.0.0.1", port + offset))
+            except OSError:
+                continue
+            return port
+    raise AssertionError("no three free ports in a row")
