@@ -15,7 +15,7 @@ from playwright.sync_api import Page, expect
 from quorumlog.sdk import Admin, Consumer, NewTopic, TopicPartition
 from quorumlog.server.local import LocalCluster
 
-pytestmark = [pytest.mark.browser, pytest.mark.cluster, pytest.mark.alone, needs_chromium]
+pytestmark = [pytest.mark.browser, pytest.mark.cluster, pytest.mark.alone, pytest.mark.timeout(400), needs_chromium]
 
 TOPICS = {"clicks": 3, "orders": 6, "payments": 4}
 #: Within which the page shows what has happened.

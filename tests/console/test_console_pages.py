@@ -14,7 +14,7 @@ from quorumlog.console.gate import CONTENT_SECURITY_POLICY
 from quorumlog.sdk import Admin, NewTopic, Producer, TopicPartition
 from quorumlog.server.local import LocalCluster
 
-pytestmark = [pytest.mark.browser, pytest.mark.cluster, needs_chromium]
+pytestmark = [pytest.mark.browser, pytest.mark.cluster, pytest.mark.timeout(400), needs_chromium]
 
 PATIENCE_MS = 60_000
 HOSTILE = "<img src=x onerror=alert(1)>/../ &amp; 'quoted'"

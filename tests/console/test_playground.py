@@ -152,6 +152,7 @@ def test_a_node_is_killed_from_the_page_and_everything_acknowledged_is_there() -
         assert (look.said, look.strangers()) == ([], [])
 
 
+@pytest.mark.timeout(400)
 @pytest.mark.browser
 @pytest.mark.cluster
 @needs_chromium
