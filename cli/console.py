@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from quorumlog.cli.boundary import WRONG_USAGE, CommandError
-from quorumlog.cli.options import DEFAULT_BOOTSTRAP_SERVERS, BootstrapServers, Output, OutputFormat
+from quorumlog.cli.options import DEFAULT_BOOTSTRAP_SERVERS, BootstrapServers, Output, OutputFormat, client_options
 from quorumlog.cli.rendering import print_json
 
 EXAMPLE = "Example: quorumlog console --open"
@@ -65,6 +65,7 @@ def console(
     import asyncio
 
     from quorumlog.console.process import CannotListenError, ConsoleOptions, is_loopback, serve
+    from quorumlog.sdk.runtime.security import SecurityOptions
 
     host, port = _parsed(listen)
     if not is_loopback(host) and not insecure:
@@ -89,7 +90,15 @@ def console(
 
             webbrowser.open(url)
 
-    options = ConsoleOptions(bootstrap_servers, host, port, tuple(name or ()), hide_values, allow_changes or playground)
+    options = ConsoleOptions(
+        bootstrap_servers,
+        host,
+        port,
+        tuple(name or ()),
+        hide_values,
+        allow_changes or playground,
+        SecurityOptions() if playground else client_options(),
+    )
     try:
         if playground:
             from quorumlog.cli.playground import playground_nodes

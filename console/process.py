@@ -8,7 +8,7 @@ import ipaddress
 import signal
 import socket
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import uvicorn
 
@@ -23,6 +23,7 @@ from quorumlog.console.playground.life import Life
 from quorumlog.console.poller import OpenPages, Poller
 from quorumlog.console.records.endpoints import RecordEndpoints
 from quorumlog.sdk.aio import AsyncAdmin, AsyncConsumer, AsyncProducer
+from quorumlog.sdk.runtime.security import SecurityOptions
 
 #: How long one question to the cluster may take.
 REQUEST_TIMEOUT_MS = 3_000
@@ -45,6 +46,7 @@ class ConsoleOptions:
         names: further hosts at which browsers reach it, with a port where it is an unusual one.
         hide_values: of records only keys are shown.
         allow_changes: offsets, settings and records may be changed and sent from the page.
+        security: how nodes are reached, as keyword arguments of clients.
     """
 
     bootstrap_servers: str
@@ -53,6 +55,7 @@ class ConsoleOptions:
     names: tuple[str, ...] = ()
     hide_values: bool = False
     allow_changes: bool = False
+    security: SecurityOptions = field(default_factory=SecurityOptions)
 
 
 class CannotListenError(Exception):
@@ -106,7 +109,6 @@ async def serve(options: ConsoleOptions, announce: Callable[[str], None], nodes:
 
     Arguments:
         announce: is told the address, with the token, once the cluster has answered.
-
         nodes: of a cluster to play with; None: it is somebody's, and nothing is done to it.
 
     Raises:
@@ -119,9 +121,13 @@ async def serve(options: ConsoleOptions, announce: Callable[[str], None], nodes:
         request_timeout_ms=REQUEST_TIMEOUT_MS,
         bootstrap_timeout_ms=FIRST_ANSWER_MS,
         client_id=CLIENT_ID,
+        **options.security,
     )
     consumer = AsyncConsumer(
-        bootstrap_servers=options.bootstrap_servers, request_timeout_ms=REQUEST_TIMEOUT_MS, client_id=CLIENT_ID
+        bootstrap_servers=options.bootstrap_servers,
+        request_timeout_ms=REQUEST_TIMEOUT_MS,
+        client_id=CLIENT_ID,
+        **options.security,
     )
     async with admin, consumer:
         # A wrong address is said here, and not on a page that stays empty.
@@ -132,7 +138,10 @@ async def serve(options: ConsoleOptions, announce: Callable[[str], None], nodes:
         records = RecordEndpoints(
             admin,
             lambda: AsyncConsumer(
-                bootstrap_servers=options.bootstrap_servers, client_id=CLIENT_ID, fetch_max_wait_ms=200
+                bootstrap_servers=options.bootstrap_servers,
+                client_id=CLIENT_ID,
+                fetch_max_wait_ms=200,
+                **options.security,
             ),
             hide_values=options.hide_values,
         )
@@ -140,7 +149,10 @@ async def serve(options: ConsoleOptions, announce: Callable[[str], None], nodes:
             admin,
             consumer,
             lambda: AsyncProducer(
-                bootstrap_servers=options.bootstrap_servers, client_id=CLIENT_ID, delivery_timeout_ms=SEND_WITHIN_MS
+                bootstrap_servers=options.bootstrap_servers,
+                client_id=CLIENT_ID,
+                delivery_timeout_ms=SEND_WITHIN_MS,
+                **options.security,
             ),
             allowed=options.allow_changes,
         )
