@@ -35,6 +35,25 @@ def test_options_say_how_nodes_are_reached() -> None:
     assert given.bootstrap_servers() == Servers("a:1", SSL)
 
 
+def test_options_say_who_signs_in_and_nothing_shows_the_password() -> None:
+    given = GivenOptions({
+        "quorumlog.bootstrap.servers": "a:1", "quorumlog.security.protocol": "SASL_SSL",
+        "quorumlog.sasl.mechanism": "SCRAM-SHA-256", "quorumlog.sasl.username": "alice",
+        "quorumlog.sasl.password": "canary",
+    })  # fmt: skip
+    servers = given.bootstrap_servers()
+    security = security_of(pickle.loads(pickle.dumps(servers)))
+    assert (security.sasl_plain_username, security.sasl_plain_password) == ("alice", "canary")
+    assert security.identity() is not None
+    assert "canary" not in repr(servers) + repr(security) + repr(security.identity())
+    wrong = {"quorumlog.sasl.password": "canary\n", "quorumlog.sasl.username": "alice"}
+    with pytest.raises(OptionError) as refused:
+        GivenOptions(
+            {"quorumlog.bootstrap.servers": "a:1", "quorumlog.security.protocol": "SASL_SSL", **wrong}
+        ).bootstrap_servers()
+    assert "canary" not in str(refused.value)
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
