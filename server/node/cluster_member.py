@@ -108,10 +108,10 @@ class ClusterMember:
         self._refusals = Refusals(Authorizer(resources.options.authorization, metadata), self._audit)
         if resources.options.authorization.audited:
             resources.replies.listener = self._audit
-        sessions = Sessions(resources.rng)
-        self.admission = Admission(metadata, sessions)
+        self._sessions = Sessions(resources.rng)
+        self.admission = Admission(metadata, self._sessions)
         self._sign_ins = ScramSignIns(
-            resources.options.authorization, metadata, sessions, self._audit, resources.replies, resources.rng
+            resources.options.authorization, metadata, self._sessions, self._audit, resources.replies, resources.rng
         )
         self.logs = LogServices(resources, self.partitions, metadata, rounds, conditions, self._refusals, time.now)
         self._make_broker()
@@ -454,6 +454,7 @@ class ClusterMember:
             "pending_produces": len(self.logs.produce),
             "parked_fetches": len(self.logs.fetches),
             "fetch_sessions": len(self.logs.fetches.sessions),
+            "password_sessions": len(self._sessions),
             "producer_names": len(metadata.image.named_producers),
             "ready": float(not self.not_ready()),
             "fenced": float(self.broker.fenced),
