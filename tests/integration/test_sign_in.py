@@ -192,6 +192,33 @@ def test_a_deleted_user_is_out_at_once(cluster: LocalCluster, admin: Admin) -> N
     assert isinstance(refused, SaslAuthenticationFailedError), refused
 
 
+def test_a_consumer_goes_on_after_restarts_and_is_out_when_its_user_is_revoked(
+    cluster: LocalCluster, admin: Admin
+) -> None:
+    admin.alter_user_scram_credentials([UserScramCredentialUpsertion("erin", "a password of erin's")])
+    orders = ResourcePattern(ResourceType.TOPIC, "orders")
+    group = ResourcePattern(ResourceType.GROUP, "of-erin")
+    read = [ACL("User:erin", ACLOperation.READ, ACLPermissionType.ALLOW, each) for each in (orders, group)]
+    admin.create_acls(read)
+    options = signed_in(cluster, "erin", "a password of erin's")
+    with Producer(bootstrap_servers=cluster.bootstrap_servers, **cluster.client_tls) as producer:
+        producer.send("orders", b"before", partition=0).result(LIMIT_S)
+    with Consumer(**options, group_id="of-erin", auto_offset_reset="earliest") as consumer:
+        consumer.subscribe(["orders"])
+        assert next(iter(consumer)).topic == "orders"
+        for node in cluster.node_ids:
+            cluster.stop(node)
+            cluster.start(node)
+        with Producer(bootstrap_servers=cluster.bootstrap_servers, **cluster.client_tls) as producer:
+            written = producer.send("orders", b"after", partition=0).result(LIMIT_S)
+        assert any(record.offset == written.offset for record in consumer)
+        assert admin.revoke(principals=["User:erin"]) == 1
+        refused = until_refused(lambda: consumer.poll(timeout_ms=200))
+    assert isinstance(refused, SaslAuthenticationFailedError), refused
+    assert "was revoked" in refused.message
+    admin.restore(principals=["User:erin"])
+
+
 def test_a_revoked_certificate_is_out_at_once_also_on_a_stream(cluster: LocalCluster, admin: Admin) -> None:
     assert cluster.certificates is not None
     carol = cluster.certificates.add_user("carol")
