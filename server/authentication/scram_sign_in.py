@@ -45,6 +45,8 @@ from quorumlog.v1.sign_in_pb2 import (
 
 #: A sign-in takes so long at most (µs).
 UNDER_WAY_US = 60 * 1_000_000
+#: Sign-ins in that time: more than all sessions that there may be.
+MAX_SIGN_INS = 40_000
 _RANDOM_BYTES, _TIME_BYTES, _SEAL_BYTES = 15, 8, 16
 #: Said of every wrong attempt, so that nobody learns which users there are.
 WRONG = "the user name or the password is wrong"
@@ -137,9 +139,11 @@ class ScramSignIns(NodeService):
         if refused is not None:
             return FinishScramResponse(error=refused)
         self._failures.succeeded(first.user, client.host)
-        token = self._session(now, proved.user, request.session_token)
+        token = None
+        if len(self._used) < MAX_SIGN_INS:
+            token = self._session(now, proved.user, request.session_token)
         if token is None:
-            full = f"{first.user}, or all users, have too many sessions at this node: try again after a pause"
+            full = f"{first.user}, or all users, sign in too often at this node: try again after a pause"
             return FinishScramResponse(error=error(ErrorCode.SERVER_BUSY, full))
         self._used[proved.nonce] = now + UNDER_WAY_US
         return FinishScramResponse(

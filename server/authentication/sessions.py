@@ -19,6 +19,8 @@ TOKEN_BYTES = 32
 #: Sessions at one node, and of one user.
 MAX_SESSIONS = 20_000
 MAX_SESSIONS_OF_USER = 1_000
+#: Ends that are none any more, of sessions that were renewed or have ended, are kept up to about so many.
+_STALE_ENDS = 1_000
 
 
 @dataclass(slots=True)
@@ -94,6 +96,9 @@ class Sessions:
         del session.tokens[:-2]
         self._tokens[session.tokens[-1]] = session, session.ends_us
         heapq.heappush(self._ends, (session.ends_us, session.number))
+        if len(self._ends) > 2 * len(self._sessions) + _STALE_ENDS:
+            self._ends = [(each.ends_us, each.number) for each in self._sessions.values()]
+            heapq.heapify(self._ends)
         return token
 
     def find(self, now: int, token: str) -> Session | None:
@@ -121,6 +126,11 @@ class Sessions:
                 self.end(session)
                 ended.append(session)
         return ended
+
+    @property
+    def ends_kept(self) -> int:
+        """How many ends are kept, with those that are none any more."""
+        return len(self._ends)
 
     @property
     def next_end_us(self) -> int | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from sign_in_rig import SignInRig
 
-from quorumlog.server.authentication import sessions
+from quorumlog.server.authentication import scram_sign_in, sessions
 from quorumlog.server.authentication.sessions import LIFETIME_US
 from quorumlog.server.client_origin import ClientOrigin, Listener
 from quorumlog.server.events import ClientRequest
@@ -142,6 +142,21 @@ def test_a_user_has_so_many_sessions_and_idle_ones_make_way(rig: SignInRig, monk
     for _ in range(2):
         assert rig.sign_in("bob", ANOTHER).session_token
     assert code(rig.sign_in("bob", ANOTHER).error) == ErrorCode.SERVER_BUSY, "the node is full"
+
+
+def test_who_signs_in_again_and_again_takes_no_more_room(rig: SignInRig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "_STALE_ENDS", 10)
+    monkeypatch.setattr(sessions, "MAX_SESSIONS_OF_USER", 3)
+    monkeypatch.setattr(scram_sign_in, "MAX_SIGN_INS", 100)
+    token = ""
+    for _ in range(100):
+        token = rig.sign_in("alice", PASSWORD, token=token).session_token
+        assert rig.sessions.ends_kept <= 2 * 3 + 10
+    assert code(rig.sign_in("alice", PASSWORD).error) == ErrorCode.SERVER_BUSY
+    rig.wait(scram_sign_in.UNDER_WAY_US)
+    assert rig.ask(token) == "User:alice"
+    rig.wait(LIFETIME_US)
+    assert len(rig.sessions) == 0
 
 
 def test_a_node_keeps_no_token_and_shows_none(rig: SignInRig) -> None:
