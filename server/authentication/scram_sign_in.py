@@ -92,7 +92,8 @@ class ScramSignIns(NodeService):
         self._audit = audit
         self._replies = replies
         self._rng = rng
-        self._seal_key = rng.randbytes(32)
+        #: Drawn when somebody signs in for the first time: nodes where nobody does draw nothing more than they did.
+        self._seal_key = b""
         self._failures = FailedSignIns()
         #: Nonces that have become sessions, with the time at which they would have been too old.
         self._used: dict[str, int] = {}
@@ -202,6 +203,7 @@ class ScramSignIns(NodeService):
 
     def _seal(self, first: ClientFirst, user: PasswordUser, part: bytes) -> bytes:
         """Binds a nonce to who began with it, and to the password as it was."""
+        self._seal_key = self._seal_key or self._rng.randbytes(32)
         sealed = part + user.changed_index.to_bytes(8, "big") + first.bare.encode()
         return hmac.digest(self._seal_key, sealed, "sha256")[:_SEAL_BYTES]
 
