@@ -97,7 +97,7 @@ def read_command_config(file: Path | None) -> None:
     Raises:
         CommandError: it cannot be read, or has another line.
     """
-    from quorumlog.sdk.runtime.security import SECURITY_OPTIONS
+    from quorumlog.sdk.runtime.security import PROPERTIES
 
     global _security  # noqa: PLW0603  # once, by the callback before any command
     _security = {}
@@ -112,11 +112,11 @@ def read_command_config(file: Path | None) -> None:
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         key, separator, value = (part.strip() for part in line.partition("="))
-        name = key.replace(".", "_")
-        if not separator or name not in SECURITY_OPTIONS:
-            known = ", ".join(each.replace("_", ".") for each in SECURITY_OPTIONS)
+        name = next((option for option, wanted in PROPERTIES.items() if wanted == key), None)
+        if not separator or name is None:
+            known = ", ".join(PROPERTIES.values())
             raise CommandError(f"{file}, line {number}: expected KEY=VALUE, with a key of {known}", WRONG_USAGE)
-        _security[name] = value  # type: ignore[literal-required]  # one of SECURITY_OPTIONS
+        _security[name] = value  # type: ignore[literal-required]  # one of its keys
 
 
 def topic_names(context: typer.Context, incomplete: str) -> list[str]:

@@ -29,6 +29,13 @@ if TYPE_CHECKING:
     from quorumlog.sdk.consumer.commit_future import CommitFuture
     from quorumlog.sdk.consumer.consumer import Consumer
     from quorumlog.sdk.consumer.subscription import ConsumerRebalanceListener
+    from quorumlog.sdk.credentials import (
+        AlteredUsers,
+        Revocation,
+        UserScramCredential,
+        UserScramCredentialDeletion,
+        UserScramCredentialUpsertion,
+    )
     from quorumlog.sdk.errors import (
         AuthorizationFailedError,
         BufferExhaustedError,
@@ -138,6 +145,10 @@ _MODULES = {
         "ACL", "ACLDecision", "ACLFilter", "ACLOperation", "ACLPermissionType", "ACLResourcePatternType",
         "ResourcePattern", "ResourcePatternFilter", "ResourceType",
     ),
+    "credentials": (
+        "AlteredUsers", "Revocation", "UserScramCredential", "UserScramCredentialDeletion",
+        "UserScramCredentialUpsertion",
+    ),
     "types": (
         "BrokerDescription", "ClusterDescription", "ConfigEntry", "ConsumerGroupMetadata", "ConsumerRecord",
         "GroupDescription", "GroupListing", "GroupState", "MemberDescription", "NewPartitions", "NewTopic",
@@ -179,6 +190,8 @@ __all__ = [  # noqa: RUF022 - by kind
     "RebalancePlan", "RecordMetadata", "ReplicaCopy", "TopicDescription", "TopicPartition",
     "ACL", "ACLDecision", "ACLFilter", "ACLOperation", "ACLPermissionType", "ACLResourcePatternType",
     "ResourcePattern", "ResourcePatternFilter", "ResourceType",
+    "AlteredUsers", "Revocation", "UserScramCredential", "UserScramCredentialDeletion",
+    "UserScramCredentialUpsertion",
     "AuthorizationFailedError", "ClusterAuthorizationFailedError", "GroupAuthorizationFailedError",
     "ProducerNameAuthorizationFailedError", "SaslAuthenticationFailedError", "TopicAuthorizationFailedError",
     "BufferExhaustedError", "ClientClosedError", "ClusterNotFormedError", "CommitFailedError",

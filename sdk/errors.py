@@ -404,6 +404,12 @@ class SaslAuthenticationFailedError(QuorumlogError):
     """Who asks has not proved who they are."""
 
 
+class SaslSessionExpiredError(QuorumlogError):
+    """The call belongs to no session, or to one that is over. The clients sign in again by themselves."""
+
+    default_retriable = True
+
+
 class CommitFailedError(QuorumlogError):
     """The consumer may not commit: it is no member of its group any more, or others have its partitions.
 
@@ -476,6 +482,7 @@ _BY_CODE: dict[int, type[QuorumlogError]] = {
     _Code.CLUSTER_AUTHORIZATION_FAILED: ClusterAuthorizationFailedError,
     _Code.PRODUCER_NAME_AUTHORIZATION_FAILED: ProducerNameAuthorizationFailedError,
     _Code.SASL_AUTHENTICATION_FAILED: SaslAuthenticationFailedError,
+    _Code.SASL_SESSION_EXPIRED: SaslSessionExpiredError,
 }
 #: Errors after which the partition's leader has to be looked up again.
 STALE_LEADER_ERRORS = (

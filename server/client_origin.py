@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 #: Begins every principal of a client; what follows is the user's name. No rule and no super user begins otherwise.
@@ -35,12 +35,16 @@ class ClientOrigin:
         principal: "User:" and a name, as its listener has proved it; ANONYMOUS where nothing was proved; that of a node
             at the listener of nodes.
         listener: where it came in; it is told of other nodes where they listen in the same way.
+        serial: the serial number of its certificate in hexadecimal digits; empty without one.
+        token: of its session, where it came in by password and the session has not been looked up yet.
     """
 
     client_id: str = ""
     host: str = ""
     principal: str = ANONYMOUS
     listener: Listener = Listener.PLAINTEXT
+    serial: str = ""
+    token: str = field(default="", repr=False)
 
 
 #: Of requests that nobody has said it of.

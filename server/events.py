@@ -17,7 +17,7 @@ from quorumlog.raft.types import Configuration, EntryId, Message
 from quorumlog.server.client_origin import UNKNOWN_CLIENT, ClientOrigin
 from quorumlog.storage.interface import StorageEngineError
 from quorumlog.storage.transaction import Transaction
-from quorumlog.v1 import peer_pb2
+from quorumlog.v1 import errors_pb2, peer_pb2
 
 
 class Stream(Enum):
@@ -335,6 +335,14 @@ class Job:
     work: Callable[[], object]
 
 
+@dataclass(slots=True, frozen=True)
+class EndedStream:
+    """A client's stream is to end, for it is not let in any more."""
+
+    stream: int
+    error: errors_pb2.Error
+
+
 @dataclass(slots=True)
 class Effects:
     """What one step wants done. Frames may go out before the transaction is synced; replies only speak of what was
@@ -343,7 +351,8 @@ class Effects:
     Arguments:
         frames: (peer, frame), in order.
         transaction: to be written and synced by the storage thread; answered by StorageDone or StorageFailed.
-        replies: to clients.
+        replies: to clients; an Error instead of a response refuses the call as a whole.
+        ended_streams: of clients that are not let in any more.
         identify: addresses (host:port) to ask Identify, before formation.
         report_loss: (address, directory id): the node there is asked to have a former disk of this node given up, as
             ``nodes replace`` does; answered by LossAnswered.
@@ -358,6 +367,7 @@ class Effects:
     frames: list[tuple[int, PeerFrame]] = field(default_factory=list)
     transaction: Transaction | None = None
     replies: list[Reply] = field(default_factory=list)
+    ended_streams: list[EndedStream] = field(default_factory=list)
     identify: list[str] = field(default_factory=list)
     report_loss: list[tuple[str, str]] = field(default_factory=list)
     connect: dict[int, str] | None = None

@@ -9,8 +9,8 @@ import socket
 from quorumlog.server.client_origin import Listener
 from quorumlog.server.settings import Settings, parse_address
 
-#: Listeners at which everybody has to show a certificate.
-_BY_CERTIFICATE = frozenset((Listener.PEER, Listener.CLIENT))
+#: Listeners at which everybody has to prove who they are.
+_PROVED = frozenset((Listener.PEER, Listener.CLIENT, Listener.PASSWORD))
 
 
 class ListenError(Exception):
@@ -34,7 +34,7 @@ def check_listening(settings: Settings) -> None:
         wanted["metrics_listen"] = settings.metrics_listen, Listener.PLAINTEXT
     for name, (address, listener) in wanted.items():
         beyond = [ip for ip in _resolve(name, address) if not ip.is_loopback]
-        if beyond and listener not in _BY_CERTIFICATE and not settings.insecure:
+        if beyond and listener not in _PROVED and not settings.insecure:
             raise ListenError(
                 f"{name} = {address} is beyond loopback, and nobody proves there who they are: listen on 127.0.0.1,"
                 " set up TLS (docs/security.md), or say --insecure if everyone who can reach it may do everything"

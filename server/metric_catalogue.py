@@ -121,6 +121,7 @@ CATALOGUE: dict[str, MetricFamily] = {
     "parked_fetches": _gauge("Fetch requests that wait for records."),
     "parked_heartbeats": _gauge("Heartbeats that wait for something to tell."),
     "fetch_sessions": _gauge("Fetch sessions that the node keeps."),
+    "password_sessions": _gauge("Sessions of clients that have signed in by password."),
     # Storage.
     "storage_used_bytes": _gauge("What the node's storage takes."),
     "storage_free_bytes": _gauge("What the node's storage may still take."),

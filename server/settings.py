@@ -146,7 +146,7 @@ class Settings(BaseSettings):
         None, description=f"{_AN_ADDRESS}: where this node serves its peers, by certificate; with tls_certificate"
     )
     password_listen: Address | None = Field(
-        None, description=f"{_AN_ADDRESS}: where this node serves clients without a certificate, over TLS"
+        None, description=f"{_AN_ADDRESS}: where this node serves clients that sign in by password, over TLS"
     )
     plaintext_listen: Address | None = Field(
         None, description=f"{_AN_ADDRESS}: where this node serves without TLS while a cluster goes over to it"

@@ -28,6 +28,7 @@ _RETRIABLE = frozenset(
         ErrorCode.NOT_COORDINATOR,
         ErrorCode.STALE_MEMBER_EPOCH,
         ErrorCode.UNRELEASED_INSTANCE_ID,
+        ErrorCode.SASL_SESSION_EXPIRED,
     }
 )
 

@@ -346,6 +346,8 @@ class SimProcess:
             self._scheduler.after(
                 self._rng.randint(100, 2_000), lambda a=pending.answered, m=reply.message: a(m)  # type: ignore[misc]
             )  # fmt: skip
+        for ended in effects.ended_streams:
+            self._end_stream(ended.stream)
         for address in effects.identify:
             self._observer.identify(self.node_id, address)
         for address, directory_id in effects.report_loss:
@@ -354,6 +356,18 @@ class SimProcess:
             self._network.want(self.node_id, tuple(sorted(effects.connect)))
         if effects.halt is not None:
             self._observer.halted(self, effects.halt.error)
+
+    def _end_stream(self, stream: int) -> None:
+        """The node lets a client in no more: what is pending on its stream has no answer, and the stream is closed."""
+        assert stream < DOOR_NUMBERS, "the services of simulated nodes let everybody in"
+        self._open_streams.discard(stream)
+        for number, pending in list(self._pending.items()):
+            if pending.stream == stream:
+                self._pending[number] = replace(pending, answered=_nobody, served=None)
+                self.deliver(ClientGone(number))
+                told = pending.answered
+                self._scheduler.after(self._rng.randint(100, 2_000), lambda told=told: told(Unanswered.LOST))  # type: ignore[misc]
+        self.deliver(StreamClosed(stream))
 
     def _work(self, job: Job, life: int) -> None:
         """A job of the process's, done at once when its time has come; paused processes do nothing."""

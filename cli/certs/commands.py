@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from quorumlog.cli.boundary import CommandError
+from quorumlog.cli.certs import revocations
 from quorumlog.cli.options import Output, OutputFormat, path
 from quorumlog.cli.rendering import print_json, print_table
 
@@ -16,7 +17,8 @@ if TYPE_CHECKING:
     from quorumlog.server.certificates.issuing import Issued
 
 app = typer.Typer(
-    no_args_is_help=True, help="Certificates for TLS: create-ca, create-node, create-client, show, check."
+    no_args_is_help=True,
+    help="Certificates for TLS: create-ca, create-node, create-client, show, check; revoke, restore, revocations.",
 )
 
 DEFAULT_DIRECTORY = Path("quorumlog-certs")
@@ -116,6 +118,11 @@ def check(
         print_json(_as_json(view))
     else:
         print(f"{certificate} is sound, and valid for {view.days_left} days.")
+
+
+app.command("revoke", epilog=revocations.REVOKE_EXAMPLE)(revocations.revoke)
+app.command("restore", epilog=revocations.RESTORE_EXAMPLE)(revocations.restore)
+app.command("revocations", epilog=revocations.REVOCATIONS_EXAMPLE)(revocations.revocations)
 
 
 def _authority(directory: Path, name: str) -> Issued:

@@ -11,6 +11,7 @@ May import: `sdk` itself, `runtime`, `records`, `cluster`.
 - ``node_admin``: has nodes emptied, kept or struck off.
 - ``quorum_admin``: describes and changes the metadata quorum.
 - ``acl_admin``: creates, lists and deletes rules of who may do what.
+- ``credential_admin``: users who sign in by password, and revocations.
 - ``producer_names``: lists and deletes producer names.
 """
 

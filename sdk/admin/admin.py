@@ -9,6 +9,8 @@ from typing import Self, Unpack
 from quorumlog.sdk.acls import ACL, ACLDecision, ACLFilter, ACLOperation, ResourcePattern
 from quorumlog.sdk.admin.async_admin import AsyncAdmin
 from quorumlog.sdk.admin.config import AdminConfig, AdminOptions
+from quorumlog.sdk.admin.credential_admin import UserAlteration
+from quorumlog.sdk.credentials import AlteredUsers, Revocation, UserScramCredential
 from quorumlog.sdk.errors import QuorumlogError
 from quorumlog.sdk.help_text import named, shows_options, speaks_as
 from quorumlog.sdk.runtime.event_loop import BackgroundLoop
@@ -235,6 +237,26 @@ class Admin:
     ) -> ACLDecision:
         """What somebody may do, and by which rule; see :meth:`AsyncAdmin.check_acl`."""
         return self._background.run(self._core.check_acl(operation, resource, principal=principal))
+
+    def alter_user_scram_credentials(self, alterations: Iterable[UserAlteration]) -> AlteredUsers:
+        """Creates, changes and deletes users; see :meth:`AsyncAdmin.alter_user_scram_credentials`."""
+        return self._background.run(self._core.alter_user_scram_credentials(alterations))
+
+    def describe_user_scram_credentials(self, users: Iterable[str] | None = None) -> list[UserScramCredential]:
+        """Users who sign in by password; see :meth:`AsyncAdmin.describe_user_scram_credentials`."""
+        return self._background.run(self._core.describe_user_scram_credentials(users))
+
+    def revoke(self, *, serials: Iterable[str] = (), principals: Iterable[str] = ()) -> int:
+        """Revokes certificates and principals; see :meth:`AsyncAdmin.revoke`."""
+        return self._background.run(self._core.revoke(serials=serials, principals=principals))
+
+    def restore(self, *, serials: Iterable[str] = (), principals: Iterable[str] = ()) -> int:
+        """Has count again what was revoked; see :meth:`AsyncAdmin.restore`."""
+        return self._background.run(self._core.restore(serials=serials, principals=principals))
+
+    def describe_revocations(self) -> list[Revocation]:
+        """What was revoked; see :meth:`AsyncAdmin.describe_revocations`."""
+        return self._background.run(self._core.describe_revocations())
 
     def describe_nodes(self) -> list[NodeDescription | QuorumlogError]:
         """Every registered broker about itself, or the error it failed with, by node id."""

@@ -18,6 +18,7 @@ from quorumlog.sdk.admin.acl_admin import (
 )
 from quorumlog.sdk.admin.cluster_admin import ClusterAdmin
 from quorumlog.sdk.admin.config import AdminConfig, AdminOptions
+from quorumlog.sdk.admin.credential_admin import CredentialAdmin
 from quorumlog.sdk.admin.descriptions import TopicDescriptions, cluster_description
 from quorumlog.sdk.admin.group_admin import GroupAdmin
 from quorumlog.sdk.admin.node_admin import NodeAdmin
@@ -78,7 +79,7 @@ _UNKNOWN_TOPIC_GRACE_S = 1.0
 
 
 @shows_options(AdminOptions, AdminConfig)
-class AsyncAdmin(ClusterAdmin):
+class AsyncAdmin(ClusterAdmin, CredentialAdmin):
     """Creates and describes, from asyncio. Same options as :class:`quorumlog.sdk.Admin`; use it on one event loop.
 
     Arguments:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypedDict
 
 from quorumlog.sdk.cluster.cluster import DEFAULT_BOOTSTRAP_SERVERS, parse_bootstrap_servers
@@ -17,6 +17,7 @@ class AdminOptions(TypedDict, total=False):
     bootstrap_servers: ``host:port``, several separated by commas or as a sequence; any node will do.
     security_protocol, ssl_ca_location, ssl_certificate_location, ssl_key_location: see
         :class:`~quorumlog.sdk.runtime.security.SecurityOptions`.
+    sasl_mechanism, sasl_plain_username, sasl_plain_password: sign-in by password; see there as well.
     request_timeout_ms: how long a call may take.
     bootstrap_timeout_ms: how long to look for any node before giving up.
     client_id: what nodes see as the user agent.
@@ -27,6 +28,9 @@ class AdminOptions(TypedDict, total=False):
     ssl_ca_location: str | None
     ssl_certificate_location: str | None
     ssl_key_location: str | None
+    sasl_mechanism: str | None
+    sasl_plain_username: str | None
+    sasl_plain_password: str | None
     request_timeout_ms: float
     bootstrap_timeout_ms: float
     client_id: str
@@ -41,6 +45,9 @@ class AdminConfig:
     ssl_ca_location: str | None = None
     ssl_certificate_location: str | None = None
     ssl_key_location: str | None = None
+    sasl_mechanism: str | None = None
+    sasl_plain_username: str | None = None
+    sasl_plain_password: str | None = field(default=None, repr=False)
     request_timeout_ms: float = 30_000
     bootstrap_timeout_ms: float = 3_000
     client_id: str = "quorumlog-admin"

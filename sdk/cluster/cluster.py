@@ -113,6 +113,7 @@ class Cluster:
         self.metadata = MetadataCache.empty()
         self.backoff = backoff
         self._client_id = client_id
+        self._identity = security.identity()
         self.runtime = runtime
         self._correlation_ids = itertools.count(1)
         self.request_timeout_s = request_timeout_s
@@ -138,7 +139,7 @@ class Cluster:
         found = self._connections.get(address)
         if found is None:
             found = self._connections[address] = NodeConnection(
-                address, self._client_id, self.runtime, partial(next, self._correlation_ids)
+                address, self._client_id, self.runtime, partial(next, self._correlation_ids), self._identity
             )
         return found
 

@@ -6,15 +6,23 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 import grpc
 import grpc.aio
 
-from quorumlog.sdk.errors import ClientClosedError, NetworkError, QuorumlogError, error_from_rpc
+from quorumlog.sdk.cluster.node_session import Metadata, NodeSession, SessionChannel
+from quorumlog.sdk.errors import (
+    ClientClosedError,
+    NetworkError,
+    QuorumlogError,
+    SaslSessionExpiredError,
+    error_from_rpc,
+)
 from quorumlog.sdk.records.fetch_answer import FetchAnswer, read_fetch_answer
 from quorumlog.sdk.records.produce_request import OutgoingProduce
 from quorumlog.sdk.runtime.client_runtime import ClientRuntime
+from quorumlog.sdk.runtime.scram_client import ScramIdentity
 from quorumlog.v1 import (
     admin_pb2_grpc,
     data_plane_pb2,
@@ -56,6 +64,7 @@ class ClientStream(Generic[Request, Response]):
         on_health: told True at each answer and False at each loss.
         next_correlation_id: the client's, one count for all its streams: a coordinator takes a member's heartbeats in
             the order of their ids, over all streams that the member has had, and drops those that come late.
+        session: to which the stream belongs; None: to none.
 
     Attributes:
         life: counts the streams that have been opened: what was bound to an earlier one is gone.
@@ -67,7 +76,9 @@ class ClientStream(Generic[Request, Response]):
         address: str,
         on_health: Callable[[bool], None],
         next_correlation_id: Callable[[], int],
+        session: NodeSession | None = None,
     ) -> None:
+        self._session = session
         self._next_correlation_id = next_correlation_id
         self._open_call = open_call
         self._address = address
@@ -111,7 +122,17 @@ class ClientStream(Generic[Request, Response]):
 
     async def _run(self) -> None:
         """Opens the stream, writes and reads until it breaks, then fails what was unanswered."""
-        call = self._call = self._open_call()
+        metadata: Metadata = ()
+        if self._session is not None:
+            try:
+                metadata = await self._session.metadata()
+            except QuorumlogError as refused:
+                # Nothing was sent. Those that come from now on try once more.
+                self._task = None
+                self._on_health(False)
+                self._fail_all(refused)
+                return
+        call = self._call = self._open_call(metadata=metadata) if metadata else self._open_call()
         writer = asyncio.get_running_loop().create_task(self._write(call))
         error = self._closed_error()
         try:
@@ -127,6 +148,8 @@ class ClientStream(Generic[Request, Response]):
             error = NetworkError(f"{self._address} ended the stream: {await call.details() or code.name}")
         except grpc.RpcError as failure:
             error = error_from_rpc(failure, self._address)
+            if self._session is not None and isinstance(error, SaslSessionExpiredError):
+                self._session.forget(metadata)
         except asyncio.CancelledError:
             if asyncio.current_task().cancelling():  # type: ignore[union-attr]
                 raise
@@ -166,6 +189,16 @@ class ClientStream(Generic[Request, Response]):
             if not future.done():
                 future.set_exception(of_unwritten if correlation_id in unwritten else of_written)
 
+    def _fail_all(self, error: QuorumlogError) -> None:
+        unanswered: list[asyncio.Future[Any]] = [*self._answers.values(), *self._written.values()]
+        self._outgoing.clear()
+        self._answers.clear()
+        self._written.clear()
+        self._has_posted = False
+        for future in unanswered:
+            if not future.done():
+                future.set_exception(error)
+
     async def drain(self) -> None:
         """Sees to it that the node reads what was posted, within limits; ends the stream if anything was."""
         task, call = self._task, self._call
@@ -198,6 +231,7 @@ class NodeConnection:
         client_id: goes into the user agent that nodes see.
         runtime: makes the channel.
         next_correlation_id: the client's count of the requests on all its streams.
+        identity: who signs in by password; None: nobody.
 
     Attributes:
         address: ``host:port``.
@@ -206,7 +240,12 @@ class NodeConnection:
     """
 
     def __init__(
-        self, address: str, client_id: str, runtime: ClientRuntime, next_correlation_id: Callable[[], int]
+        self,
+        address: str,
+        client_id: str,
+        runtime: ClientRuntime,
+        next_correlation_id: Callable[[], int],
+        identity: ScramIdentity | None = None,
     ) -> None:
         self.address = address
         self.suspect = False
@@ -214,9 +253,14 @@ class NodeConnection:
         self._clock = runtime.monotonic_s
         self._channel = runtime.open_channel(self, address, client_id)
         self._closed = False
-        self._data_plane = data_plane_pb2_grpc.DataPlaneStub(self._channel)
-        self._admin = admin_pb2_grpc.AdminStub(self._channel)
-        self._groups = groups_pb2_grpc.GroupsStub(self._channel)
+        self._session = None if identity is None else NodeSession(self._channel, identity, runtime, address)
+        # Of a channel, stubs use what SessionChannel has.
+        channel = self._channel
+        if self._session is not None:
+            channel = cast("grpc.aio.Channel", SessionChannel(channel, self._session))
+        self._data_plane = data_plane_pb2_grpc.DataPlaneStub(channel)
+        self._admin = admin_pb2_grpc.AdminStub(channel)
+        self._groups = groups_pb2_grpc.GroupsStub(channel)
         self.produce: ClientStream[OutgoingProduce, data_plane_pb2.ProduceResponse] = ClientStream(
             self._channel.stream_stream(
                 "/quorumlog.v1.DataPlane/Produce",
@@ -226,6 +270,7 @@ class NodeConnection:
             address,
             self._heard,
             next_correlation_id,
+            self._session,
         )
         self.fetch: ClientStream[data_plane_pb2.FetchRequest, FetchAnswer] = ClientStream(
             self._channel.stream_stream(
@@ -236,9 +281,10 @@ class NodeConnection:
             address,
             self._heard,
             next_correlation_id,
+            self._session,
         )
         self.heartbeats: ClientStream[groups_pb2.GroupHeartbeatRequest, groups_pb2.GroupHeartbeatResponse] = (
-            ClientStream(self._groups.Heartbeat, address, self._heard, next_correlation_id)
+            ClientStream(self._groups.Heartbeat, address, self._heard, next_correlation_id, self._session)
         )
 
     @property
@@ -297,4 +343,5 @@ class NodeConnection:
         self._closed = True
         ending = [self.produce.end(), self.fetch.end(), self.heartbeats.end()]
         await self._channel.close(grace=None)
-        return [task for task in ending if task is not None]
+        in_session = self._session.close() if self._session is not None else []
+        return [*(task for task in ending if task is not None), *in_session]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypedDict
 
 from quorumlog.sdk.arguments import is_text
@@ -22,6 +22,7 @@ class ConsumerOptions(TypedDict, total=False):
     bootstrap_servers: ``host:port``, several separated by commas or as a sequence; any node will do.
     security_protocol, ssl_ca_location, ssl_certificate_location, ssl_key_location: see
         :class:`~quorumlog.sdk.runtime.security.SecurityOptions`.
+    sasl_mechanism, sasl_plain_username, sasl_plain_password: sign-in by password; see there as well.
     group_id: the consumer group to be a member of; None: a consumer by itself, which reads all of its topics.
     group_instance_id: a name that stays the same over restarts: a static member, whose partitions wait for it for
         ``session_timeout_ms`` when it goes. One process at a time may use it.
@@ -53,6 +54,9 @@ class ConsumerOptions(TypedDict, total=False):
     ssl_ca_location: str | None
     ssl_certificate_location: str | None
     ssl_key_location: str | None
+    sasl_mechanism: str | None
+    sasl_plain_username: str | None
+    sasl_plain_password: str | None
     group_id: str | None
     group_instance_id: str | None
     client_rack: str | None
@@ -88,6 +92,9 @@ class ConsumerConfig:
     ssl_ca_location: str | None = None
     ssl_certificate_location: str | None = None
     ssl_key_location: str | None = None
+    sasl_mechanism: str | None = None
+    sasl_plain_username: str | None = None
+    sasl_plain_password: str | None = field(default=None, repr=False)
     group_id: str | None = None
     group_instance_id: str | None = None
     client_rack: str | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypedDict
 
 from quorumlog.sdk.cluster.cluster import DEFAULT_BOOTSTRAP_SERVERS, parse_bootstrap_servers
@@ -26,6 +26,7 @@ class ProducerOptions(TypedDict, total=False):
     bootstrap_servers: ``host:port``, several separated by commas or as a sequence; any node will do.
     security_protocol, ssl_ca_location, ssl_certificate_location, ssl_key_location: see
         :class:`~quorumlog.sdk.runtime.security.SecurityOptions`.
+    sasl_mechanism, sasl_plain_username, sasl_plain_password: sign-in by password; see there as well.
     acks: ``"all"`` (committed by the replicas: survives the loss of a node), ``1`` (durable on the leader) or ``0``.
     linger_ms: how long a batch waits for company at most, while something is under way to its leader. With nothing
         under way, a record is sent at once.
@@ -65,6 +66,9 @@ class ProducerOptions(TypedDict, total=False):
     ssl_ca_location: str | None
     ssl_certificate_location: str | None
     ssl_key_location: str | None
+    sasl_mechanism: str | None
+    sasl_plain_username: str | None
+    sasl_plain_password: str | None
     acks: Literal[0, 1, -1, "all"]
     linger_ms: float
     batch_size: int
@@ -99,6 +103,9 @@ class ProducerConfig:
     ssl_ca_location: str | None = None
     ssl_certificate_location: str | None = None
     ssl_key_location: str | None = None
+    sasl_mechanism: str | None = None
+    sasl_plain_username: str | None = None
+    sasl_plain_password: str | None = field(default=None, repr=False)
     acks: Literal[0, 1, -1, "all"] = "all"
     linger_ms: float = 100
     batch_size: int = 1024 * 1024

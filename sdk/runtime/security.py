@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TypedDict
 
 import grpc
@@ -12,25 +12,44 @@ import grpc.aio
 from quorumlog.sdk.errors import IllegalArgumentError
 from quorumlog.sdk.runtime.client_runtime import CHANNEL_OPTIONS, ClientRuntime
 from quorumlog.sdk.runtime.fork import connecting
+from quorumlog.sdk.runtime.passwords import prepared_password
+from quorumlog.sdk.runtime.scram_client import ScramIdentity
+from quorumlog.v1.scram import MECHANISM
 
-PLAINTEXT, SSL = "PLAINTEXT", "SSL"
-#: The options, as keyword arguments. In files, and in Spark, a dot stands for each underscore.
-SECURITY_OPTIONS = ("security_protocol", "ssl_ca_location", "ssl_certificate_location", "ssl_key_location")
+PLAINTEXT, SSL, SASL_SSL = "PLAINTEXT", "SSL", "SASL_SSL"
+#: The options, as keyword arguments with the names of kafka-python.
+SECURITY_OPTIONS = (
+    "security_protocol", "ssl_ca_location", "ssl_certificate_location", "ssl_key_location", "sasl_mechanism",
+    "sasl_plain_username", "sasl_plain_password",
+)  # fmt: skip
+_SSL_OPTIONS, _SASL_OPTIONS = SECURITY_OPTIONS[1:4], SECURITY_OPTIONS[4:]
+#: The same as properties of files and of Spark, with the names of librdkafka.
+PROPERTIES = {
+    name: {"sasl_plain_username": "sasl.username", "sasl_plain_password": "sasl.password"}.get(
+        name, name.replace("_", ".")
+    )
+    for name in SECURITY_OPTIONS
+}
 
 
 class SecurityOptions(TypedDict, total=False):
     """The keyword arguments that all clients share.
 
-    security_protocol: ``"PLAINTEXT"``, or ``"SSL"`` for TLS.
+    security_protocol: ``"PLAINTEXT"``, ``"SSL"`` for TLS, or ``"SASL_SSL"`` for TLS with sign-in by password.
     ssl_ca_location: a file in PEM: the authorities of the nodes' certificates; without one, those that gRPC brings.
     ssl_certificate_location, ssl_key_location: files in PEM: the client's certificate and its key, for listeners that
         ask for one.
+    sasl_mechanism: ``"SCRAM-SHA-256"``, which is what there is.
+    sasl_plain_username, sasl_plain_password: who signs in, with ``"SASL_SSL"``. The password never leaves the process.
     """
 
     security_protocol: str
     ssl_ca_location: str | None
     ssl_certificate_location: str | None
     ssl_key_location: str | None
+    sasl_mechanism: str | None
+    sasl_plain_username: str | None
+    sasl_plain_password: str | None
 
 
 @dataclass(slots=True, frozen=True)
@@ -45,15 +64,45 @@ class ClientSecurity:
     ssl_ca_location: str | None = None
     ssl_certificate_location: str | None = None
     ssl_key_location: str | None = None
+    sasl_mechanism: str | None = None
+    sasl_plain_username: str | None = None
+    sasl_plain_password: str | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        if self.security_protocol not in (PLAINTEXT, SSL):
-            raise IllegalArgumentError(f"security_protocol is {self.security_protocol!r}: give {PLAINTEXT} or {SSL}")
-        given = [name for name in SECURITY_OPTIONS[1:] if getattr(self, name) is not None]
-        if given and self.security_protocol != SSL:
+        if self.security_protocol not in (PLAINTEXT, SSL, SASL_SSL):
+            wrong = f"security_protocol is {self.security_protocol!r}"
+            raise IllegalArgumentError(f"{wrong}: give {PLAINTEXT} or {SSL}, or {SASL_SSL} for sign-in by password")
+        given = [name for name in _SSL_OPTIONS if getattr(self, name) is not None]
+        if given and self.security_protocol == PLAINTEXT:
             raise IllegalArgumentError(f"{given[0]} is given, but security_protocol is not {SSL}")
+        self._check_sasl()
         if (self.ssl_certificate_location is None) != (self.ssl_key_location is None):
             raise IllegalArgumentError("ssl_certificate_location and ssl_key_location come together: give both")
+
+    def _check_sasl(self) -> None:
+        """Says what is wrong without the password, whatever is in its place."""
+        given = [name for name in _SASL_OPTIONS if getattr(self, name) is not None]
+        if self.security_protocol != SASL_SSL:
+            if given:
+                raise IllegalArgumentError(f"{given[0]} is given, but security_protocol is not {SASL_SSL}")
+            return
+        if self.sasl_mechanism not in (None, MECHANISM):
+            raise IllegalArgumentError(f"sasl_mechanism is {self.sasl_mechanism!r}: give {MECHANISM}")
+        if self.ssl_certificate_location is not None:
+            raise IllegalArgumentError(
+                f"ssl_certificate_location is given, but {SASL_SSL} signs in by password: give {SSL}"
+            )
+        if not isinstance(self.sasl_plain_username, str) or not self.sasl_plain_username:
+            raise IllegalArgumentError(f"sasl_plain_username is not given: {SASL_SSL} needs it and sasl_plain_password")
+        if self.sasl_plain_password is None:
+            raise IllegalArgumentError(f"sasl_plain_password is not given: {SASL_SSL} needs it")
+        prepared_password(self.sasl_plain_password, "sasl_plain_password")
+
+    def identity(self) -> ScramIdentity | None:
+        """Who signs in; None without sign-in by password."""
+        if self.sasl_plain_username is None or self.sasl_plain_password is None:
+            return None
+        return ScramIdentity(self.sasl_plain_username, prepared_password(self.sasl_plain_password))
 
     @classmethod
     def of(cls, config: object) -> ClientSecurity:
@@ -63,7 +112,7 @@ class ClientSecurity:
     @classmethod
     def of_properties(cls, properties: Mapping[str, str]) -> ClientSecurity:
         """Those among properties such as ``security.protocol``."""
-        given = {name: properties.get(name.replace("_", ".")) for name in SECURITY_OPTIONS}
+        given = {name: properties.get(wanted) for name, wanted in PROPERTIES.items()}
         return cls(**{name: value for name, value in given.items() if value is not None})
 
     def credentials(self) -> grpc.ChannelCredentials | None:

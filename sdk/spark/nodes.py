@@ -15,12 +15,14 @@ from typing import TypeVar
 
 import grpc
 
+from quorumlog.sdk.cluster.blocking_session import BlockingSession
 from quorumlog.sdk.cluster.metadata import MetadataCache, PartitionView, TopicView
 from quorumlog.sdk.cluster.request_parts import in_parts
 from quorumlog.sdk.errors import (
     LeaderNotAvailableError,
     NoBrokersAvailableError,
     QuorumlogError,
+    SaslSessionExpiredError,
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
     error_from_proto,
@@ -92,6 +94,7 @@ class Nodes:
     def __init__(self, bootstrap_servers: str) -> None:
         self._bootstrap = bootstrap_servers.split(",")
         self._security = security_of(bootstrap_servers)
+        self._identity = self._security.identity()
         #: Whom to ask first.
         self._first = self._bootstrap[0]
         self._channels: dict[str, grpc.Channel] = {}
@@ -106,6 +109,8 @@ class Nodes:
                 channel = grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
             else:
                 channel = grpc.secure_channel(address, credentials, options=CHANNEL_OPTIONS)
+            if self._identity is not None:
+                channel = grpc.intercept_channel(channel, BlockingSession(channel, self._identity, address))
             self._channels[address] = channel
         return channel
 
@@ -277,7 +282,7 @@ class Nodes:
         failures: list[QuorumlogError] = []
         for address in self.addresses():
             try:
-                answer = ask(address)
+                answer = self._ask_in_session(ask, address)
             except grpc.RpcError as error:
                 failure = error_from_rpc(error, address)
                 # Something else may listen where a node was once, and the others are still nodes.
@@ -290,6 +295,15 @@ class Nodes:
         if all(isinstance(failure, UnsupportedVersionError) for failure in failures):
             raise failures[-1]
         raise self._nobody(failures[-1])
+
+    def _ask_in_session(self, ask: Callable[[str], _Answer], address: str) -> _Answer:
+        """Asks a node; once more, in a new session, where it knows nothing of the old one, as after a restart."""
+        try:
+            return ask(address)
+        except grpc.RpcError as error:
+            if not isinstance(error_from_rpc(error, address), SaslSessionExpiredError):
+                raise
+            return ask(address)
 
     def _first_answer(self, request: pb.MetadataRequest) -> pb.MetadataResponse:
         answer: pb.MetadataResponse = self.first_answer(

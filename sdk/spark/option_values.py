@@ -12,14 +12,14 @@ from collections.abc import Mapping
 from typing import NoReturn
 
 from quorumlog.sdk.errors import IllegalArgumentError
-from quorumlog.sdk.runtime.security import SECURITY_OPTIONS, ClientSecurity
+from quorumlog.sdk.runtime.security import PROPERTIES, ClientSecurity
 from quorumlog.sdk.spark.errors import OptionError
 from quorumlog.sdk.spark.servers import Servers
 
 SERVERS = ("quorumlog.bootstrap.servers", "kafka.bootstrap.servers")
 #: How nodes are reached: the properties of clients, under the prefix of our own.
 SECURITY_PREFIX = "quorumlog."
-SECURITY = tuple(SECURITY_PREFIX + name.replace("_", ".") for name in SECURITY_OPTIONS)
+SECURITY = tuple(SECURITY_PREFIX + name for name in PROPERTIES.values())
 SELECTIONS = ("subscribe", "subscribePattern", "assign")
 #: Options by what they are for. Every other name is refused, or somebody else's.
 READS = (
@@ -158,7 +158,7 @@ class GivenOptions:
         try:
             return Servers(",".join(servers), ClientSecurity.of_properties(properties))
         except IllegalArgumentError as error:
-            raise OptionError(f"options {SECURITY[0]} and quorumlog.ssl.*: {error}") from None
+            raise OptionError(f"options {SECURITY[0]}, quorumlog.ssl.* and quorumlog.sasl.*: {error}") from None
 
     def refuse_strangers(self) -> None:
         """Unknown names are refused where they can only be meant for this source: by prefix, or by likeness.

@@ -1,4 +1,5 @@
-"""What is told in the audit log: who was refused, and who has changed what. Never what records hold.
+"""What is told in the audit log: who was refused, who failed to sign in, and who has changed what. Never what
+records hold.
 
 Who is refused again and again is told of at once, and then once in a second with a count: nobody can fill the log, or
 hide in it. A change is told of when it is answered, with what became of it.
@@ -24,7 +25,7 @@ from quorumlog.v1.errors_pb2 import Error, ErrorCode
 
 #: A principal's refusals are told together in one line, once in this time (µs).
 TELL_EVERY_US = 1_000_000
-#: Principals whose refusals are counted apart. Those of all others are counted together.
+#: Principals and addresses whose refusals are counted apart. Those of all others are counted together.
 MOST_PRINCIPALS = 1_000
 OTHERS = "(others)"
 #: Changes that wait for their outcome. Beyond it their beginning alone is told.
@@ -44,9 +45,10 @@ class ImageAges(Protocol):
 
 @dataclass(slots=True)
 class _Refused:
-    """A principal that was refused: told of until ``quiet_until``, but for ``untold`` times since."""
+    """Who was refused: told of until ``quiet_until``, but for ``untold`` times since."""
 
-    principal: str
+    event: str
+    key: str
     quiet_until: int
     untold: int
     last: dict[str, object]
@@ -96,16 +98,24 @@ class AuditTrail(NodeService):
             "resource": resource_name(kind),
             "name": name[:_MOST_SHOWN],
         }
-        key = client.principal
+        self._count("refused", client.principal, what)
+
+    def failed_sign_in(self, client: ClientOrigin, user: str) -> None:
+        """A client has given a wrong password, or a user who is not there. Those of an address are told together."""
+        if self._enabled:
+            self._count("sign_in_failed", client.host, {**_who(client), "user": user[:_MOST_SHOWN]})
+
+    def _count(self, event: str, subject: str, what: dict[str, object]) -> None:
+        key = f"{event} {subject}"
         if key not in self._refused and len(self._refused) >= MOST_PRINCIPALS:
-            key = OTHERS
+            key = f"{event} {OTHERS}"
         known = self._refused.get(key)
         if known is not None:
             known.untold += 1
             known.last = what
             return
-        self._tell("refused", {**what, "times": 1})
-        known = self._refused[key] = _Refused(key, self._time.now + TELL_EVERY_US, 0, what)
+        self._tell(event, {**what, "times": 1})
+        known = self._refused[key] = _Refused(event, key, self._time.now + TELL_EVERY_US, 0, what)
         self._due.append(known)
 
     # -- changes --------------------------------------------------------------------------------------------------
@@ -165,9 +175,9 @@ class AuditTrail(NodeService):
         while self._due and self._due[0].quiet_until <= now:
             known = self._due.popleft()
             if not known.untold:
-                del self._refused[known.principal]
+                del self._refused[known.key]
                 continue
-            self._tell("refused", {**known.last, "times": known.untold})
+            self._tell(known.event, {**known.last, "times": known.untold})
             known.untold, known.quiet_until = 0, now + TELL_EVERY_US
             self._due.append(known)
 

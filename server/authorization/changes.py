@@ -10,7 +10,7 @@ from google.protobuf.message import Message as ProtoMessage
 
 from quorumlog.server.metadata.acl_rules import operation_name, resource_name, rule_of, shown
 from quorumlog.server.metadata.image import MetadataImage
-from quorumlog.v1 import acls_pb2, admin_pb2, groups_pb2
+from quorumlog.v1 import acls_pb2, admin_pb2, credentials_pb2, groups_pb2
 
 #: Things of one change that are told by name.
 MOST_NAMED = 20
@@ -113,6 +113,20 @@ _declare(
 )
 _declare(acls_pb2.CreateAclsRequest, lambda request, image: (shown(rule_of(acl)) for acl in request.acls))
 _declare(acls_pb2.DeleteAclsRequest, lambda request, image: map(_filter, request.filters))
+_declare(
+    credentials_pb2.AlterUserScramCredentialsRequest,
+    lambda request, image: (
+        *(f"password of {each.user}" for each in request.upsertions),
+        *(f"delete user {name}" for name in request.deletions),
+    ),
+)
+_declare(
+    credentials_pb2.AlterRevocationsRequest,
+    lambda request, image: (
+        *(f"revoke {each.serial or each.principal}" for each in request.revoke),
+        *(f"restore {each.serial or each.principal}" for each in request.restore),
+    ),
+)
 
 
 def _action(action: admin_pb2.NodeAction.ValueType) -> str:

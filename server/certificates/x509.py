@@ -1,4 +1,4 @@
-"""From when until when a certificate is valid (RFC 5280, section 4.1.2.5).
+"""From when until when a certificate is valid, and its serial number (RFC 5280, section 4.1.2).
 
 gRPC looks at that in the handshake only. A stream outlives it, so whoever serves one must know when it has to end; and
 reading two times out of a certificate is no reason to load a library.
@@ -11,7 +11,8 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 _BEGIN, _END = b"-----BEGIN CERTIFICATE-----", b"-----END CERTIFICATE-----"
-_SEQUENCE, _UTC_TIME, _GENERALIZED_TIME, _VERSION = 0x30, 0x17, 0x18, 0xA0
+_INTEGER, _SEQUENCE, _UTC_TIME, _GENERALIZED_TIME, _VERSION = 0x02, 0x30, 0x17, 0x18, 0xA0
+_DAMAGED = "the certificate in it is damaged"
 #: Of two-digit years the RFC says: from 50 on they are of the twentieth century.
 _CENTURY_TURNS = 50
 
@@ -33,16 +34,8 @@ def validity(pem: bytes) -> Validity:
     Raises:
         CertificateError: there is none in it.
     """
-    _, begin, rest = pem.partition(_BEGIN)
-    body, end, _ = rest.partition(_END)
-    if not begin or not end:
-        raise CertificateError("there is no certificate in it: expected PEM, -----BEGIN CERTIFICATE----- and so on")
     try:
-        der = binascii.a2b_base64(body)
-        certificate, _ = _take(der, _SEQUENCE)
-        fields, _ = _take(certificate, _SEQUENCE)
-        if fields[0] == _VERSION:
-            _, fields = _take(fields, _VERSION)
+        fields = _fields(pem)
         # Serial number, signature algorithm, issuer; then the validity.
         for _ in range(3):
             _, fields = _take(fields)
@@ -50,7 +43,34 @@ def validity(pem: bytes) -> Validity:
         begins, times = _time(times)
         return Validity(begins, _time(times)[0])
     except (ValueError, IndexError):
-        raise CertificateError("the certificate in it is damaged") from None
+        raise CertificateError(_DAMAGED) from None
+
+
+def serial_number(pem: bytes) -> str:
+    """The serial number of the first certificate of some PEM text, in hexadecimal digits.
+
+    Raises:
+        CertificateError: there is none in it.
+    """
+    try:
+        serial, _ = _take(_fields(pem), _INTEGER)
+        return f"{int.from_bytes(serial, 'big', signed=True):x}"
+    except (ValueError, IndexError):
+        raise CertificateError(_DAMAGED) from None
+
+
+def _fields(pem: bytes) -> bytes:
+    """The fields of a certificate from its serial number on."""
+    _, begin, rest = pem.partition(_BEGIN)
+    body, end, _ = rest.partition(_END)
+    if not begin or not end:
+        raise CertificateError("there is no certificate in it: expected PEM, -----BEGIN CERTIFICATE----- and so on")
+    der = binascii.a2b_base64(body)
+    certificate, _ = _take(der, _SEQUENCE)
+    fields, _ = _take(certificate, _SEQUENCE)
+    if fields[0] == _VERSION:
+        _, fields = _take(fields, _VERSION)
+    return fields
 
 
 def _take(data: bytes, kind: int | None = None) -> tuple[bytes, bytes]:

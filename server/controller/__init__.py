@@ -6,6 +6,7 @@ May import: `hosting`, `metadata`, `authorization`, `server` itself.
 - `controller`: decides on requests.
 - `forwarded_requests`: permission for what nodes pass on from clients.
 - `acl_decisions`: decisions on rules of who may do what.
+- `credential_decisions`: users who sign in by password, and revocations.
 - `decision`: what becomes of a request: an answer, or commands and then an answer.
 - `broker_liveness`: which brokers count as present.
 - `topic_decisions`: decisions on topics.

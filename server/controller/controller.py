@@ -16,6 +16,7 @@ from quorumlog.raft.types import Configuration
 from quorumlog.server.controller.acl_decisions import AclDecisions
 from quorumlog.server.controller.broker_liveness import BrokerLiveness
 from quorumlog.server.controller.coordinator_creation import CoordinatorPlan
+from quorumlog.server.controller.credential_decisions import CredentialDecisions
 from quorumlog.server.controller.decision import ControllerDecision, answer_now, refusal
 from quorumlog.server.controller.disk_replacement import DiskReplacement
 from quorumlog.server.controller.evacuation import Evacuation
@@ -91,6 +92,7 @@ class Controller:
         self._options = options
         self._forwarded = ForwardedRequests(options.authorization, image)
         self._acls = AclDecisions(image)
+        self._credentials = CredentialDecisions(image, options.authorization.super_users, rng)
         self._liveness = BrokerLiveness(image, now, options.session_timeout_us)
         self._reassignments = ReassignmentDecisions(image, options.topics)
         self._quorum = QuorumDecisions(image, voters)
@@ -181,6 +183,12 @@ class Controller:
                 return self._acls.create(wall_ms, number, request.create_acls)
             case "delete_acls":
                 return self._acls.delete(wall_ms, number, request.delete_acls)
+            case "alter_user_scram_credentials":
+                return self._credentials.alter_users(
+                    wall_ms, number, request.principal, request.alter_user_scram_credentials
+                )
+            case "alter_revocations":
+                return self._credentials.alter_revocations(wall_ms, number, request.alter_revocations)
             case other:
                 problem = error(
                     ErrorCode.INVALID_REQUEST, f"the controller does not answer {other or 'empty requests'}"

@@ -12,5 +12,7 @@ May import: `server` itself.
 - `producer_names`: named producers, their ids and epochs.
 - `acl_rules`: rules of who may do what, as values.
 - `acls`: all of them.
+- `credentials`: users who sign in by password, and what was revoked.
+- `credential_checks`: what makes sense of those.
 - `controller_client`: requests to the active controller, or to leaders.
 """

@@ -13,6 +13,7 @@ from google.protobuf.message import DecodeError
 
 from quorumlog.raft.types import NO_NODE
 from quorumlog.server.metadata.acls import AccessControlLists
+from quorumlog.server.metadata.credentials import Credentials
 from quorumlog.server.metadata.departures import Departures
 from quorumlog.server.metadata.image_snapshot import decode_into, encode_image
 from quorumlog.server.metadata.lost_disks import LostDisks
@@ -46,6 +47,8 @@ _LEAVES_LAYOUT = frozenset(
         "want_quorum",
         "acls_created",
         "acls_deleted",
+        "users_altered",
+        "revocations_altered",
     )
 )
 
@@ -93,6 +96,7 @@ class MetadataImage:
         self.named_producers = NamedProducers()
         self.quorum = WantedQuorum()
         self.acls = AccessControlLists()
+        self.credentials = Credentials()
         self.feature_level = FIRST_FEATURE_LEVEL
         self.former_cluster_ids: tuple[str, ...] = ()
 
@@ -179,6 +183,12 @@ class MetadataImage:
                 result = ApplyResult(self.acls.create(index, command.acls_created))
             case "acls_deleted":
                 result = ApplyResult(self.acls.delete(index, command.acls_deleted))
+            case "users_altered":
+                altered = self.credentials.alter_users(index, command.timestamp_ms, command.users_altered)
+                result = ApplyResult(altered)
+            case "revocations_altered":
+                altered = self.credentials.alter_revocations(index, command.timestamp_ms, command.revocations_altered)
+                result = ApplyResult(altered)
             case "raise_feature_level":
                 result = self._raise_feature_level(index, command.raise_feature_level.level)
             case _:

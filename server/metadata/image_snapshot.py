@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from quorumlog.server.metadata.acls import AccessControlLists
+from quorumlog.server.metadata.credentials import Credentials
 from quorumlog.server.metadata.producer_names import NamedProducers
 from quorumlog.server.metadata.quorum import WantedQuorum
 from quorumlog.server.metadata.records import broker_of, broker_record, topic_of, topic_record
@@ -34,6 +35,10 @@ def encode_image(image: MetadataImage) -> bytes:
         former_cluster_ids=image.former_cluster_ids,
         acls=image.acls.records(),
         acls_index=image.acls.index,
+        users=image.credentials.user_records(),
+        user_salt_key=image.credentials.salt_key,
+        revocations=image.credentials.revocations,
+        credentials_index=image.credentials.index,
         feature_level=image.feature_level,
         applied_index=image.applied_index,
     )
@@ -60,6 +65,7 @@ def decode_into(image: MetadataImage, data: bytes) -> None:
     image.named_producers = NamedProducers.from_snapshot(snapshot)
     image.quorum = WantedQuorum(tuple(snapshot.wanted_voters), snapshot.quorum_wishes)
     image.acls = AccessControlLists.from_snapshot(snapshot)
+    image.credentials = Credentials.from_snapshot(snapshot)
     image.feature_level = snapshot.feature_level
     image.applied_index = snapshot.applied_index
     image.former_cluster_ids = tuple(snapshot.former_cluster_ids)

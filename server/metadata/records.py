@@ -24,7 +24,8 @@ PRODUCER_ID_BLOCK = 1000
 #: The feature level at which a metadata log begins, whichever version reads it.
 FIRST_FEATURE_LEVEL = 1
 #: From this one on: deletions of producer claims, states of partitions in slices, named producers counted apart, other
-#: voters in the metadata quorum, nodes that leave, restores from backups, witnesses, rules of who may do what.
+#: voters in the metadata quorum, nodes that leave, restores from backups, witnesses, rules of who may do what, users,
+#: revocations.
 SECOND_FEATURE_LEVEL = 2
 #: The highest that this version supports.
 FEATURE_LEVEL = SECOND_FEATURE_LEVEL

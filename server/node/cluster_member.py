@@ -9,6 +9,9 @@ import math
 from collections.abc import Container
 
 from quorumlog.raft.types import NO_NODE
+from quorumlog.server.authentication.admission import Admission
+from quorumlog.server.authentication.scram_sign_in import ScramSignIns
+from quorumlog.server.authentication.sessions import Sessions
 from quorumlog.server.authorization.audit import AuditTrail
 from quorumlog.server.authorization.authorizer import Authorizer
 from quorumlog.server.authorization.refusals import Refusals
@@ -26,7 +29,7 @@ from quorumlog.server.broker.replicas import Replicas
 from quorumlog.server.coordinator.coordinator import Coordinator
 from quorumlog.server.coordinator.coordinators import Coordinators
 from quorumlog.server.coordinator.services import CoordinatorServices
-from quorumlog.server.events import AuditLine, ClientRequest, JobDone, PeerIdentity
+from quorumlog.server.events import ClientRequest, Effects, JobDone, PeerIdentity
 from quorumlog.server.hosting.durable_raft_group import RaftGroupFactory
 from quorumlog.server.hosting.partition_replica import PartitionReplica
 from quorumlog.server.hosting.read_index import HeartbeatRounds
@@ -45,6 +48,7 @@ from quorumlog.server.partition.partition import Partition
 from quorumlog.server.partition.witness import PartitionWitness
 from quorumlog.server.requests.acl_requests import AclRequests
 from quorumlog.server.requests.cluster_changes import ClusterChanges
+from quorumlog.server.requests.credential_requests import CredentialRequests
 from quorumlog.server.requests.elections import ElectionRequests
 from quorumlog.server.requests.failed_responses import FAILED_RESPONSES
 from quorumlog.server.requests.image_age import UNKNOWN_AGE_MS, ImageAge
@@ -68,6 +72,7 @@ class ClusterMember:
     Attributes:
         services: all of them, in the order in which they are told what happens.
         controller_traffic: requests to and from other nodes.
+        admission: lets requests in.
         log_sizes: of what is led here.
     """
 
@@ -103,6 +108,11 @@ class ClusterMember:
         self._refusals = Refusals(Authorizer(resources.options.authorization, metadata), self._audit)
         if resources.options.authorization.audited:
             resources.replies.listener = self._audit
+        self._sessions = Sessions(resources.rng)
+        self.admission = Admission(metadata, self._sessions)
+        self._sign_ins = ScramSignIns(
+            resources.options.authorization, metadata, self._sessions, self._audit, resources.replies, resources.rng
+        )
         self.logs = LogServices(resources, self.partitions, metadata, rounds, conditions, self._refusals, time.now)
         self._make_broker()
         self._make_other_services(rounds)
@@ -144,6 +154,9 @@ class ClusterMember:
         self._acl_requests = AclRequests(
             metadata, controller, self._metadata_reads, limit, shared.replies, self._refusals
         )
+        self._credential_requests = CredentialRequests(
+            metadata, controller, self._metadata_reads, limit, shared.replies
+        )
         self._metadata_queries = MetadataQueries(
             self.metadata.membership.cluster_id,
             metadata,
@@ -182,7 +195,10 @@ class ClusterMember:
                 self.logs.restores,
                 self.logs.offset_requests,
                 self._topic_requests,
+                self.admission,
+                self._sign_ins,
                 self._acl_requests,
+                self._credential_requests,
                 self.elections,
                 self._election_requests,
                 self._reassignments,
@@ -288,6 +304,7 @@ class ClusterMember:
             self._known_rights = rights
             self.logs.fetches.rights_changed(now)
             self._coordinators.rights_changed()
+        self.admission.metadata_changed()
 
     def may_sleep(self, group: int, reachable: Container[int]) -> bool:
         """Whether nothing is left to be said of a led Raft group beside its log.
@@ -312,9 +329,18 @@ class ClusterMember:
         self._audit.change_begins(request)
         self.services.serve(self._time, request)
 
-    def take_audit(self) -> list[AuditLine]:
-        """Takes out what is to be written into the audit log."""
-        return self._audit.take_lines()
+    def lets_in(self, request: ClientRequest) -> bool:
+        """Whether a request belongs to somebody who is let in, which is said on it. A stream that is not let in ends,
+        and every other call is refused."""
+        refused = self.admission.admit(self._time.now, request)
+        if refused is not None and not request.stream:
+            self._resources.replies.reply(request.request_id, refused)
+        return refused is None
+
+    def hand_over(self, effects: Effects) -> None:
+        """A step is over: what is to be written into the audit log, and the streams that are to end."""
+        effects.audit = self._audit.take_lines()
+        effects.ended_streams = self.admission.take_ended()
 
     def refuse(self, request: ClientRequest) -> errors_pb2.Error | None:
         """Why a client may not ask for anything of the kind; None if it may, or may ask for some of it."""
@@ -372,6 +398,7 @@ class ClusterMember:
             self._follow_lost_disks()
         self._topic_requests.on_applied()
         self._acl_requests.on_applied()
+        self._credential_requests.on_applied()
 
     def metadata_restored(self) -> None:
         """A snapshot has replaced the metadata."""
@@ -385,6 +412,7 @@ class ClusterMember:
             self.partitions.metadata_changed(self._time.now, partition.group)
         self._topic_requests.on_applied()
         self._acl_requests.on_applied()
+        self._credential_requests.on_applied()
 
     def _follow_lost_disks(self) -> None:
         """Disks may have been given up: what they send is heard no more, also after a restart."""
@@ -426,6 +454,7 @@ class ClusterMember:
             "pending_produces": len(self.logs.produce),
             "parked_fetches": len(self.logs.fetches),
             "fetch_sessions": len(self.logs.fetches.sessions),
+            "password_sessions": len(self._sessions),
             "producer_names": len(metadata.image.named_producers),
             "ready": float(not self.not_ready()),
             "fenced": float(self.broker.fenced),

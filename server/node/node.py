@@ -20,6 +20,7 @@ from quorumlog.raft.types import (
 )
 from quorumlog.server.broker.former_replicas import FormerReplicas
 from quorumlog.server.broker.refused_disks import RefusedDisks
+from quorumlog.server.client_origin import Listener
 from quorumlog.server.events import (
     ClientGone,
     ClientRequest,
@@ -215,7 +216,8 @@ class Node:
         self._connect()
         effects, self._effects = self._effects, Effects()
         effects.replies = self._replies.take_gathered()
-        effects.audit = self._member.take_audit() if self._member is not None else []
+        if self._member is not None:
+            self._member.hand_over(effects)
         return effects
 
     def _dispatch(self, event: Event) -> None:
@@ -484,7 +486,10 @@ class Node:
 
     def _on_request(self, request: ClientRequest) -> None:
         request_id, message = request.request_id, request.message
-        if isinstance(message, admin_pb2.DescribeNodeRequest):
+        if self._member is not None and not self._member.lets_in(request):
+            return
+        is_open = self._member is not None or request.client.listener is not Listener.PASSWORD
+        if isinstance(message, admin_pb2.DescribeNodeRequest) and is_open:
             refused = self._member.refuse(request) if self._member is not None else None
             told = self.describe() if refused is None else admin_pb2.DescribeNodeResponse(error=refused)
             self._replies.reply(request_id, told)

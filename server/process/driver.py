@@ -229,6 +229,8 @@ class Driver:
             self.jobs.submit(job)
         for reply in effects.replies:
             self.requests.deliver(reply)
+        for ended in effects.ended_streams:
+            self.requests.end_stream(ended)
         for address in effects.identify:
             self.links.identify(address)
         for address, directory_id in effects.report_loss:

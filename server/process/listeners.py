@@ -24,6 +24,7 @@ from quorumlog.server.transport.groups_service import GroupsService
 from quorumlog.server.transport.grpc_server import GrpcServer, wait_for_calls
 from quorumlog.server.transport.loss_report import loss_report_handlers
 from quorumlog.server.transport.peer_service import PeerService
+from quorumlog.server.transport.sign_in_service import sign_in_handlers
 from quorumlog.server.transport.unary_calls import Handlers
 
 #: Around the batches of one request.
@@ -84,6 +85,8 @@ class Listeners:
                     handlers = (*clients, peers.handlers())
                 case Listener.CLIENT | Listener.PASSWORD:
                     handlers = clients
+                    if listener is Listener.PASSWORD:
+                        handlers = (*clients, sign_in_handlers(driver.requests, meters))
                     message_bytes = settings.max_request_bytes + _REQUEST_OVERHEAD_BYTES
                     limits = ConnectionLimits(connections=connections, message_bytes=message_bytes)
             credentials = self._credentials(listener, log)

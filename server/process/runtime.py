@@ -125,7 +125,8 @@ def make_node(settings: Settings, storage: Storage) -> DrivenNode:
     options = settings.node_options()
     now_us, wall_ms = time.monotonic_ns() // 1_000, time.time_ns() // 1_000_000
     try:
-        return Node(options, storage, random.Random(secrets.randbits(64)), now_us, wall_ms, secrets.randbits(63))
+        # Nobody may guess sessions, nor the salts of users that are not there.
+        return Node(options, storage, random.SystemRandom(), now_us, wall_ms, secrets.randbits(63))
     except ValueError as error:
         raise NodeError(f"data directory {settings.data_dir}: {error}") from error
 

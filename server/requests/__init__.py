@@ -12,6 +12,8 @@
 - `producer_identities.py`: producers get an identity, or claim a named one.
 - `quorum_requests.py`: the metadata quorum is described.
 - `cluster_changes.py`: nodes leave, and others vote on the metadata, as the controller decides.
+- `acl_requests.py`: rules of who may do what.
+- `credential_requests.py`: users who sign in by password, and revocations.
 - `absent_partitions.py`: the error for a partition that is elsewhere, or nowhere.
 - `failed_responses.py`: the failed response of each kind of request, by its type.
 

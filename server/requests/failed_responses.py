@@ -10,6 +10,7 @@ from google.protobuf.message import Message as ProtoMessage
 from quorumlog.server.coordinator.group_requests import GroupRequest, failed_call
 from quorumlog.server.requests.acl_requests import AclRequest, failed_acls
 from quorumlog.server.requests.cluster_changes import ClusterChange, failed_cluster_change
+from quorumlog.server.requests.credential_requests import CredentialRequest, failed_credentials
 from quorumlog.server.requests.delete_records import failed_deletion
 from quorumlog.server.requests.elections import failed_elections
 from quorumlog.server.requests.fetch import failed_fetch
@@ -26,7 +27,7 @@ from quorumlog.server.requests.producer_identities import failed_producer_id
 from quorumlog.server.requests.quorum_requests import failed_quorum
 from quorumlog.server.requests.topics import TopicChange, failed_change
 from quorumlog.server.wire_errors import error
-from quorumlog.v1 import admin_pb2, data_plane_pb2, errors_pb2
+from quorumlog.v1 import admin_pb2, data_plane_pb2, errors_pb2, sign_in_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 
 RequestT = TypeVar("RequestT", bound=ProtoMessage)
@@ -53,8 +54,12 @@ def _table() -> dict[type[ProtoMessage], Failed[ProtoMessage]]:
     declare(admin_pb2.ListReassignmentsRequest, failed_reassignments)
     declare(admin_pb2.ListProducersRequest, failed_producers)
     declare(admin_pb2.DescribeQuorumRequest, failed_quorum)
+    declare(sign_in_pb2.BeginScramRequest, lambda request, problem: sign_in_pb2.BeginScramResponse(error=problem))
+    declare(sign_in_pb2.FinishScramRequest, lambda request, problem: sign_in_pb2.FinishScramResponse(error=problem))
     for request in get_args(AclRequest):
         declare(request, failed_acls)
+    for credential in get_args(CredentialRequest):
+        declare(credential, failed_credentials)
     for change in get_args(TopicChange):
         declare(change, failed_change)
     for wish in get_args(ClusterChange):
@@ -71,4 +76,6 @@ FAILED_RESPONSES = _table()
 def not_formed_response(message: ProtoMessage, reason: str) -> ProtoMessage | None:
     """The answer to a client of a node that belongs to no cluster yet; None where none is awaited."""
     problem = error(ErrorCode.CLUSTER_NOT_FORMED, f"{reason}; try again shortly")
+    if isinstance(message, admin_pb2.DescribeNodeRequest):
+        return admin_pb2.DescribeNodeResponse(error=problem)
     return FAILED_RESPONSES[type(message)](message, problem)

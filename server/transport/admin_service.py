@@ -7,7 +7,7 @@ import grpc
 from quorumlog.server.metrics import Meters
 from quorumlog.server.transport.client_requests import ClientRequests
 from quorumlog.server.transport.unary_calls import Handlers, unary_handler
-from quorumlog.v1 import acls_pb2, admin_pb2
+from quorumlog.v1 import acls_pb2, admin_pb2, credentials_pb2
 
 SERVICE = "quorumlog.v1.Admin"
 
@@ -38,6 +38,10 @@ def admin_handlers(requests: ClientRequests, meters: Meters) -> Handlers:
         "DescribeAcls": acls_pb2.DescribeAclsRequest,
         "DeleteAcls": acls_pb2.DeleteAclsRequest,
         "CheckAcls": acls_pb2.CheckAclsRequest,
+        "AlterUserScramCredentials": credentials_pb2.AlterUserScramCredentialsRequest,
+        "DescribeUserScramCredentials": credentials_pb2.DescribeUserScramCredentialsRequest,
+        "AlterRevocations": credentials_pb2.AlterRevocationsRequest,
+        "DescribeRevocations": credentials_pb2.DescribeRevocationsRequest,
         "DescribeNode": admin_pb2.DescribeNodeRequest,
     }
     return grpc.method_handlers_generic_handler(

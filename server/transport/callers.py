@@ -9,12 +9,15 @@ from urllib.parse import unquote
 import grpc.aio
 
 from quorumlog.server.client_origin import ClientOrigin, Listener, node_principal
-from quorumlog.server.transport.principals import listener_of, node_id_of, principal_of
+from quorumlog.server.transport.principals import listener_of, node_id_of, principal_of, serial_of
 
 Context: TypeAlias = "grpc.aio.ServicerContext[bytes, bytes]"
 
 #: Characters kept of what a client calls itself.
 MAX_CLIENT_ID_LENGTH = 255
+#: A call belongs to a session by its metadata "authorization: Session TOKEN".
+SESSION_SCHEME = "Session"
+MAX_TOKEN_LENGTH = 128
 
 
 def origin_of(context: Context) -> ClientOrigin:
@@ -27,7 +30,21 @@ def origin_of(context: Context) -> ClientOrigin:
     peer = unquote(context.peer())
     host = peer.partition(":")[2].rpartition(":")[0].strip("[]")
     proved = context.auth_context()
-    return ClientOrigin(client_id[:MAX_CLIENT_ID_LENGTH], host, principal_of(proved), listener_of(proved))
+    listener = listener_of(proved)
+    return ClientOrigin(
+        client_id[:MAX_CLIENT_ID_LENGTH],
+        host,
+        principal_of(proved),
+        listener,
+        serial_of(proved),
+        _token(metadata.get("authorization", "")) if listener is Listener.PASSWORD else "",
+    )
+
+
+def _token(authorization: str | bytes) -> str:
+    """The token of a session; empty where there is none."""
+    scheme, _, token = authorization.partition(" ") if isinstance(authorization, str) else ("", "", "")
+    return token if scheme == SESSION_SCHEME and len(token) <= MAX_TOKEN_LENGTH else ""
 
 
 def origin_of_node(context: Context) -> ClientOrigin:

@@ -9,7 +9,7 @@ from itertools import count
 from google.protobuf.message import Message as ProtoMessage
 
 from quorumlog.server.client_origin import UNKNOWN_CLIENT, ClientOrigin
-from quorumlog.server.events import ClientGone, ClientRequest, Event, Reply, StreamClosed
+from quorumlog.server.events import ClientGone, ClientRequest, EndedStream, Event, Reply, StreamClosed
 from quorumlog.server.transport.request_times import RequestTimes
 
 #: What a client reads whose request was under way when the node stopped.
@@ -40,6 +40,7 @@ class ClientRequests:
         self._pending: dict[int, tuple[int, Callable[[ProtoMessage], None]]] = {}
         self._pending_bytes = 0
         self.times = RequestTimes()
+        self._streams: dict[int, Callable[[EndedStream], None]] = {}
         self.closed = asyncio.Event()
 
     def has_room_for(self, size_bytes: int) -> bool:
@@ -50,9 +51,25 @@ class ClientRequests:
         """The number of a new stream."""
         return next(self._numbers)
 
-    def close_stream(self, stream: int) -> None:
-        """A stream has ended; its requests have been abandoned."""
-        self._emit(StreamClosed(stream))
+    def watch_stream(self, stream: int, on_ended: Callable[[EndedStream], None]) -> None:
+        """Has it told when the node ends a stream, until that is closed."""
+        self._streams[stream] = on_ended
+
+    def close_stream(self, stream: int, *, is_known: bool) -> None:
+        """A stream has ended; its requests have been abandoned.
+
+        Arguments:
+            is_known: the node has heard of it.
+        """
+        self._streams.pop(stream, None)
+        if is_known:
+            self._emit(StreamClosed(stream))
+
+    def end_stream(self, ended: EndedStream) -> None:
+        """The node lets a client in no more."""
+        on_ended = self._streams.get(ended.stream)
+        if on_ended is not None:
+            on_ended(ended)
 
     def submit(
         self,
@@ -70,9 +87,9 @@ class ClientRequests:
         self._emit(ClientRequest(number, message, stream=stream, client=client))
         return number
 
-    def submit_unanswered(self, message: ProtoMessage, client: ClientOrigin = UNKNOWN_CLIENT) -> None:
+    def submit_unanswered(self, message: ProtoMessage, stream: int = 0, client: ClientOrigin = UNKNOWN_CLIENT) -> None:
         """Hands over a request that has no reply (acks=0)."""
-        self._emit(ClientRequest(next(self._numbers), message, client=client))
+        self._emit(ClientRequest(next(self._numbers), message, stream=stream, client=client))
 
     def deliver(self, reply: Reply) -> None:
         """Brings a reply to whoever waits for it, if anybody still does."""

@@ -78,7 +78,7 @@ class DataPlaneService:
             if request.acks != 0:
                 stream.answer(_refused_produce(request, refusal))
         elif request.acks == 0:
-            self._requests.submit_unanswered(request, stream.client)
+            stream.submit_unanswered(request)
         else:
             stream.submit(request, len(data))
 

@@ -14,12 +14,13 @@ from quorumlog.server.transport.channel_options import DEFAULT_LIMITS, Connectio
 from quorumlog.server.transport.client_requests import ClientRequests
 from quorumlog.server.transport.guarded_reflection import guard_reflection
 from quorumlog.server.transport.unary_calls import Handlers
-from quorumlog.v1 import admin_pb2, data_plane_pb2, groups_pb2, peer_pb2
+from quorumlog.v1 import admin_pb2, data_plane_pb2, groups_pb2, peer_pb2, sign_in_pb2
 
 _SERVICES = (
     *(service.full_name for service in data_plane_pb2.DESCRIPTOR.services_by_name.values()),
     *(service.full_name for service in admin_pb2.DESCRIPTOR.services_by_name.values()),
     *(service.full_name for service in groups_pb2.DESCRIPTOR.services_by_name.values()),
+    *(service.full_name for service in sign_in_pb2.DESCRIPTOR.services_by_name.values()),
 )
 _PEER_SERVICES = tuple(service.full_name for service in peer_pb2.DESCRIPTOR.services_by_name.values())
 #: What calls that were ended get to come to their end.

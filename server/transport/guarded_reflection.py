@@ -18,7 +18,7 @@ from quorumlog.v1.acls_pb2 import (
     CheckAclsRequest,
     CheckAclsResponse,
 )
-from quorumlog.v1.errors_pb2 import ErrorCode
+from quorumlog.v1.errors_pb2 import Error, ErrorCode
 
 #: How long the node may take to decide.
 _DECISION_S = 5.0
@@ -47,6 +47,8 @@ class GuardedReflection(ReflectionServicer):  # type: ignore[misc]  # it has no 
         )
         caller = origin_of(context)
         answer = await self._requests.ask(question, question.ByteSize(), _DECISION_S, caller)
+        if isinstance(answer, Error):
+            await refuse(context, answer)  # The caller is not let in.
         assert isinstance(answer, CheckAclsResponse)
         if answer.enforced and not answer.allowed:
             problem = f"{caller.principal} has no permission for Describe on Cluster: an administrator can allow it"

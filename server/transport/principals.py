@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 
 from quorumlog.server.certificates.names import node_of, user_of
+from quorumlog.server.certificates.x509 import CertificateError, serial_number
 from quorumlog.server.client_origin import ANONYMOUS, EVERYBODY, USER_PREFIX, Listener
 
 #: Characters of a common name that is taken for a user's.
@@ -45,6 +47,20 @@ def listener_of(auth_context: AuthContext) -> Listener:
     if "ssl" not in _texts(auth_context, "transport_security_type"):
         return Listener.PLAINTEXT
     return Listener.CLIENT if certificate_of(auth_context) is not None else Listener.PASSWORD
+
+
+def serial_of(auth_context: AuthContext) -> str:
+    """The serial number of the other side's certificate in hexadecimal digits; empty without one."""
+    certificate = certificate_of(auth_context)
+    return "" if certificate is None else _serial(certificate)
+
+
+@lru_cache(maxsize=1_024)
+def _serial(certificate: bytes) -> str:
+    try:
+        return serial_number(certificate)
+    except CertificateError:
+        return ""  # gRPC took what we cannot read: it ends at once (certificate_ends).
 
 
 def certificate_of(auth_context: AuthContext) -> bytes | None:

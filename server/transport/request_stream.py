@@ -19,14 +19,15 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 from google.protobuf.message import Message as ProtoMessage
 
-from quorumlog.server.client_origin import UNKNOWN_CLIENT, ClientOrigin
+from quorumlog.server.client_origin import UNKNOWN_CLIENT, ClientOrigin, Listener
+from quorumlog.server.events import EndedStream
 from quorumlog.server.transport.callers import Context
 from quorumlog.server.transport.certificate_ends import certificate_end_s, refuse_ended
 from quorumlog.server.transport.client_requests import STOPPING, ClientRequests
 from quorumlog.server.transport.rpc_errors import refuse
 from quorumlog.server.transport.unary_calls import TRY_LATER
 from quorumlog.server.wire_errors import error
-from quorumlog.v1.errors_pb2 import ErrorCode
+from quorumlog.v1.errors_pb2 import Error, ErrorCode
 
 Request = TypeVar("Request", bound=ProtoMessage)
 
@@ -79,8 +80,11 @@ class RequestStream:
         self._limit = limit
         self.client = client
         self._number = requests.open_stream()
-        #: True once the node keeps something for this stream.
+        #: True once the node keeps something for this stream: a fetch session, or who it was that was let in.
         self.in_session = False
+        self._is_let_in = client.listener in (Listener.CLIENT, Listener.PASSWORD)
+        self._ended = asyncio.Event()
+        self._why_ended: Error | None = None
         self._pending: dict[int, None] = {}
         #: With the number of the request, 0 of one that the node was never asked.
         self._answers: deque[tuple[int, ProtoMessage, Callable[[int], None] | None]] = deque()
@@ -95,11 +99,15 @@ class RequestStream:
         """Reads until the client is done, answers all, and tells the node when the client went away before that."""
         writer = asyncio.ensure_future(self._write())
         watch = asyncio.ensure_future(self._watch())
-        tasks = [writer, watch, *map(asyncio.ensure_future, (self._read(take), self._requests.closed.wait()))]
+        others = (self._read(take), self._requests.closed.wait(), self._ended.wait())
+        tasks = [writer, watch, *map(asyncio.ensure_future, others)]
+        self._requests.watch_stream(self._number, self._end)
         try:
             # The first to end tells why: all read and answered, a malformed request (refused already), a client
-            # that is gone or does not read, or a node that stops.
+            # that is gone, does not read, or is let in no more, or a node that stops.
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            if self._why_ended is not None:
+                await refuse(self.context, self._why_ended)
             if done == {watch}:
                 await refuse_ended(self.context)
                 self._stalled_writer = writer
@@ -119,8 +127,7 @@ class RequestStream:
                 self._requests.abandon(number)
             for number, _, _ in self._answers:
                 self._requests.times.abandoned(number)
-            if self.in_session:
-                self._requests.close_stream(self._number)
+            self._requests.close_stream(self._number, is_known=self.in_session)
 
     async def dismiss_slow_reader(self) -> None:
         """Tells a client that does not read why it gets no more, once it does. All that was kept for it has been let go
@@ -152,8 +159,18 @@ class RequestStream:
             self._queue(number, message, count)
 
         self._unanswered += 1
+        self.in_session = self.in_session or self._is_let_in
         number = self._requests.submit(request, size_bytes, reply, self._number, self.client)
         self._pending[number] = None
+
+    def submit_unanswered(self, request: ProtoMessage) -> None:
+        """Hands over a request that has no reply."""
+        self.in_session = self.in_session or self._is_let_in
+        self._requests.submit_unanswered(request, self._number, self.client)
+
+    def _end(self, ended: EndedStream) -> None:
+        self._why_ended = ended.error
+        self._ended.set()
 
     def answer(self, message: ProtoMessage) -> None:
         """Queues an answer to what the node is not asked."""

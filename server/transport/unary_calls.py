@@ -17,6 +17,7 @@ from quorumlog.server.transport.certificate_ends import refuse_ended
 from quorumlog.server.transport.client_requests import STOPPING, ClientRequests, NodeStoppingError
 from quorumlog.server.transport.rpc_errors import refuse
 from quorumlog.server.wire_errors import error
+from quorumlog.v1 import errors_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 from quorumlog.v1.request_limits import MAX_ITEMS
 
@@ -89,6 +90,8 @@ def unary_handler(
             )
         except NodeStoppingError:
             await context.abort(grpc.StatusCode.UNAVAILABLE, STOPPING)
+        if isinstance(reply, errors_pb2.Error):
+            await refuse(context, reply)  # The client is not let in.
         if "error" in reply.DESCRIPTOR.fields_by_name and reply.HasField("error"):
             await refuse(context, reply.error)  # type: ignore[attr-defined]  # the line above says that it has one
         return reply.SerializeToString()

@@ -15,6 +15,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +37,10 @@ COMMAND: Any = typer.main.get_command(app)
 #: Nobody listens here.
 NOBODY = "127.0.0.1:1"
 LONGEST_LINE = 520
+#: A password for users that are created, in a file that nobody else may read. Every process of a test run has the same.
+PASSWORD_FILE = os.path.join(tempfile.gettempdir(), f"quorumlog-not-a-secret-{os.getuid()}")
+with os.fdopen(os.open(PASSWORD_FILE, os.O_WRONLY | os.O_CREAT, 0o600), "w") as _kept:
+    _kept.write("not-a-secret\n")
 
 
 @dataclass(frozen=True)
@@ -111,6 +116,9 @@ BASELINES: dict[str, tuple[str, ...]] = {
     "consume": ("orders", "--until-end"),
     "producers list": (),
     "producers delete": ("etl", "--dry-run"),
+    "users create": ("alice", "--password-file", PASSWORD_FILE),
+    "users list": (),
+    "users delete": ("nobody", "--yes"),
     "acls create": ("--allow", "User:alice", "--operation", "Read", "--topic", "orders"),
     "acls list": (),
     "acls delete": ("--topic", "orders", "--dry-run"),
@@ -125,6 +133,9 @@ BASELINES: dict[str, tuple[str, ...]] = {
     "certs create-client": ("alice", "--dir", "/proc/none"),
     "certs show": ("/proc/none",),
     "certs check": ("/proc/none",),
+    "certs revoke": ("1f",),
+    "certs restore": ("1f",),
+    "certs revocations": (),
     "log dump": ("--data-dir", "/proc/none"),
     "log verify": ("--data-dir", "/proc/none"),
     "nodes list": (),
@@ -401,6 +412,22 @@ ROWS: list[tuple[str, tuple[str, ...], int, tuple[str, ...]]] = [
     ("consume", ("orders", "--group", "g", "--from-time", "1"), 2, ("with --group", "groups reset-offsets")),
     ("consume", ("orders", "--group", "g", "--until-end"), 2, ("--until-end", "--timeout")),
     ("consume", ("nope", "--group", "g"), 1, ("'nope'", "not exist")),
+    ("users create", ("u",), 2, ("--password-file",)),
+    ("users create", ("u", "--password-file", "/proc/none"), 2, ("--password-file", "/proc/none")),
+    ("users create", ("u", "--password-file", "/proc/version"), 2, ("others may read", "chmod 600")),
+    ("users create", ("u", "--password-file", "/dev/null"), 2, ("/dev/null", "in one line")),
+    ("users create", ("User:u", "--password-file", PASSWORD_FILE), 1, ("without User:",)),
+    ("users create", ("*", "--password-file", PASSWORD_FILE), 1, ("nobody can be called *",)),
+    ("users create", ("u", "--password-file", PASSWORD_FILE, "--replace"), 1, ("no user u", "--replace")),
+    ("users create", ("u", "--password-file", PASSWORD_FILE, "--super-user"), 1, ("only a super user",)),
+    ("users list", ("alice",), 2, ("unexpected", "alice")),
+    ("users delete", (), 2, ("USER",)),
+    ("users delete", ("nobody", "--yes"), 1, ("no user nobody", "users list")),
+    ("certs revoke", ("/proc/none",), 1, ("/proc/none",)),
+    ("certs revoke", ("User:",), 1, ("1 to 249",)),
+    ("certs revoke", ("User:*",), 1, ("nobody can be called *",)),
+    ("certs restore", ("User:ANONYMOUS",), 1, ("nobody can be called ANONYMOUS",)),
+    ("certs revocations", ("1f",), 2, ("unexpected", "1f")),
     ("acls create", (), 2, ("--allow", "--deny")),
     ("acls create", ("--allow", "User:a"), 2, ("--topic", "--cluster")),
     ("acls create", ("--allow", "User:a", "--topic", "orders"), 2, ("--operation", "--consumer")),

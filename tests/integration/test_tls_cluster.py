@@ -20,7 +20,7 @@ import grpc
 import pytest
 
 from quorumlog.sdk import Admin, Consumer, NewTopic, Producer
-from quorumlog.sdk.errors import IllegalArgumentError, NoBrokersAvailableError
+from quorumlog.sdk.errors import IllegalArgumentError, NoBrokersAvailableError, SaslAuthenticationFailedError
 from quorumlog.server.certificates import issuing
 from quorumlog.server.certificates.issuing import Issued, create_authority, create_client, create_node
 from quorumlog.server.local import LocalCluster
@@ -100,6 +100,23 @@ def test_without_a_certificate_of_a_client_nobody_is_served(cluster: LocalCluste
         ({"security_protocol": "TLS"}, "give PLAINTEXT or SSL"),
         ({"ssl_ca_location": "/proc/none"}, "security_protocol is not SSL"),
         ({"security_protocol": "SSL", "ssl_key_location": "k"}, "give both"),
+        ({"security_protocol": "SASL_PLAINTEXT"}, "SASL_SSL for sign-in by password"),
+        ({"security_protocol": "SSL", "sasl_plain_password": "x"}, "security_protocol is not SASL_SSL"),
+        ({"security_protocol": "SASL_SSL"}, "sasl_plain_username is not given"),
+        ({"security_protocol": "SASL_SSL", "sasl_plain_username": "u"}, "sasl_plain_password is not given"),
+        (
+            {"security_protocol": "SASL_SSL", "sasl_plain_username": "u", "sasl_plain_password": "a\nb"},
+            "sasl_plain_password has characters",
+        ),
+        (
+            {
+                "security_protocol": "SASL_SSL",
+                "sasl_plain_username": "u",
+                "sasl_plain_password": "p",
+                "sasl_mechanism": "PLAIN",
+            },
+            "give SCRAM-SHA-256",
+        ),
         ({"security_protocol": "SSL", "ssl_ca_location": "/proc/none"}, "cannot read /proc/none"),
         ({"security_protocol": "SSL", "ssl_ca_location": "/proc/version"}, "not in PEM"),
     ],
@@ -346,9 +363,12 @@ def test_clients_without_a_certificate_have_a_listener_of_their_own(tmp_path: Pa
     place = f"127.0.0.1:{reserved.ports[0]}"
     with LocalCluster(nodes=1, tls=True, settings={"password_listen": place}) as cluster:
         ca = cluster.client_tls["ssl_ca_location"]
-        with Admin(bootstrap_servers=place, security_protocol="SSL", ssl_ca_location=ca) as admin:
-            (broker,) = admin.describe_cluster().brokers
-            assert f"{broker.host}:{broker.port}" == place
+        with (
+            Admin(bootstrap_servers=place, security_protocol="SSL", ssl_ca_location=ca) as admin,
+            # What they are told once they have signed in: test_sign_in.py.
+            pytest.raises(SaslAuthenticationFailedError, match="SASL_SSL"),
+        ):
+            admin.describe_cluster()
     reserved.close()
 
 

@@ -40,6 +40,7 @@ from quorumlog.sdk import (
     OffsetAndMetadata,
     OffsetMetadataTooLargeError,
     OffsetOutOfRangeError,
+    PolicyViolationError,
     Producer,
     ProducerNameNotFoundError,
     QuorumlogError,
@@ -50,6 +51,8 @@ from quorumlog.sdk import (
     TopicAlreadyExistsError,
     TopicPartition,
     UnknownTopicOrPartitionError,
+    UserScramCredentialDeletion,
+    UserScramCredentialUpsertion,
 )
 from quorumlog.sdk.admin import async_admin
 from quorumlog.sdk.admin.config import AdminOptions
@@ -63,6 +66,8 @@ from quorumlog.server.local import LocalCluster
 pytestmark = pytest.mark.cluster
 
 TP = TopicPartition("orders", 0)
+ALTER_USERS = "Admin.alter_user_scram_credentials"
+ALICE = UserScramCredentialUpsertion("alice", "not-a-secret", iterations=4_096)
 READS = ACL(
     "User:alice", ACLOperation.READ, ACLPermissionType.ALLOW, ResourcePattern(ResourceType.TOPIC, "orders")
 )  # fmt: skip
@@ -78,6 +83,11 @@ PATIENCE: dict[str, dict[str, Any]] = {
 CALLS: dict[str, dict[str, Any]] = {
     "Admin.close": {"timeout": 1},
     "Admin.alter_group_offsets": {"group_id": "g", "offsets": {TP: 0}},
+    "Admin.alter_user_scram_credentials": {"alterations": [UserScramCredentialDeletion("nobody")]},
+    "Admin.describe_user_scram_credentials": {"users": ["nobody"]},
+    "Admin.revoke": {"serials": ["1f"]},
+    "Admin.restore": {"serials": ["1f"]},
+    "Admin.describe_revocations": {},
     "Admin.create_acls": {"acls": [READS]},
     "Admin.describe_acls": {"acl_filter": ACLFilter("User:nobody")},
     "Admin.delete_acls": {"acl_filters": [ACLFilter("User:nobody")]},
@@ -319,6 +329,34 @@ ROWS: list[tuple[str, dict[str, Any], type[QuorumlogError], str]] = [
     ("Admin.create_partitions", {"topic_partitions": {"orders": "6"}}, IllegalArgumentError, "NewPartitions"),
     ("Admin.delete_topics", {"topics": "orders"}, IllegalArgumentError, "list of names"),
     ("Admin.delete_topics", {"topics": ["nope"]}, UnknownTopicOrPartitionError, "nope"),
+    (ALTER_USERS, {"alterations": ALICE}, IllegalArgumentError, "give a list of"),
+    (ALTER_USERS, {"alterations": []}, IllegalArgumentError, "give 1 to 1000"),
+    (ALTER_USERS, {"alterations": ["alice"]}, IllegalArgumentError, "holds a str"),
+    (ALTER_USERS, {"alterations": [replace(ALICE, user=5)]}, IllegalArgumentError, "user 5"),
+    (ALTER_USERS, {"alterations": [replace(ALICE, user="*")]}, InvalidRequestError, "called *"),
+    (
+        ALTER_USERS, {"alterations": [replace(ALICE, user="User:alice")]},
+        InvalidRequestError, "without User:",
+    ),
+    (ALTER_USERS, {"alterations": [ALICE, ALICE]}, InvalidRequestError, "named twice"),
+    (ALTER_USERS, {"alterations": [replace(ALICE, password="")]}, IllegalArgumentError, "0 ch"),
+    (ALTER_USERS, {"alterations": [replace(ALICE, password=b"x")]}, IllegalArgumentError, "text"),
+    (
+        ALTER_USERS, {"alterations": [replace(ALICE, password="a\nb")]},
+        IllegalArgumentError, "line break",
+    ),
+    (ALTER_USERS, {"alterations": [replace(ALICE, iterations=9)]}, IllegalArgumentError, "4096"),
+    (
+        ALTER_USERS, {"alterations": [replace(ALICE, for_super_user=True)]},
+        PolicyViolationError, "only a super user",
+    ),
+    ("Admin.describe_user_scram_credentials", {"users": "alice"}, IllegalArgumentError, "list of texts"),
+    ("Admin.describe_user_scram_credentials", {"users": [5]}, IllegalArgumentError, "not text"),
+    ("Admin.revoke", {"serials": "1f"}, IllegalArgumentError, "list of texts"),
+    ("Admin.revoke", {"serials": ["x"]}, InvalidRequestError, "hexadecimal digits"),
+    ("Admin.revoke", {"serials": []}, IllegalArgumentError, "say which serials"),
+    ("Admin.revoke", {"principals": ["alice"]}, InvalidRequestError, "not User: and a name"),
+    ("Admin.restore", {"principals": [5]}, IllegalArgumentError, "not text"),
     ("Admin.create_acls", {"acls": READS}, IllegalArgumentError, "list of ACL"),
     ("Admin.create_acls", {"acls": []}, IllegalArgumentError, "at least one ACL"),
     ("Admin.create_acls", {"acls": ["Read"]}, IllegalArgumentError, "no ACL"),

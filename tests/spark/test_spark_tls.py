@@ -7,12 +7,13 @@ import pickle
 import pytest
 from pyspark.sql import SparkSession
 
-from quorumlog.sdk import Admin, NewTopic
+from quorumlog.sdk import Admin, NewTopic, UserScramCredentialUpsertion
 from quorumlog.sdk.runtime.security import ClientSecurity
 from quorumlog.sdk.spark.errors import OptionError
 from quorumlog.sdk.spark.option_values import GivenOptions
 from quorumlog.sdk.spark.servers import Servers, security_of
 from quorumlog.server.local import LocalCluster
+from quorumlog.server.local.ports import ReservedPorts
 
 SSL = ClientSecurity("SSL", "/ca.crt", "/alice.crt", "/alice.key")
 
@@ -35,6 +36,25 @@ def test_options_say_how_nodes_are_reached() -> None:
     assert given.bootstrap_servers() == Servers("a:1", SSL)
 
 
+def test_options_say_who_signs_in_and_nothing_shows_the_password() -> None:
+    given = GivenOptions({
+        "quorumlog.bootstrap.servers": "a:1", "quorumlog.security.protocol": "SASL_SSL",
+        "quorumlog.sasl.mechanism": "SCRAM-SHA-256", "quorumlog.sasl.username": "alice",
+        "quorumlog.sasl.password": "canary",
+    })  # fmt: skip
+    servers = given.bootstrap_servers()
+    security = security_of(pickle.loads(pickle.dumps(servers)))
+    assert (security.sasl_plain_username, security.sasl_plain_password) == ("alice", "canary")
+    assert security.identity() is not None
+    assert "canary" not in repr(servers) + repr(security) + repr(security.identity())
+    wrong = {"quorumlog.sasl.password": "canary\n", "quorumlog.sasl.username": "alice"}
+    with pytest.raises(OptionError) as refused:
+        GivenOptions(
+            {"quorumlog.bootstrap.servers": "a:1", "quorumlog.security.protocol": "SASL_SSL", **wrong}
+        ).bootstrap_servers()
+    assert "canary" not in str(refused.value)
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -46,6 +66,37 @@ def test_options_say_how_nodes_are_reached() -> None:
 def test_options_that_do_not_go_together_are_refused(options: dict[str, str], words: str) -> None:
     with pytest.raises(OptionError, match=words):
         GivenOptions({"quorumlog.bootstrap.servers": "a:1", **options}).bootstrap_servers()
+
+
+@pytest.mark.spark
+@pytest.mark.cluster
+@pytest.mark.timeout(300)
+def test_rows_go_in_and_come_out_by_password_and_no_plan_shows_it(
+    spark: SparkSession, capfd: pytest.CaptureFixture[str]
+) -> None:
+    reserved = ReservedPorts(1)
+    place = f"127.0.0.1:{reserved.ports[0]}"
+    with LocalCluster(nodes=1, tls=True, settings={"password_listen": place}) as cluster:
+        with Admin(bootstrap_servers=cluster.bootstrap_servers, **cluster.client_tls) as admin:
+            admin.create_topics([NewTopic("orders", num_partitions=2, replication_factor=1)])
+            admin.alter_user_scram_credentials([UserScramCredentialUpsertion("alice", "canary-of-spark")])
+        options = {
+            "quorumlog.bootstrap.servers": place, "quorumlog.security.protocol": "SASL_SSL",
+            "quorumlog.ssl.ca.location": cluster.client_tls["ssl_ca_location"],
+            "quorumlog.sasl.username": "alice", "quorumlog.sasl.password": "canary-of-spark",
+        }  # fmt: skip
+        rows = spark.range(100).selectExpr("cast(id as string) as key", "cast(id * 2 as string) as value")
+        rows.write.format("quorumlog").options(**options).option("topic", "orders").mode("append").save()
+        read = spark.read.format("quorumlog").options(**options).option("subscribe", "orders").load()
+        assert {bytes(row.value) for row in read.select("value").collect()} == {b"%d" % (2 * n) for n in range(100)}
+        read.explain(extended=True)
+        wrong = options | {"quorumlog.sasl.password": "canary-of-spark\n"}
+        with pytest.raises(Exception) as refused:  # noqa: PT011 - Spark wraps it, and what it says is the point
+            spark.read.format("quorumlog").options(**wrong).option("subscribe", "orders").load().collect()
+    reserved.close()
+    assert "canary" not in str(refused.value)
+    shown = capfd.readouterr()
+    assert "canary" not in shown.out + shown.err
 
 
 @pytest.mark.spark

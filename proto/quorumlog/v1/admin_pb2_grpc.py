@@ -5,6 +5,7 @@ import warnings
 
 from quorumlog.v1 import acls_pb2 as quorumlog_dot_v1_dot_acls__pb2
 from quorumlog.v1 import admin_pb2 as quorumlog_dot_v1_dot_admin__pb2
+from quorumlog.v1 import credentials_pb2 as quorumlog_dot_v1_dot_credentials__pb2
 
 GRPC_GENERATED_VERSION = '1.85.1'
 GRPC_VERSION = grpc.__version__
@@ -150,6 +151,26 @@ class AdminStub:
                 '/quorumlog.v1.Admin/CheckAcls',
                 request_serializer=quorumlog_dot_v1_dot_acls__pb2.CheckAclsRequest.SerializeToString,
                 response_deserializer=quorumlog_dot_v1_dot_acls__pb2.CheckAclsResponse.FromString,
+                _registered_method=True)
+        self.AlterUserScramCredentials = channel.unary_unary(
+                '/quorumlog.v1.Admin/AlterUserScramCredentials',
+                request_serializer=quorumlog_dot_v1_dot_credentials__pb2.AlterUserScramCredentialsRequest.SerializeToString,
+                response_deserializer=quorumlog_dot_v1_dot_credentials__pb2.AlterUserScramCredentialsResponse.FromString,
+                _registered_method=True)
+        self.DescribeUserScramCredentials = channel.unary_unary(
+                '/quorumlog.v1.Admin/DescribeUserScramCredentials',
+                request_serializer=quorumlog_dot_v1_dot_credentials__pb2.DescribeUserScramCredentialsRequest.SerializeToString,
+                response_deserializer=quorumlog_dot_v1_dot_credentials__pb2.DescribeUserScramCredentialsResponse.FromString,
+                _registered_method=True)
+        self.AlterRevocations = channel.unary_unary(
+                '/quorumlog.v1.Admin/AlterRevocations',
+                request_serializer=quorumlog_dot_v1_dot_credentials__pb2.AlterRevocationsRequest.SerializeToString,
+                response_deserializer=quorumlog_dot_v1_dot_credentials__pb2.AlterRevocationsResponse.FromString,
+                _registered_method=True)
+        self.DescribeRevocations = channel.unary_unary(
+                '/quorumlog.v1.Admin/DescribeRevocations',
+                request_serializer=quorumlog_dot_v1_dot_credentials__pb2.DescribeRevocationsRequest.SerializeToString,
+                response_deserializer=quorumlog_dot_v1_dot_credentials__pb2.DescribeRevocationsResponse.FromString,
                 _registered_method=True)
         self.DescribeNode = channel.unary_unary(
                 '/quorumlog.v1.Admin/DescribeNode',
@@ -323,6 +344,34 @@ class AdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def AlterUserScramCredentials(self, request, context):
+        """Creates, changes and deletes users who sign in by password.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DescribeUserScramCredentials(self, request, context):
+        """Lists such users.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AlterRevocations(self, request, context):
+        """Revokes certificates and principals, or takes that back.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DescribeRevocations(self, request, context):
+        """Lists what was revoked.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def DescribeNode(self, request, context):
         """Describes the answering node: identity, health, storage.
         """
@@ -447,6 +496,26 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.CheckAcls,
                     request_deserializer=quorumlog_dot_v1_dot_acls__pb2.CheckAclsRequest.FromString,
                     response_serializer=quorumlog_dot_v1_dot_acls__pb2.CheckAclsResponse.SerializeToString,
+            ),
+            'AlterUserScramCredentials': grpc.unary_unary_rpc_method_handler(
+                    servicer.AlterUserScramCredentials,
+                    request_deserializer=quorumlog_dot_v1_dot_credentials__pb2.AlterUserScramCredentialsRequest.FromString,
+                    response_serializer=quorumlog_dot_v1_dot_credentials__pb2.AlterUserScramCredentialsResponse.SerializeToString,
+            ),
+            'DescribeUserScramCredentials': grpc.unary_unary_rpc_method_handler(
+                    servicer.DescribeUserScramCredentials,
+                    request_deserializer=quorumlog_dot_v1_dot_credentials__pb2.DescribeUserScramCredentialsRequest.FromString,
+                    response_serializer=quorumlog_dot_v1_dot_credentials__pb2.DescribeUserScramCredentialsResponse.SerializeToString,
+            ),
+            'AlterRevocations': grpc.unary_unary_rpc_method_handler(
+                    servicer.AlterRevocations,
+                    request_deserializer=quorumlog_dot_v1_dot_credentials__pb2.AlterRevocationsRequest.FromString,
+                    response_serializer=quorumlog_dot_v1_dot_credentials__pb2.AlterRevocationsResponse.SerializeToString,
+            ),
+            'DescribeRevocations': grpc.unary_unary_rpc_method_handler(
+                    servicer.DescribeRevocations,
+                    request_deserializer=quorumlog_dot_v1_dot_credentials__pb2.DescribeRevocationsRequest.FromString,
+                    response_serializer=quorumlog_dot_v1_dot_credentials__pb2.DescribeRevocationsResponse.SerializeToString,
             ),
             'DescribeNode': grpc.unary_unary_rpc_method_handler(
                     servicer.DescribeNode,
@@ -1076,6 +1145,114 @@ class Admin:
             '/quorumlog.v1.Admin/CheckAcls',
             quorumlog_dot_v1_dot_acls__pb2.CheckAclsRequest.SerializeToString,
             quorumlog_dot_v1_dot_acls__pb2.CheckAclsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AlterUserScramCredentials(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/quorumlog.v1.Admin/AlterUserScramCredentials',
+            quorumlog_dot_v1_dot_credentials__pb2.AlterUserScramCredentialsRequest.SerializeToString,
+            quorumlog_dot_v1_dot_credentials__pb2.AlterUserScramCredentialsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DescribeUserScramCredentials(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/quorumlog.v1.Admin/DescribeUserScramCredentials',
+            quorumlog_dot_v1_dot_credentials__pb2.DescribeUserScramCredentialsRequest.SerializeToString,
+            quorumlog_dot_v1_dot_credentials__pb2.DescribeUserScramCredentialsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AlterRevocations(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/quorumlog.v1.Admin/AlterRevocations',
+            quorumlog_dot_v1_dot_credentials__pb2.AlterRevocationsRequest.SerializeToString,
+            quorumlog_dot_v1_dot_credentials__pb2.AlterRevocationsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DescribeRevocations(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/quorumlog.v1.Admin/DescribeRevocations',
+            quorumlog_dot_v1_dot_credentials__pb2.DescribeRevocationsRequest.SerializeToString,
+            quorumlog_dot_v1_dot_credentials__pb2.DescribeRevocationsResponse.FromString,
             options,
             channel_credentials,
             insecure,

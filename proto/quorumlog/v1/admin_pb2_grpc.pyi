@@ -9,6 +9,7 @@ from collections import abc as _abc
 from grpc import aio as _aio
 from quorumlog.v1 import acls_pb2 as _acls_pb2
 from quorumlog.v1 import admin_pb2 as _admin_pb2
+from quorumlog.v1 import credentials_pb2 as _credentials_pb2
 import abc as _abc_1
 import grpc as _grpc
 import sys
@@ -82,6 +83,14 @@ class AdminStub:
     """Deletes rules of who may do what."""
     CheckAcls: _grpc.UnaryUnaryMultiCallable[_acls_pb2.CheckAclsRequest, _acls_pb2.CheckAclsResponse]
     """What somebody may do, and by which rule."""
+    AlterUserScramCredentials: _grpc.UnaryUnaryMultiCallable[_credentials_pb2.AlterUserScramCredentialsRequest, _credentials_pb2.AlterUserScramCredentialsResponse]
+    """Creates, changes and deletes users who sign in by password."""
+    DescribeUserScramCredentials: _grpc.UnaryUnaryMultiCallable[_credentials_pb2.DescribeUserScramCredentialsRequest, _credentials_pb2.DescribeUserScramCredentialsResponse]
+    """Lists such users."""
+    AlterRevocations: _grpc.UnaryUnaryMultiCallable[_credentials_pb2.AlterRevocationsRequest, _credentials_pb2.AlterRevocationsResponse]
+    """Revokes certificates and principals, or takes that back."""
+    DescribeRevocations: _grpc.UnaryUnaryMultiCallable[_credentials_pb2.DescribeRevocationsRequest, _credentials_pb2.DescribeRevocationsResponse]
+    """Lists what was revoked."""
     DescribeNode: _grpc.UnaryUnaryMultiCallable[_admin_pb2.DescribeNodeRequest, _admin_pb2.DescribeNodeResponse]
     """Describes the answering node: identity, health, storage."""
 
@@ -136,6 +145,14 @@ class AdminAsyncStub(AdminStub):
     """Deletes rules of who may do what."""
     CheckAcls: _aio.UnaryUnaryMultiCallable[_acls_pb2.CheckAclsRequest, _acls_pb2.CheckAclsResponse]  # type: ignore[assignment]
     """What somebody may do, and by which rule."""
+    AlterUserScramCredentials: _aio.UnaryUnaryMultiCallable[_credentials_pb2.AlterUserScramCredentialsRequest, _credentials_pb2.AlterUserScramCredentialsResponse]  # type: ignore[assignment]
+    """Creates, changes and deletes users who sign in by password."""
+    DescribeUserScramCredentials: _aio.UnaryUnaryMultiCallable[_credentials_pb2.DescribeUserScramCredentialsRequest, _credentials_pb2.DescribeUserScramCredentialsResponse]  # type: ignore[assignment]
+    """Lists such users."""
+    AlterRevocations: _aio.UnaryUnaryMultiCallable[_credentials_pb2.AlterRevocationsRequest, _credentials_pb2.AlterRevocationsResponse]  # type: ignore[assignment]
+    """Revokes certificates and principals, or takes that back."""
+    DescribeRevocations: _aio.UnaryUnaryMultiCallable[_credentials_pb2.DescribeRevocationsRequest, _credentials_pb2.DescribeRevocationsResponse]  # type: ignore[assignment]
+    """Lists what was revoked."""
     DescribeNode: _aio.UnaryUnaryMultiCallable[_admin_pb2.DescribeNodeRequest, _admin_pb2.DescribeNodeResponse]  # type: ignore[assignment]
     """Describes the answering node: identity, health, storage."""
 
@@ -325,6 +342,38 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_acls_pb2.CheckAclsResponse, _abc.Awaitable[_acls_pb2.CheckAclsResponse]]:
         """What somebody may do, and by which rule."""
+
+    @_abc_1.abstractmethod
+    def AlterUserScramCredentials(
+        self,
+        request: _credentials_pb2.AlterUserScramCredentialsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_credentials_pb2.AlterUserScramCredentialsResponse, _abc.Awaitable[_credentials_pb2.AlterUserScramCredentialsResponse]]:
+        """Creates, changes and deletes users who sign in by password."""
+
+    @_abc_1.abstractmethod
+    def DescribeUserScramCredentials(
+        self,
+        request: _credentials_pb2.DescribeUserScramCredentialsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_credentials_pb2.DescribeUserScramCredentialsResponse, _abc.Awaitable[_credentials_pb2.DescribeUserScramCredentialsResponse]]:
+        """Lists such users."""
+
+    @_abc_1.abstractmethod
+    def AlterRevocations(
+        self,
+        request: _credentials_pb2.AlterRevocationsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_credentials_pb2.AlterRevocationsResponse, _abc.Awaitable[_credentials_pb2.AlterRevocationsResponse]]:
+        """Revokes certificates and principals, or takes that back."""
+
+    @_abc_1.abstractmethod
+    def DescribeRevocations(
+        self,
+        request: _credentials_pb2.DescribeRevocationsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_credentials_pb2.DescribeRevocationsResponse, _abc.Awaitable[_credentials_pb2.DescribeRevocationsResponse]]:
+        """Lists what was revoked."""
 
     @_abc_1.abstractmethod
     def DescribeNode(

@@ -155,6 +155,8 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     """Who asks may not do that to the producer name."""
     SASL_AUTHENTICATION_FAILED: _ErrorCode.ValueType  # 84
     """Who asks has not proved who they are."""
+    SASL_SESSION_EXPIRED: _ErrorCode.ValueType  # 85
+    """The call belongs to no session, or to one that is over; nothing was done; sign in again."""
 
 class ErrorCode(_ErrorCode, metaclass=_ErrorCodeEnumTypeWrapper):
     """What went wrong, named as Kafka names it."""
@@ -291,6 +293,8 @@ PRODUCER_NAME_AUTHORIZATION_FAILED: ErrorCode.ValueType  # 83
 """Who asks may not do that to the producer name."""
 SASL_AUTHENTICATION_FAILED: ErrorCode.ValueType  # 84
 """Who asks has not proved who they are."""
+SASL_SESSION_EXPIRED: ErrorCode.ValueType  # 85
+"""The call belongs to no session, or to one that is over; nothing was done; sign in again."""
 Global___ErrorCode: _TypeAlias = ErrorCode  # noqa: Y015
 
 @_typing.final

@@ -10,6 +10,7 @@ from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from quorumlog.v1 import acls_pb2 as _acls_pb2
 from quorumlog.v1 import admin_pb2 as _admin_pb2
+from quorumlog.v1 import credentials_pb2 as _credentials_pb2
 from quorumlog.v1 import peer_pb2 as _peer_pb2
 import builtins as _builtins
 import sys
@@ -76,6 +77,8 @@ class MetadataCommand(_message.Message):
     REPLACE_DISK_FIELD_NUMBER: _builtins.int
     ACLS_CREATED_FIELD_NUMBER: _builtins.int
     ACLS_DELETED_FIELD_NUMBER: _builtins.int
+    USERS_ALTERED_FIELD_NUMBER: _builtins.int
+    REVOCATIONS_ALTERED_FIELD_NUMBER: _builtins.int
     timestamp_ms: _builtins.int
     """Milliseconds since the epoch on the controller that proposed it."""
     @_builtins.property
@@ -170,6 +173,14 @@ class MetadataCommand(_message.Message):
     def acls_deleted(self) -> Global___AclsDeleted:
         """Rules of who may do what cease to be."""
 
+    @_builtins.property
+    def users_altered(self) -> Global___UsersAltered:
+        """Users who sign in by password come, change and go."""
+
+    @_builtins.property
+    def revocations_altered(self) -> Global___RevocationsAltered:
+        """Certificates and principals are revoked, or count again."""
+
     def __init__(
         self,
         *,
@@ -197,12 +208,14 @@ class MetadataCommand(_message.Message):
         replace_disk: Global___ReplaceDisk | None = ...,
         acls_created: Global___AclsCreated | None = ...,
         acls_deleted: Global___AclsDeleted | None = ...,
+        users_altered: Global___UsersAltered | None = ...,
+        revocations_altered: Global___RevocationsAltered | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["acls_created", b"acls_created", "acls_deleted", b"acls_deleted", "add_partitions", b"add_partitions", "allocate_producer_ids", b"allocate_producer_ids", "alter_isr", b"alter_isr", "body", b"body", "change_topic_config", b"change_topic_config", "claim_producer", b"claim_producer", "create_topic", b"create_topic", "delete_producer_claims", b"delete_producer_claims", "delete_producers", b"delete_producers", "delete_topic", b"delete_topic", "fence_brokers", b"fence_brokers", "raise_feature_level", b"raise_feature_level", "reassign_replicas", b"reassign_replicas", "register_broker", b"register_broker", "remove_node", b"remove_node", "replace_disk", b"replace_disk", "replicas_moved", b"replicas_moved", "report_leaders", b"report_leaders", "restore_producer_names", b"restore_producer_names", "unfence_brokers", b"unfence_brokers", "want_node", b"want_node", "want_quorum", b"want_quorum"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["acls_created", b"acls_created", "acls_deleted", b"acls_deleted", "add_partitions", b"add_partitions", "allocate_producer_ids", b"allocate_producer_ids", "alter_isr", b"alter_isr", "body", b"body", "change_topic_config", b"change_topic_config", "claim_producer", b"claim_producer", "create_topic", b"create_topic", "delete_producer_claims", b"delete_producer_claims", "delete_producers", b"delete_producers", "delete_topic", b"delete_topic", "fence_brokers", b"fence_brokers", "raise_feature_level", b"raise_feature_level", "reassign_replicas", b"reassign_replicas", "register_broker", b"register_broker", "remove_node", b"remove_node", "replace_disk", b"replace_disk", "replicas_moved", b"replicas_moved", "report_leaders", b"report_leaders", "restore_producer_names", b"restore_producer_names", "revocations_altered", b"revocations_altered", "unfence_brokers", b"unfence_brokers", "users_altered", b"users_altered", "want_node", b"want_node", "want_quorum", b"want_quorum"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acls_created", b"acls_created", "acls_deleted", b"acls_deleted", "add_partitions", b"add_partitions", "allocate_producer_ids", b"allocate_producer_ids", "alter_isr", b"alter_isr", "body", b"body", "change_topic_config", b"change_topic_config", "claim_producer", b"claim_producer", "create_topic", b"create_topic", "delete_producer_claims", b"delete_producer_claims", "delete_producers", b"delete_producers", "delete_topic", b"delete_topic", "fence_brokers", b"fence_brokers", "raise_feature_level", b"raise_feature_level", "reassign_replicas", b"reassign_replicas", "register_broker", b"register_broker", "remove_node", b"remove_node", "replace_disk", b"replace_disk", "replicas_moved", b"replicas_moved", "report_leaders", b"report_leaders", "restore_producer_names", b"restore_producer_names", "timestamp_ms", b"timestamp_ms", "unfence_brokers", b"unfence_brokers", "want_node", b"want_node", "want_quorum", b"want_quorum"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acls_created", b"acls_created", "acls_deleted", b"acls_deleted", "add_partitions", b"add_partitions", "allocate_producer_ids", b"allocate_producer_ids", "alter_isr", b"alter_isr", "body", b"body", "change_topic_config", b"change_topic_config", "claim_producer", b"claim_producer", "create_topic", b"create_topic", "delete_producer_claims", b"delete_producer_claims", "delete_producers", b"delete_producers", "delete_topic", b"delete_topic", "fence_brokers", b"fence_brokers", "raise_feature_level", b"raise_feature_level", "reassign_replicas", b"reassign_replicas", "register_broker", b"register_broker", "remove_node", b"remove_node", "replace_disk", b"replace_disk", "replicas_moved", b"replicas_moved", "report_leaders", b"report_leaders", "restore_producer_names", b"restore_producer_names", "revocations_altered", b"revocations_altered", "timestamp_ms", b"timestamp_ms", "unfence_brokers", b"unfence_brokers", "users_altered", b"users_altered", "want_node", b"want_node", "want_quorum", b"want_quorum"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["register_broker", "fence_brokers", "unfence_brokers", "create_topic", "report_leaders", "alter_isr", "allocate_producer_ids", "delete_topic", "add_partitions", "change_topic_config", "claim_producer", "reassign_replicas", "replicas_moved", "delete_producers", "delete_producer_claims", "raise_feature_level", "want_quorum", "want_node", "remove_node", "restore_producer_names", "replace_disk", "acls_created", "acls_deleted"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["register_broker", "fence_brokers", "unfence_brokers", "create_topic", "report_leaders", "alter_isr", "allocate_producer_ids", "delete_topic", "add_partitions", "change_topic_config", "claim_producer", "reassign_replicas", "replicas_moved", "delete_producers", "delete_producer_claims", "raise_feature_level", "want_quorum", "want_node", "remove_node", "restore_producer_names", "replace_disk", "acls_created", "acls_deleted", "users_altered", "revocations_altered"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -259,6 +272,102 @@ class AclsDeleted(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___AclsDeleted: _TypeAlias = AclsDeleted  # noqa: Y015
+
+@_typing.final
+class UsersAltered(_message.Message):
+    """Users who sign in by password come, change and go."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    UPSERTIONS_FIELD_NUMBER: _builtins.int
+    DELETIONS_FIELD_NUMBER: _builtins.int
+    SALT_KEY_FIELD_NUMBER: _builtins.int
+    salt_key: _builtins.bytes
+    """Random bytes of which salts are made up for users that are not there. The first ones that the log has stay."""
+    @_builtins.property
+    def upsertions(self) -> _containers.RepeatedCompositeFieldContainer[_credentials_pb2.ScramCredential]:
+        """Those that come, or get another password."""
+
+    @_builtins.property
+    def deletions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The names of those that go."""
+
+    def __init__(
+        self,
+        *,
+        upsertions: _abc.Iterable[_credentials_pb2.ScramCredential] | None = ...,
+        deletions: _abc.Iterable[_builtins.str] | None = ...,
+        salt_key: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deletions", b"deletions", "salt_key", b"salt_key", "upsertions", b"upsertions"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UsersAltered: _TypeAlias = UsersAltered  # noqa: Y015
+
+@_typing.final
+class UserRecord(_message.Message):
+    """A user in a snapshot."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CREDENTIAL_FIELD_NUMBER: _builtins.int
+    CHANGED_INDEX_FIELD_NUMBER: _builtins.int
+    CHANGED_MS_FIELD_NUMBER: _builtins.int
+    changed_index: _builtins.int
+    """The index of the entry that set it."""
+    changed_ms: _builtins.int
+    """When that was, in milliseconds since the epoch."""
+    @_builtins.property
+    def credential(self) -> _credentials_pb2.ScramCredential:
+        """What nodes keep of the password."""
+
+    def __init__(
+        self,
+        *,
+        credential: _credentials_pb2.ScramCredential | None = ...,
+        changed_index: _builtins.int = ...,
+        changed_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["credential", b"credential"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed_index", b"changed_index", "changed_ms", b"changed_ms", "credential", b"credential"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UserRecord: _TypeAlias = UserRecord  # noqa: Y015
+
+@_typing.final
+class RevocationsAltered(_message.Message):
+    """Certificates and principals are revoked, or count again."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REVOKE_FIELD_NUMBER: _builtins.int
+    RESTORE_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def revoke(self) -> _containers.RepeatedCompositeFieldContainer[_credentials_pb2.Revocation]:
+        """What counts no more."""
+
+    @_builtins.property
+    def restore(self) -> _containers.RepeatedCompositeFieldContainer[_credentials_pb2.Revocation]:
+        """What counts again."""
+
+    def __init__(
+        self,
+        *,
+        revoke: _abc.Iterable[_credentials_pb2.Revocation] | None = ...,
+        restore: _abc.Iterable[_credentials_pb2.Revocation] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["restore", b"restore", "revoke", b"revoke"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RevocationsAltered: _TypeAlias = RevocationsAltered  # noqa: Y015
 
 @_typing.final
 class AclRecord(_message.Message):
@@ -841,6 +950,10 @@ class MetadataSnapshot(_message.Message):
     FORMER_CLUSTER_IDS_FIELD_NUMBER: _builtins.int
     ACLS_FIELD_NUMBER: _builtins.int
     ACLS_INDEX_FIELD_NUMBER: _builtins.int
+    USERS_FIELD_NUMBER: _builtins.int
+    USER_SALT_KEY_FIELD_NUMBER: _builtins.int
+    REVOCATIONS_FIELD_NUMBER: _builtins.int
+    CREDENTIALS_INDEX_FIELD_NUMBER: _builtins.int
     next_group: _builtins.int
     """The id of a Raft group to give out next."""
     next_producer_id: _builtins.int
@@ -857,6 +970,10 @@ class MetadataSnapshot(_message.Message):
     """How often that was changed."""
     acls_index: _builtins.int
     """The index of the last entry that changed them; 0: none has."""
+    user_salt_key: _builtins.bytes
+    """Random bytes of which salts are made up for users that are not there; empty before there was a user."""
+    credentials_index: _builtins.int
+    """The index of the last entry that changed any of these three; 0: none has."""
     @_builtins.property
     def brokers(self) -> _containers.RepeatedCompositeFieldContainer[Global___BrokerRecord]:
         """Brokers by id."""
@@ -889,6 +1006,14 @@ class MetadataSnapshot(_message.Message):
     def acls(self) -> _containers.RepeatedCompositeFieldContainer[Global___AclRecord]:
         """Rules of who may do what, in order."""
 
+    @_builtins.property
+    def users(self) -> _containers.RepeatedCompositeFieldContainer[Global___UserRecord]:
+        """Users who sign in by password, by name."""
+
+    @_builtins.property
+    def revocations(self) -> _containers.RepeatedCompositeFieldContainer[_credentials_pb2.Revocation]:
+        """What was revoked: serial numbers, then principals, in order."""
+
     def __init__(
         self,
         *,
@@ -908,10 +1033,14 @@ class MetadataSnapshot(_message.Message):
         former_cluster_ids: _abc.Iterable[_builtins.str] | None = ...,
         acls: _abc.Iterable[Global___AclRecord] | None = ...,
         acls_index: _builtins.int = ...,
+        users: _abc.Iterable[Global___UserRecord] | None = ...,
+        user_salt_key: _builtins.bytes = ...,
+        revocations: _abc.Iterable[_credentials_pb2.Revocation] | None = ...,
+        credentials_index: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acls", b"acls", "acls_index", b"acls_index", "applied_index", b"applied_index", "brokers", b"brokers", "feature_level", b"feature_level", "former_cluster_ids", b"former_cluster_ids", "lost_disks", b"lost_disks", "named_producers", b"named_producers", "next_group", b"next_group", "next_named_producer_id", b"next_named_producer_id", "next_producer_id", b"next_producer_id", "producers_deleted_index", b"producers_deleted_index", "quorum_wishes", b"quorum_wishes", "removed_nodes", b"removed_nodes", "topics", b"topics", "wanted_voters", b"wanted_voters"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acls", b"acls", "acls_index", b"acls_index", "applied_index", b"applied_index", "brokers", b"brokers", "credentials_index", b"credentials_index", "feature_level", b"feature_level", "former_cluster_ids", b"former_cluster_ids", "lost_disks", b"lost_disks", "named_producers", b"named_producers", "next_group", b"next_group", "next_named_producer_id", b"next_named_producer_id", "next_producer_id", b"next_producer_id", "producers_deleted_index", b"producers_deleted_index", "quorum_wishes", b"quorum_wishes", "removed_nodes", b"removed_nodes", "revocations", b"revocations", "topics", b"topics", "user_salt_key", b"user_salt_key", "users", b"users", "wanted_voters", b"wanted_voters"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

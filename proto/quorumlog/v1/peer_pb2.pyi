@@ -13,6 +13,7 @@ from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from quorumlog.v1 import acls_pb2 as _acls_pb2
 from quorumlog.v1 import admin_pb2 as _admin_pb2
+from quorumlog.v1 import credentials_pb2 as _credentials_pb2
 from quorumlog.v1 import errors_pb2 as _errors_pb2
 import builtins as _builtins
 import sys
@@ -879,6 +880,8 @@ class ControllerRequest(_message.Message):
     REBALANCE_PARTITIONS_FIELD_NUMBER: _builtins.int
     CREATE_ACLS_FIELD_NUMBER: _builtins.int
     DELETE_ACLS_FIELD_NUMBER: _builtins.int
+    ALTER_USER_SCRAM_CREDENTIALS_FIELD_NUMBER: _builtins.int
+    ALTER_REVOCATIONS_FIELD_NUMBER: _builtins.int
     request_id: _builtins.int
     """Chosen by the sender; returned in the response."""
     principal: _builtins.str
@@ -979,6 +982,14 @@ class ControllerRequest(_message.Message):
     def delete_acls(self) -> _acls_pb2.DeleteAclsRequest:
         """A client deletes such rules."""
 
+    @_builtins.property
+    def alter_user_scram_credentials(self) -> _credentials_pb2.AlterUserScramCredentialsRequest:
+        """A client changes users who sign in by password."""
+
+    @_builtins.property
+    def alter_revocations(self) -> _credentials_pb2.AlterRevocationsRequest:
+        """A client revokes certificates or principals."""
+
     def __init__(
         self,
         *,
@@ -1008,12 +1019,14 @@ class ControllerRequest(_message.Message):
         rebalance_partitions: _admin_pb2.RebalancePartitionsRequest | None = ...,
         create_acls: _acls_pb2.CreateAclsRequest | None = ...,
         delete_acls: _acls_pb2.DeleteAclsRequest | None = ...,
+        alter_user_scram_credentials: _credentials_pb2.AlterUserScramCredentialsRequest | None = ...,
+        alter_revocations: _credentials_pb2.AlterRevocationsRequest | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["allocate_producer_ids", b"allocate_producer_ids", "alter_configs", b"alter_configs", "alter_isr", b"alter_isr", "alter_node", b"alter_node", "alter_quorum", b"alter_quorum", "body", b"body", "claim_producer", b"claim_producer", "create_acls", b"create_acls", "create_coordinators", b"create_coordinators", "create_partitions", b"create_partitions", "create_topics", b"create_topics", "delete_acls", b"delete_acls", "delete_producers", b"delete_producers", "delete_topics", b"delete_topics", "describe_quorum", b"describe_quorum", "elect_preferred_leaders", b"elect_preferred_leaders", "heartbeat", b"heartbeat", "metadata_read_index", b"metadata_read_index", "reassign_partitions", b"reassign_partitions", "rebalance_partitions", b"rebalance_partitions", "register_broker", b"register_broker", "replicas_moved", b"replicas_moved", "report_leaders", b"report_leaders", "restore_producer_names", b"restore_producer_names", "upgrade_features", b"upgrade_features"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["allocate_producer_ids", b"allocate_producer_ids", "alter_configs", b"alter_configs", "alter_isr", b"alter_isr", "alter_node", b"alter_node", "alter_quorum", b"alter_quorum", "alter_revocations", b"alter_revocations", "alter_user_scram_credentials", b"alter_user_scram_credentials", "body", b"body", "claim_producer", b"claim_producer", "create_acls", b"create_acls", "create_coordinators", b"create_coordinators", "create_partitions", b"create_partitions", "create_topics", b"create_topics", "delete_acls", b"delete_acls", "delete_producers", b"delete_producers", "delete_topics", b"delete_topics", "describe_quorum", b"describe_quorum", "elect_preferred_leaders", b"elect_preferred_leaders", "heartbeat", b"heartbeat", "metadata_read_index", b"metadata_read_index", "reassign_partitions", b"reassign_partitions", "rebalance_partitions", b"rebalance_partitions", "register_broker", b"register_broker", "replicas_moved", b"replicas_moved", "report_leaders", b"report_leaders", "restore_producer_names", b"restore_producer_names", "upgrade_features", b"upgrade_features"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["allocate_producer_ids", b"allocate_producer_ids", "alter_configs", b"alter_configs", "alter_isr", b"alter_isr", "alter_node", b"alter_node", "alter_quorum", b"alter_quorum", "body", b"body", "claim_producer", b"claim_producer", "create_acls", b"create_acls", "create_coordinators", b"create_coordinators", "create_partitions", b"create_partitions", "create_topics", b"create_topics", "delete_acls", b"delete_acls", "delete_producers", b"delete_producers", "delete_topics", b"delete_topics", "describe_quorum", b"describe_quorum", "elect_preferred_leaders", b"elect_preferred_leaders", "heartbeat", b"heartbeat", "metadata_read_index", b"metadata_read_index", "principal", b"principal", "reassign_partitions", b"reassign_partitions", "rebalance_partitions", b"rebalance_partitions", "register_broker", b"register_broker", "replicas_moved", b"replicas_moved", "report_leaders", b"report_leaders", "request_id", b"request_id", "restore_producer_names", b"restore_producer_names", "upgrade_features", b"upgrade_features"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allocate_producer_ids", b"allocate_producer_ids", "alter_configs", b"alter_configs", "alter_isr", b"alter_isr", "alter_node", b"alter_node", "alter_quorum", b"alter_quorum", "alter_revocations", b"alter_revocations", "alter_user_scram_credentials", b"alter_user_scram_credentials", "body", b"body", "claim_producer", b"claim_producer", "create_acls", b"create_acls", "create_coordinators", b"create_coordinators", "create_partitions", b"create_partitions", "create_topics", b"create_topics", "delete_acls", b"delete_acls", "delete_producers", b"delete_producers", "delete_topics", b"delete_topics", "describe_quorum", b"describe_quorum", "elect_preferred_leaders", b"elect_preferred_leaders", "heartbeat", b"heartbeat", "metadata_read_index", b"metadata_read_index", "principal", b"principal", "reassign_partitions", b"reassign_partitions", "rebalance_partitions", b"rebalance_partitions", "register_broker", b"register_broker", "replicas_moved", b"replicas_moved", "report_leaders", b"report_leaders", "request_id", b"request_id", "restore_producer_names", b"restore_producer_names", "upgrade_features", b"upgrade_features"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["register_broker", "heartbeat", "report_leaders", "alter_isr", "allocate_producer_ids", "create_topics", "describe_quorum", "elect_preferred_leaders", "metadata_read_index", "delete_topics", "create_partitions", "alter_configs", "claim_producer", "reassign_partitions", "replicas_moved", "create_coordinators", "delete_producers", "alter_quorum", "alter_node", "upgrade_features", "restore_producer_names", "rebalance_partitions", "create_acls", "delete_acls"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["register_broker", "heartbeat", "report_leaders", "alter_isr", "allocate_producer_ids", "create_topics", "describe_quorum", "elect_preferred_leaders", "metadata_read_index", "delete_topics", "create_partitions", "alter_configs", "claim_producer", "reassign_partitions", "replicas_moved", "create_coordinators", "delete_producers", "alter_quorum", "alter_node", "upgrade_features", "restore_producer_names", "rebalance_partitions", "create_acls", "delete_acls", "alter_user_scram_credentials", "alter_revocations"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -1065,6 +1078,8 @@ class ControllerResponse(_message.Message):
     REBALANCE_PARTITIONS_FIELD_NUMBER: _builtins.int
     CREATE_ACLS_FIELD_NUMBER: _builtins.int
     DELETE_ACLS_FIELD_NUMBER: _builtins.int
+    ALTER_USER_SCRAM_CREDENTIALS_FIELD_NUMBER: _builtins.int
+    ALTER_REVOCATIONS_FIELD_NUMBER: _builtins.int
     request_id: _builtins.int
     """As in the request."""
     applied_index: _builtins.int
@@ -1153,6 +1168,14 @@ class ControllerResponse(_message.Message):
     def delete_acls(self) -> _acls_pb2.DeleteAclsResponse:
         """To delete_acls."""
 
+    @_builtins.property
+    def alter_user_scram_credentials(self) -> _credentials_pb2.AlterUserScramCredentialsResponse:
+        """To alter_user_scram_credentials."""
+
+    @_builtins.property
+    def alter_revocations(self) -> _credentials_pb2.AlterRevocationsResponse:
+        """To alter_revocations."""
+
     def __init__(
         self,
         *,
@@ -1179,12 +1202,14 @@ class ControllerResponse(_message.Message):
         rebalance_partitions: _admin_pb2.RebalancePartitionsResponse | None = ...,
         create_acls: _acls_pb2.CreateAclsResponse | None = ...,
         delete_acls: _acls_pb2.DeleteAclsResponse | None = ...,
+        alter_user_scram_credentials: _credentials_pb2.AlterUserScramCredentialsResponse | None = ...,
+        alter_revocations: _credentials_pb2.AlterRevocationsResponse | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["alter_configs", b"alter_configs", "alter_node", b"alter_node", "alter_quorum", b"alter_quorum", "body", b"body", "broker_registered", b"broker_registered", "create_acls", b"create_acls", "create_partitions", b"create_partitions", "create_topics", b"create_topics", "delete_acls", b"delete_acls", "delete_producers", b"delete_producers", "delete_topics", b"delete_topics", "describe_quorum", b"describe_quorum", "error", b"error", "heartbeat", b"heartbeat", "metadata_read_index", b"metadata_read_index", "partition_changes", b"partition_changes", "producer_claimed", b"producer_claimed", "producer_id_block", b"producer_id_block", "reassign_partitions", b"reassign_partitions", "rebalance_partitions", b"rebalance_partitions", "restore_producer_names", b"restore_producer_names", "upgrade_features", b"upgrade_features"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["alter_configs", b"alter_configs", "alter_node", b"alter_node", "alter_quorum", b"alter_quorum", "alter_revocations", b"alter_revocations", "alter_user_scram_credentials", b"alter_user_scram_credentials", "body", b"body", "broker_registered", b"broker_registered", "create_acls", b"create_acls", "create_partitions", b"create_partitions", "create_topics", b"create_topics", "delete_acls", b"delete_acls", "delete_producers", b"delete_producers", "delete_topics", b"delete_topics", "describe_quorum", b"describe_quorum", "error", b"error", "heartbeat", b"heartbeat", "metadata_read_index", b"metadata_read_index", "partition_changes", b"partition_changes", "producer_claimed", b"producer_claimed", "producer_id_block", b"producer_id_block", "reassign_partitions", b"reassign_partitions", "rebalance_partitions", b"rebalance_partitions", "restore_producer_names", b"restore_producer_names", "upgrade_features", b"upgrade_features"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["alter_configs", b"alter_configs", "alter_node", b"alter_node", "alter_quorum", b"alter_quorum", "applied_index", b"applied_index", "body", b"body", "broker_registered", b"broker_registered", "create_acls", b"create_acls", "create_partitions", b"create_partitions", "create_topics", b"create_topics", "delete_acls", b"delete_acls", "delete_producers", b"delete_producers", "delete_topics", b"delete_topics", "describe_quorum", b"describe_quorum", "error", b"error", "heartbeat", b"heartbeat", "metadata_read_index", b"metadata_read_index", "partition_changes", b"partition_changes", "producer_claimed", b"producer_claimed", "producer_id_block", b"producer_id_block", "reassign_partitions", b"reassign_partitions", "rebalance_partitions", b"rebalance_partitions", "request_id", b"request_id", "restore_producer_names", b"restore_producer_names", "upgrade_features", b"upgrade_features"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alter_configs", b"alter_configs", "alter_node", b"alter_node", "alter_quorum", b"alter_quorum", "alter_revocations", b"alter_revocations", "alter_user_scram_credentials", b"alter_user_scram_credentials", "applied_index", b"applied_index", "body", b"body", "broker_registered", b"broker_registered", "create_acls", b"create_acls", "create_partitions", b"create_partitions", "create_topics", b"create_topics", "delete_acls", b"delete_acls", "delete_producers", b"delete_producers", "delete_topics", b"delete_topics", "describe_quorum", b"describe_quorum", "error", b"error", "heartbeat", b"heartbeat", "metadata_read_index", b"metadata_read_index", "partition_changes", b"partition_changes", "producer_claimed", b"producer_claimed", "producer_id_block", b"producer_id_block", "reassign_partitions", b"reassign_partitions", "rebalance_partitions", b"rebalance_partitions", "request_id", b"request_id", "restore_producer_names", b"restore_producer_names", "upgrade_features", b"upgrade_features"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["broker_registered", "heartbeat", "partition_changes", "producer_id_block", "create_topics", "describe_quorum", "metadata_read_index", "delete_topics", "create_partitions", "alter_configs", "producer_claimed", "reassign_partitions", "delete_producers", "alter_quorum", "alter_node", "upgrade_features", "restore_producer_names", "rebalance_partitions", "create_acls", "delete_acls"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["broker_registered", "heartbeat", "partition_changes", "producer_id_block", "create_topics", "describe_quorum", "metadata_read_index", "delete_topics", "create_partitions", "alter_configs", "producer_claimed", "reassign_partitions", "delete_producers", "alter_quorum", "alter_node", "upgrade_features", "restore_producer_names", "rebalance_partitions", "create_acls", "delete_acls", "alter_user_scram_credentials", "alter_revocations"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 

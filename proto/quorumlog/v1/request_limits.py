@@ -21,3 +21,5 @@ LEAST_THROTTLE = 1 << 20
 MAX_ACLS_CHANGED = 1_000
 #: Filters of one request to delete such rules.
 MAX_ACL_FILTERS = 100
+#: Users, or revocations, that one request changes or asks for.
+MAX_CREDENTIALS_CHANGED = 1_000

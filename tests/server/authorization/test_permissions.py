@@ -17,10 +17,10 @@ from quorumlog.server.controller.forwarded_requests import OWN_REQUESTS
 from quorumlog.server.metadata.acl_rules import OPERATIONS
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.requests.failed_responses import FAILED_RESPONSES
-from quorumlog.v1 import admin_pb2, data_plane_pb2, groups_pb2, peer_pb2
+from quorumlog.v1 import admin_pb2, data_plane_pb2, groups_pb2, peer_pb2, sign_in_pb2
 from quorumlog.v1.acls_pb2 import ACL_OPERATION_IDEMPOTENT_WRITE
 
-SERVED = (data_plane_pb2, groups_pb2, admin_pb2, peer_pb2, health_pb2, reflection_pb2)
+SERVED = (data_plane_pb2, groups_pb2, admin_pb2, sign_in_pb2, peer_pb2, health_pb2, reflection_pb2)
 #: Operations that rows have no use for, and why.
 ELSEWHERE = {ACL_OPERATION_IDEMPOTENT_WRITE: "one of two ways to an identity without a name"}
 
@@ -48,7 +48,7 @@ def test_rows_name_the_message_of_their_rpc_if_the_node_steps_it() -> None:
 def test_rows_ask_for_what_can_be_allowed() -> None:
     for name, row in PERMISSIONS.items():
         if row.scope in (Scope.OPEN, Scope.PEERS):
-            assert row == Permission(row.scope), name
+            assert row == Permission(row.scope, request=row.request), name
         else:
             assert row.kind is not None
             assert row.operation in OPERATIONS[row.kind], name
@@ -67,9 +67,11 @@ def test_whatever_can_be_allowed_is_asked_for_somewhere() -> None:
     assert unused[0][0] == PERMISSIONS["quorumlog.v1.Admin/AlterNode"].kind
 
 
-def test_nodes_and_health_alone_ask_for_nothing() -> None:
+def test_nodes_health_and_sign_in_alone_ask_for_nothing() -> None:
     free = {name for name, row in PERMISSIONS.items() if row.scope in (Scope.OPEN, Scope.PEERS)}
-    assert {name.partition("/")[0] for name in free} == {"quorumlog.v1.Peer", "grpc.health.v1.Health"}
+    assert {name.partition("/")[0] for name in free} == {
+        "quorumlog.v1.Peer", "quorumlog.v1.SignIn", "grpc.health.v1.Health"
+    }  # fmt: skip
 
 
 def test_what_nodes_pass_on_for_clients_has_a_row() -> None:

@@ -15,7 +15,7 @@ from quorumlog.server.certificates.inspection import problems_of, view_of
 from quorumlog.server.certificates.issuing import Issued, create_authority, create_client, create_node
 from quorumlog.server.certificates.names import node_of, user_of
 from quorumlog.server.certificates.pairs import Pair, WatchedPair, read_pair
-from quorumlog.server.certificates.x509 import CertificateError, validity
+from quorumlog.server.certificates.x509 import CertificateError, serial_number, validity
 from quorumlog.server.options import PairFiles
 
 DAY_S = 86_400
@@ -51,6 +51,13 @@ def test_keys_are_their_owners_alone_and_nothing_is_written_over(tmp_path: Path,
         create_authority(tmp_path, "client-ca")
     assert authority.key.read_bytes() == before
     assert not (tmp_path / "elsewhere").exists()
+
+
+def test_a_serial_number_is_read_without_a_library_as_it_is_shown(authority: Issued, node: Issued) -> None:
+    for made in (authority, node):
+        assert serial_number(made.certificate.read_bytes()) == view_of(made.certificate).serial
+    with pytest.raises(CertificateError):
+        serial_number(b"none")
 
 
 def test_when_a_certificate_is_valid_is_read_without_a_library(authority: Issued, node: Issued) -> None:

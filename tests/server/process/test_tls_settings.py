@@ -68,12 +68,12 @@ def test_other_listeners_come_with_a_certificate(name: str) -> None:
         load({**PLAIN, "controllers": "1@127.0.0.1:19092", name: "127.0.0.1:19094"}).node_options()
 
 
-def test_listeners_by_certificate_may_be_beyond_loopback_and_others_only_if_it_is_said_aloud() -> None:
+def test_listeners_that_ask_who_one_is_may_be_beyond_loopback_and_others_only_if_it_is_said_aloud() -> None:
     everywhere = {"listen": "0.0.0.0:0", "peer_listen": "0.0.0.0:0"}
     with pytest.raises(SettingsError):
         loaded(**everywhere)  # No such port; below, none is bound before the refusal.
-    for name in ("password_listen", "plaintext_listen"):
-        with pytest.raises(ListenError, match=f"{name} = 192.0.2.7:19094 is beyond loopback"):
-            check_listening(loaded(**{name: "192.0.2.7:19094"}))
-    with pytest.raises(ListenError, match=r"listen = 192\.0\.2\.7:19092: 192\.0\.2\.7 is no address of this machine"):
-        check_listening(loaded(listen="192.0.2.7:19092"))
+    with pytest.raises(ListenError, match=r"plaintext_listen = 192\.0\.2\.7:19094 is beyond loopback"):
+        check_listening(loaded(plaintext_listen="192.0.2.7:19094"))
+    for name in ("listen", "password_listen"):
+        with pytest.raises(ListenError, match=f"{name} = 192.0.2.7:19092: 192.0.2.7 is no address of this machine"):
+            check_listening(loaded(**{name: "192.0.2.7:19092"}))

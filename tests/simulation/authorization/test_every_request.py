@@ -10,7 +10,7 @@ from quiet_cluster import TOPIC
 from restricted_cluster import Restricted
 
 from quorumlog.server.authorization.permissions import PERMISSIONS, Scope
-from quorumlog.v1 import acls_pb2, admin_pb2, groups_pb2
+from quorumlog.v1 import acls_pb2, admin_pb2, credentials_pb2, groups_pb2
 from quorumlog.v1 import data_plane_pb2 as pb
 from quorumlog.v1.errors_pb2 import ErrorCode
 
@@ -91,9 +91,22 @@ REQUESTS: dict[str, Callable[[bytes], ProtoMessage]] = {
         resource_type=acls_pb2.ACL_RESOURCE_TOPIC,
         resource_name=TOPIC,
     ),
+    "AlterUserScramCredentials": lambda t: credentials_pb2.AlterUserScramCredentialsRequest(
+        deletions=["nobody"], timeout_ms=500
+    ),
+    "DescribeUserScramCredentials": lambda t: credentials_pb2.DescribeUserScramCredentialsRequest(timeout_ms=500),
+    "AlterRevocations": lambda t: credentials_pb2.AlterRevocationsRequest(
+        revoke=[credentials_pb2.Revocation(serial="1f")], timeout_ms=500
+    ),
+    "DescribeRevocations": lambda t: credentials_pb2.DescribeRevocationsRequest(timeout_ms=500),
     "DescribeNode": lambda t: admin_pb2.DescribeNodeRequest(),
 }
-STEPPED = {name.rpartition("/")[2]: row for name, row in PERMISSIONS.items() if row.request is not None}
+#: Whoever signs in is nobody yet, and needs no permission.
+STEPPED = {
+    name.rpartition("/")[2]: row
+    for name, row in PERMISSIONS.items()
+    if row.request is not None and row.scope is not Scope.OPEN
+}
 
 
 @pytest.fixture(scope="module")

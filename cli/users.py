@@ -1,0 +1,152 @@
+"""``quorumlog users``: users who sign in by password. Passwords come from files, and stay in this process."""
+
+from __future__ import annotations
+
+import stat
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from quorumlog.cli.boundary import WRONG_USAGE, CommandError
+from quorumlog.cli.confirmation import confirm
+from quorumlog.cli.options import DEFAULT_BOOTSTRAP_SERVERS, BootstrapServers, Output, OutputFormat, connect, path
+from quorumlog.cli.rendering import plural, print_json, print_table
+
+if TYPE_CHECKING:
+    from quorumlog.sdk import UserScramCredential
+
+app = typer.Typer(no_args_is_help=True, help="Users who sign in by password: create, list, delete.")
+
+#: Bytes of a file with a password.
+_MOST_BYTES = 8_192
+
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+
+@app.callback()
+def users() -> None:
+    """Users who sign in by password."""
+
+
+@app.command("create", epilog="Example: quorumlog users create alice --password-file alice.password")
+def create(
+    user: Annotated[str, typer.Argument(metavar="USER", help="The name; in rules it is User:USER.")],
+    *,
+    password_file: Annotated[
+        Path,
+        typer.Option(
+            "--password-file",
+            metavar="FILE",
+            parser=path,
+            help="A file with the password in its only line, readable by nobody else.",
+        ),
+    ],
+    replace: Annotated[
+        bool,
+        typer.Option("--replace", help="The user is there: give it this password instead, which ends its sessions."),
+    ] = False,
+    super_user: Annotated[
+        bool, typer.Option("--super-user", help="The name is a super user's, and the password is to be good for that.")
+    ] = False,
+    bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Creates a user. Nodes learn what comes of the password, and not the password."""
+    from quorumlog.sdk import UserScramCredentialUpsertion
+
+    password = read_password(password_file)
+    with connect(bootstrap_servers) as admin:
+        is_there = bool(admin.describe_user_scram_credentials([user]))
+        if is_there and not replace:
+            raise CommandError(f"there is a user {user} already: --replace gives it another password")
+        if replace and not is_there:
+            raise CommandError(f"there is no user {user}: leave --replace out")
+        admin.alter_user_scram_credentials([UserScramCredentialUpsertion(user, password, for_super_user=super_user)])
+    if output is OutputFormat.JSON:
+        print_json({"user": user, "result": "replaced" if is_there else "created"})
+    else:
+        print(f"User {user} has another password." if is_there else f"Created user {user}.")
+
+
+@app.command("list", epilog="Example: quorumlog users list")
+def list_users(
+    *, bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS, output: Output = OutputFormat.TABLE
+) -> None:
+    """Users who can sign in by password, and since when with the same one."""
+    with connect(bootstrap_servers) as admin:
+        found = admin.describe_user_scram_credentials()
+    if output is OutputFormat.JSON:
+        print_json([_plain(each) for each in found])
+    elif found:
+        rows = (
+            (each.user, each.mechanism, each.iterations, "yes" if each.for_super_user else "no", _time(each.changed_ms))
+            for each in found
+        )
+        print_table(("USER", "MECHANISM", "ITERATIONS", "SUPER USER", "PASSWORD SINCE"), rows)
+    else:
+        print("There are no users who sign in by password.")
+
+
+@app.command("delete", epilog="Example: quorumlog users delete alice --yes")
+def delete(
+    names: Annotated[list[str], typer.Argument(metavar="USER...", help="The names.")],
+    *,
+    yes: Yes = False,
+    bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Deletes users: all of them, or none where one is not there. Their sessions end."""
+    from quorumlog.sdk import UserScramCredentialDeletion
+
+    wanted = list(dict.fromkeys(names))
+    with connect(bootstrap_servers) as admin:
+        found = {each.user for each in admin.describe_user_scram_credentials(wanted)}
+        missing = [name for name in wanted if name not in found]
+        if missing:
+            raise CommandError(f"there is no user {missing[0]} (quorumlog users list)")
+        confirm(f"Delete {plural(len(wanted), 'user')}: {', '.join(wanted)}?", yes=yes)
+        admin.alter_user_scram_credentials(map(UserScramCredentialDeletion, wanted))
+    if output is OutputFormat.JSON:
+        print_json([{"user": name, "result": "deleted"} for name in wanted])
+    else:
+        for name in wanted:
+            print(f"Deleted user {name}.")
+
+
+def read_password(file: Path) -> str:
+    """The password in the only line of a file.
+
+    Raises:
+        CommandError: it cannot be read, others may read it, or there is none in it.
+    """
+    try:
+        with file.open("rb") as opened:
+            mode = file.stat().st_mode
+            content = opened.read(_MOST_BYTES + 1)
+    except OSError as error:
+        raise CommandError(f"--password-file: cannot read {file}: {error.strerror}", WRONG_USAGE) from None
+    if stat.S_ISREG(mode) and mode & (stat.S_IRWXG | stat.S_IRWXO):
+        raise CommandError(f"--password-file: others may read {file}: type chmod 600 {file}", WRONG_USAGE)
+    try:
+        text = content.decode().removesuffix("\n").removesuffix("\r")
+    except UnicodeDecodeError:
+        text = ""
+    if not text or len(content) > _MOST_BYTES or "\n" in text:
+        raise CommandError(f"--password-file: {file} does not hold a password in one line of text", WRONG_USAGE)
+    return text
+
+
+def _plain(user: UserScramCredential) -> dict[str, object]:
+    return {
+        "user": user.user,
+        "mechanism": user.mechanism,
+        "iterations": user.iterations,
+        "for_super_user": user.for_super_user,
+        "changed_ms": user.changed_ms,
+    }
+
+
+def _time(at_ms: int) -> str:
+    return f"{datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"

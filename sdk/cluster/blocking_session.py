@@ -1,0 +1,96 @@
+"""A session with one node for calls that block: what `node_session` is for clients, without an event loop.
+
+A task of Spark is done long before a session would have to be renewed while a stream is open: it signs in anew in time,
+and streams that end with their session are begun again, as after any loss.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import grpc
+
+from quorumlog.sdk.cluster.node_session import RENEWED_AFTER, Metadata, not_asked_for_passwords, session_metadata
+from quorumlog.sdk.runtime.scram_client import ScramIdentity
+from quorumlog.v1 import sign_in_pb2, sign_in_pb2_grpc
+
+_CALL_S = 5.0
+
+
+class _DetailsInSession(NamedTuple):
+    """What gRPC asks of a call's details; it is a class of its own there, and not one to be made."""
+
+    method: str
+    timeout: float | None
+    metadata: Metadata
+    credentials: Any
+    wait_for_ready: bool | None
+    compression: Any
+
+
+class BlockingSession(grpc.UnaryUnaryClientInterceptor, grpc.StreamStreamClientInterceptor):  # type: ignore[type-arg]  # at run time they have none
+    """Puts all calls of a channel into a session. Thread-safe.
+
+    Arguments:
+        channel: to the node.
+        address: of the node, for messages.
+    """
+
+    def __init__(self, channel: grpc.Channel, identity: ScramIdentity, address: str) -> None:
+        self._stub = sign_in_pb2_grpc.SignInStub(channel)
+        self._identity = identity
+        self._address = address
+        self._rng = random.SystemRandom()
+        self._lock = threading.Lock()
+        self._token = ""
+        self._good_until_s = 0.0
+
+    def intercept_unary_unary(self, continuation: Callable[..., Any], details: Any, request: Any) -> Any:
+        """Makes a unary call in the session."""
+        return self._in_session(continuation, details, request)
+
+    def intercept_stream_stream(self, continuation: Callable[..., Any], details: Any, requests: Any) -> Any:
+        """Opens a stream in the session."""
+        return self._in_session(continuation, details, requests)
+
+    def _in_session(self, continuation: Callable[..., Any], details: Any, sent: Any) -> Any:
+        token = self._current()
+        made = _DetailsInSession(
+            details.method, details.timeout, session_metadata(token), details.credentials, details.wait_for_ready,
+            details.compression,
+        )  # fmt: skip
+        call = continuation(made, sent)
+
+        def ended(_: object) -> None:
+            if call.code() is grpc.StatusCode.UNAUTHENTICATED and token == self._token:
+                self._token = ""  # Whoever tries again signs in anew.
+
+        call.add_done_callback(ended)
+        return call
+
+    def _current(self) -> str:
+        with self._lock:
+            if not self._token or time.monotonic() >= self._good_until_s:
+                self._sign_in()
+            return self._token
+
+    def _sign_in(self) -> None:
+        exchange = self._identity.begin(self._rng)
+        first = exchange.first.text
+        try:
+            begun = self._stub.BeginScram(sign_in_pb2.BeginScramRequest(client_first=first), timeout=_CALL_S)
+            request = sign_in_pb2.FinishScramRequest(
+                client_first=first, client_final=exchange.answer(begun.server_first)
+            )
+            finished = self._stub.FinishScram(request, timeout=_CALL_S)
+        except grpc.RpcError as error:
+            if isinstance(error, grpc.Call) and error.code() is grpc.StatusCode.UNIMPLEMENTED:
+                raise not_asked_for_passwords(self._address) from None
+            raise  # As the call itself might have failed: whoever made it knows what to do.
+        exchange.check(finished.server_signature)
+        self._token = finished.session_token
+        self._good_until_s = time.monotonic() + finished.lifetime_ms / 1_000 * RENEWED_AFTER

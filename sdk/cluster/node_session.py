@@ -1,0 +1,175 @@
+"""A client's session with one node: signed in when it is first needed, renewed in time, and begun anew after a loss."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import grpc
+import grpc.aio
+
+from quorumlog.sdk.errors import QuorumlogError, SaslSessionExpiredError, UnsupportedVersionError, error_from_rpc
+from quorumlog.sdk.runtime.client_runtime import ClientRuntime
+from quorumlog.sdk.runtime.scram_client import ScramIdentity
+from quorumlog.v1 import sign_in_pb2, sign_in_pb2_grpc
+
+Reply = TypeVar("Reply")
+Metadata = tuple[tuple[str, str], ...]
+
+#: How long one call of a sign-in may take.
+_CALL_S = 5.0
+#: A token is renewed after this part of its life; where that fails, tried again after this pause.
+RENEWED_AFTER = 2 / 3
+_RENEWAL_PAUSE_S = 5.0
+#: Calls that find their session over sign in anew so often.
+_ATTEMPTS = 3
+
+
+def session_metadata(token: str) -> Metadata:
+    """What a call is sent with that belongs to a session."""
+    return (("authorization", f"Session {token}"),)
+
+
+def not_asked_for_passwords(address: str) -> UnsupportedVersionError:
+    """The error where a node knows no sign-in."""
+    return UnsupportedVersionError(
+        f"{address} asks for no password: give addresses of password_listen, or another security_protocol"
+    )
+
+
+class NodeSession:
+    """The session with one node.
+
+    Arguments:
+        channel: to the node.
+        identity: who signs in.
+        address: of the node, for messages.
+    """
+
+    def __init__(
+        self, channel: grpc.aio.Channel, identity: ScramIdentity, runtime: ClientRuntime, address: str
+    ) -> None:
+        self._stub = sign_in_pb2_grpc.SignInStub(channel)
+        self._identity = identity
+        self._runtime = runtime
+        self._address = address
+        self._token = ""
+        self._good_until_s = 0.0
+        self._signing_in: asyncio.Task[None] | None = None
+        self._renewing: asyncio.Task[None] | None = None
+
+    async def metadata(self) -> Metadata:
+        """What a call is sent with.
+
+        Raises:
+            SaslAuthenticationFailedError: the user name or the password is wrong.
+            QuorumlogError: the node cannot be asked.
+        """
+        if not self._token or self._runtime.monotonic_s() >= self._good_until_s:
+            if self._signing_in is None or self._signing_in.done():
+                self._signing_in = asyncio.get_running_loop().create_task(self._sign_in(""))
+                self._signing_in.add_done_callback(_look_at_error)
+            # Shared: who gives up waiting must not end it for others.
+            await asyncio.shield(self._signing_in)
+        return session_metadata(self._token)
+
+    def forget(self, metadata: Metadata) -> None:
+        """The node knows nothing of the session, such as after a restart."""
+        if metadata == session_metadata(self._token):
+            self._token = ""
+
+    async def call(self, make: Callable[[Metadata], Awaitable[Reply]]) -> Reply:
+        """Makes a unary call in the session. One whose session is over has done nothing, and is made again in a new
+        one."""
+        for attempt in range(1, _ATTEMPTS + 1):
+            metadata = await self.metadata()
+            try:
+                return await make(metadata)
+            except grpc.RpcError as error:
+                if not isinstance(error_from_rpc(error, self._address), SaslSessionExpiredError):
+                    raise
+                self.forget(metadata)
+                if attempt == _ATTEMPTS:
+                    raise
+        raise AssertionError("the last attempt has returned or raised")
+
+    async def _sign_in(self, token: str) -> None:
+        """Signs in.
+
+        Arguments:
+            token: of the session that is to go on; empty: a new one.
+        """
+        exchange = self._identity.begin(self._runtime.rng)
+        try:
+            begun = await self._stub.BeginScram(
+                sign_in_pb2.BeginScramRequest(client_first=exchange.first.text), timeout=_CALL_S
+            )
+            final = await self._runtime.run_blocking(exchange.answer, begun.server_first)
+            request = sign_in_pb2.FinishScramRequest(
+                client_first=exchange.first.text, client_final=final, session_token=token
+            )
+            finished = await self._stub.FinishScram(request, timeout=_CALL_S)
+        except grpc.RpcError as error:
+            if isinstance(error, grpc.aio.AioRpcError) and error.code() is grpc.StatusCode.UNIMPLEMENTED:
+                raise not_asked_for_passwords(self._address) from None
+            raise error_from_rpc(error, self._address) from None
+        exchange.check(finished.server_signature)
+        self._token = finished.session_token
+        self._good_until_s = self._runtime.monotonic_s() + finished.lifetime_ms / 1_000
+        if self._renewing is None or self._renewing.done():
+            self._renewing = asyncio.get_running_loop().create_task(self._keep())
+            self._renewing.add_done_callback(_look_at_error)
+
+    async def _keep(self) -> None:
+        """Renews the session for as long as it goes on: streams end with it."""
+        pause_s = (self._good_until_s - self._runtime.monotonic_s()) * RENEWED_AFTER
+        while self._token:
+            await asyncio.sleep(pause_s)
+            left_s = self._good_until_s - self._runtime.monotonic_s()
+            if not self._token or left_s <= 0:
+                return
+            try:
+                await self._sign_in(self._token)
+                pause_s = (self._good_until_s - self._runtime.monotonic_s()) * RENEWED_AFTER
+            except QuorumlogError as error:
+                if not error.retriable:
+                    return  # Whoever calls next is told.
+                pause_s = min(_RENEWAL_PAUSE_S, left_s)
+
+    def close(self) -> list[asyncio.Task[None]]:
+        """Ends what runs in the background; returns what runs on until it has ended."""
+        running = [task for task in (self._signing_in, self._renewing) if task is not None and not task.done()]
+        for task in running:
+            task.cancel()
+        return running
+
+
+class SessionChannel:
+    """A channel whose unary calls belong to a session: what stubs need of one.
+
+    Streams are opened by whoever has them, with ``NodeSession.metadata``.
+    """
+
+    def __init__(self, channel: grpc.aio.Channel, session: NodeSession) -> None:
+        self._channel = channel
+        self._session = session
+
+    def unary_unary(self, *arguments: Any, **options: Any) -> Callable[..., Awaitable[Any]]:
+        """A unary method; a call of it is awaited once."""
+        method = self._channel.unary_unary(*arguments, **options)
+
+        async def call(request: Any, *, timeout: float | None = None) -> Any:
+            return await self._session.call(lambda metadata: method(request, timeout=timeout, metadata=metadata))
+
+        return call
+
+    def stream_stream(self, *arguments: Any, **options: Any) -> Any:
+        """A method of streams, as it is."""
+        return self._channel.stream_stream(*arguments, **options)
+
+
+def _look_at_error(task: asyncio.Task[None]) -> None:
+    """Whoever waits for it is told; where nobody does, asyncio would complain."""
+    if not task.cancelled():
+        task.exception()

@@ -1,0 +1,90 @@
+"""Sign-in by password as a client does it, without I/O: SCRAM-SHA-256 (RFC 5802, RFC 7677)."""
+
+from __future__ import annotations
+
+import base64
+import hmac
+import random
+
+from quorumlog.sdk.errors import SaslAuthenticationFailedError
+from quorumlog.v1.scram import (
+    ClientFinal,
+    ClientFirst,
+    SaltedKeys,
+    ScramMessageError,
+    ServerFirst,
+    auth_message,
+    client_proof,
+    salted_keys,
+    server_signature,
+)
+
+_NONCE_BYTES = 18
+
+
+class ScramIdentity:
+    """A user and a password. What comes of the password is reckoned once for each salt, and nodes have the same.
+
+    Arguments:
+        password: prepared, in UTF-8.
+    """
+
+    def __init__(self, user: str, password: bytes) -> None:
+        self.user = user
+        self._password = password
+        self._keys: tuple[tuple[bytes, int], SaltedKeys] | None = None
+
+    def __repr__(self) -> str:
+        return f"ScramIdentity({self.user!r}, ***)"
+
+    def begin(self, rng: random.Random) -> ScramExchange:
+        """A sign-in at one node."""
+        nonce = base64.b64encode(rng.randbytes(_NONCE_BYTES)).decode()
+        return ScramExchange(self, ClientFirst(self.user, nonce))
+
+    def keys(self, salt: bytes, iterations: int) -> SaltedKeys:
+        """The keys for a salt: some 70 ms of work the first time."""
+        known = self._keys
+        if known is not None and known[0] == (salt, iterations):
+            return known[1]
+        made = salted_keys(self._password, salt, iterations)
+        self._keys = (salt, iterations), made
+        return made
+
+
+class ScramExchange:
+    """One sign-in.
+
+    Attributes:
+        first: the client's first message.
+    """
+
+    def __init__(self, identity: ScramIdentity, first: ClientFirst) -> None:
+        self.first = first
+        self._identity = identity
+        self._signature = b""
+
+    def answer(self, server_first: str) -> str:
+        """The client's last message. May take a while: call it where that does no harm.
+
+        Raises:
+            SaslAuthenticationFailedError: what the node says is no sign-in with which one should go on.
+        """
+        try:
+            said = ServerFirst.of(server_first, self.first.nonce)
+        except ScramMessageError as problem:
+            raise SaslAuthenticationFailedError(f"the node does not sign in as SCRAM-SHA-256 does: {problem}") from None
+        keys = self._identity.keys(said.salt, said.iterations)
+        final = ClientFinal(said.nonce, b"")
+        signed = auth_message(self.first, said, final)
+        self._signature = server_signature(keys.server_key, signed)
+        return final._replace(proof=client_proof(keys, signed)).text
+
+    def check(self, signature: bytes) -> None:
+        """Makes sure that the node knows the user.
+
+        Raises:
+            SaslAuthenticationFailedError: it does not: it may be somebody else's.
+        """
+        if not self._signature or not hmac.compare_digest(signature, self._signature):
+            raise SaslAuthenticationFailedError("the node cannot prove that it knows the user: is it of this cluster?")

@@ -1,0 +1,9 @@
+"""Who clients are: sign-in by password, the sessions that come of it, and credentials that count no more.
+
+May import: `metadata`, `authorization`, `server` itself.
+
+- `scram_sign_in`: two calls in which a client proves who it is.
+- `failed_sign_ins`: who has to wait after wrong passwords.
+- `sessions`: who has signed in at this node, and until when.
+- `admission`: whether a request is served: its session goes on, its certificate is not revoked.
+"""

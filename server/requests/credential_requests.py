@@ -1,0 +1,165 @@
+"""Users and revocations, as any node serves them: changes go to the controller, questions are answered here."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from google.protobuf.message import Message as ProtoMessage
+
+from quorumlog.server.events import ClientRequest
+from quorumlog.server.metadata.controller_client import ControllerClient, failure_of
+from quorumlog.server.metadata.credential_checks import check_question, check_revocations, check_users
+from quorumlog.server.metadata.image import CurrentImage
+from quorumlog.server.node_service import NodeService, RequestTable, StepTime
+from quorumlog.server.replies import Replies
+from quorumlog.server.request_timeouts import wait_us
+from quorumlog.server.requests.linearizable_reads import MetadataReads
+from quorumlog.server.requests.shown_changes import ShownChanges
+from quorumlog.server.wire_errors import error
+from quorumlog.v1 import errors_pb2, peer_pb2
+from quorumlog.v1.credentials_pb2 import (
+    AlterRevocationsRequest,
+    AlterRevocationsResponse,
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+    DescribeRevocationsRequest,
+    DescribeRevocationsResponse,
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+)
+from quorumlog.v1.errors_pb2 import ErrorCode
+
+CredentialChange: TypeAlias = AlterUserScramCredentialsRequest | AlterRevocationsRequest
+CredentialRequest: TypeAlias = CredentialChange | DescribeUserScramCredentialsRequest | DescribeRevocationsRequest
+
+
+class CredentialRequests(NodeService):
+    """Serves users who sign in by password, and revocations.
+
+    Arguments:
+        reads: find out how new an answer has to be.
+        limit: changes that may wait for an image that shows them.
+    """
+
+    def __init__(
+        self, current: CurrentImage, controller: ControllerClient, reads: MetadataReads, limit: int, replies: Replies
+    ) -> None:
+        self._current = current
+        self._controller = controller
+        self._reads = reads
+        self._replies = replies
+        self._shown = ShownChanges(current, limit)
+
+    def declare_requests(self, table: RequestTable) -> None:
+        table.declare(AlterUserScramCredentialsRequest, self.alter_users)
+        table.declare(AlterRevocationsRequest, self.alter_revocations)
+        table.declare(DescribeUserScramCredentialsRequest, self.describe_users)
+        table.declare(DescribeRevocationsRequest, self.describe_revocations)
+
+    # -- changes ----------------------------------------------------------------------------------------------
+
+    def alter_users(self, time: StepTime, asked: ClientRequest, request: AlterUserScramCredentialsRequest) -> None:
+        """Has users created, changed and deleted."""
+        refused = check_users(request)
+        if refused is not None:
+            self._replies.reply(asked.request_id, failed_credentials(request, refused))
+            return
+        forwarded = peer_pb2.ControllerRequest(principal=asked.principal, alter_user_scram_credentials=request)
+        self._pass_on(time, asked, request, forwarded, "alter_user_scram_credentials")
+
+    def alter_revocations(self, time: StepTime, asked: ClientRequest, request: AlterRevocationsRequest) -> None:
+        """Has certificates and principals revoked, or restored. The controller knows whom nobody can lock out."""
+        refused = check_revocations(request, super_users=())
+        if refused is not None:
+            self._replies.reply(asked.request_id, failed_credentials(request, refused))
+            return
+        forwarded = peer_pb2.ControllerRequest(principal=asked.principal, alter_revocations=request)
+        self._pass_on(time, asked, request, forwarded, "alter_revocations")
+
+    def _pass_on(
+        self,
+        time: StepTime,
+        asked: ClientRequest,
+        request: CredentialChange,
+        forwarded: peer_pb2.ControllerRequest,
+        field: str,
+    ) -> None:
+        deadline = time.now + wait_us(request.timeout_ms)
+
+        def answered(response: peer_pb2.ControllerResponse | None) -> None:
+            if response is None or not response.HasField(field):  # type: ignore[arg-type]  # a name of the oneof
+                self._replies.reply(asked.request_id, failed_credentials(request, failure_of(response)))
+                return
+            made = getattr(response, field)
+            self._shown.await_image(
+                asked.request_id,
+                deadline,
+                response.applied_index,
+                lambda: self._replies.reply(asked.request_id, made),
+            )
+
+        if self._shown.full:
+            busy = error(ErrorCode.SERVER_BUSY, "too many changes at once; try again after a pause")
+            self._replies.reply(asked.request_id, failed_credentials(request, busy))
+            return
+        self._controller.ask(deadline, forwarded, answered)
+
+    # -- questions --------------------------------------------------------------------------------------------
+
+    def describe_users(
+        self, time: StepTime, asked: ClientRequest, request: DescribeUserScramCredentialsRequest
+    ) -> None:
+        """Lists users without what is kept of their passwords, as new as the question."""
+
+        def answer(problem: errors_pb2.Error | None) -> None:
+            response = DescribeUserScramCredentialsResponse(error=problem)
+            if problem is None:
+                users = self._current.image.credentials.users
+                names = sorted({*request.users} & users.keys() if request.users else users)
+                response.users.extend(users[name].shown for name in names)
+            self._replies.reply(asked.request_id, response)
+
+        refused = check_question(request)
+        if refused is not None:
+            answer(refused)
+        else:
+            self._reads.read(time.now, request.timeout_ms, answer)
+
+    def describe_revocations(self, time: StepTime, asked: ClientRequest, request: DescribeRevocationsRequest) -> None:
+        """Lists what was revoked, as new as the question."""
+
+        def answer(problem: errors_pb2.Error | None) -> None:
+            response = DescribeRevocationsResponse(error=problem)
+            if problem is None:
+                response.revocations.extend(self._current.image.credentials.revocations)
+            self._replies.reply(asked.request_id, response)
+
+        self._reads.read(time.now, request.timeout_ms, answer)
+
+    # -- time -------------------------------------------------------------------------------------------------
+
+    def on_applied(self) -> None:
+        """The image moved on: changes that it shows by now are answered."""
+        self._shown.on_applied()
+
+    def on_time(self, now: int, wall_ms: int) -> None:
+        """Answers changes that are done although this node's image does not show them in time."""
+        self._shown.on_time(now)
+
+    @property
+    def next_deadline(self) -> int | None:
+        """When ``on_time`` is due."""
+        return self._shown.next_deadline
+
+
+def failed_credentials(request: CredentialRequest, problem: errors_pb2.Error) -> ProtoMessage:
+    """The answer to a request that failed."""
+    match request:
+        case AlterUserScramCredentialsRequest():
+            return AlterUserScramCredentialsResponse(error=problem)
+        case AlterRevocationsRequest():
+            return AlterRevocationsResponse(error=problem)
+        case DescribeUserScramCredentialsRequest():
+            return DescribeUserScramCredentialsResponse(error=problem)
+        case DescribeRevocationsRequest():
+            return DescribeRevocationsResponse(error=problem)

@@ -1,0 +1,317 @@
+"""Sign-in by password and revocation on real nodes: who is let in, what goes on, what ends, and what tells nobody."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from quorumlog.sdk import (
+    ACL,
+    ACLOperation,
+    ACLPermissionType,
+    Admin,
+    Consumer,
+    NewTopic,
+    Producer,
+    ResourcePattern,
+    ResourceType,
+    SaslAuthenticationFailedError,
+    TopicAuthorizationFailedError,
+    TopicPartition,
+    UserScramCredentialDeletion,
+    UserScramCredentialUpsertion,
+)
+from quorumlog.sdk.errors import QuorumlogError
+from quorumlog.sdk.runtime.security import ClientSecurity
+from quorumlog.sdk.spark.nodes import Nodes
+from quorumlog.sdk.spark.servers import Servers
+from quorumlog.server.local import LocalCluster
+from quorumlog.server.local.ports import ReservedPorts
+from quorumlog.v1 import data_plane_pb2, data_plane_pb2_grpc
+
+pytestmark = pytest.mark.cluster
+
+LIMIT_S = 20.0
+#: Searched for in everything that the suite can see afterwards.
+CANARY = "canary-9f1c-password"
+ORDERS = TopicPartition("orders", 0)
+#: Where the nodes of the module keep their data and logs.
+DATA: list[Path] = []
+
+
+@pytest.fixture(scope="module")
+def audit_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("audit") / "audit.jsonl"
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory, audit_log: Path) -> Iterator[LocalCluster]:
+    reserved = ReservedPorts(3)
+    places = {node: {"password_listen": f"127.0.0.1:{port}"} for node, port in enumerate(reserved.ports, start=1)}
+    asking = {"authorization": True, "super_users": "User:admin", "audit_log": audit_log, "log_level": "debug"}
+    data = tmp_path_factory.mktemp("nodes")
+    DATA.append(data)
+    with LocalCluster(nodes=3, tls=True, data_dir=data, settings=asking, node_settings=places) as running:
+        running.password_servers = ",".join(each["password_listen"] for each in places.values())  # type: ignore[attr-defined]
+        with Admin(bootstrap_servers=running.bootstrap_servers, **running.client_tls) as admin:
+            admin.create_topics([NewTopic("orders", 1, 3), NewTopic("secret", 1, 3)])
+            orders = ResourcePattern(ResourceType.TOPIC, "orders")
+            admin.create_acls(
+                ACL(f"User:{user}", operation, ACLPermissionType.ALLOW, orders)
+                for user in ("alice", "bob", "carol", "dave")
+                for operation in (ACLOperation.READ, ACLOperation.WRITE)
+            )
+            admin.alter_user_scram_credentials([UserScramCredentialUpsertion("alice", CANARY)])
+        yield running
+    reserved.close()
+
+
+@pytest.fixture
+def admin(cluster: LocalCluster) -> Iterator[Admin]:
+    with Admin(bootstrap_servers=cluster.bootstrap_servers, **cluster.client_tls) as made:
+        yield made
+
+
+def signed_in(cluster: LocalCluster, user: str = "alice", password: str = CANARY) -> dict[str, str]:
+    """Options of a client that signs in by password."""
+    return {
+        "bootstrap_servers": cluster.password_servers,  # type: ignore[attr-defined]
+        "security_protocol": "SASL_SSL",
+        "ssl_ca_location": cluster.client_tls["ssl_ca_location"],
+        "sasl_mechanism": "SCRAM-SHA-256",
+        "sasl_plain_username": user,
+        "sasl_plain_password": password,
+    }
+
+
+def cli(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Runs a command of ``quorumlog``."""
+    command = [sys.executable, "-m", "quorumlog.cli.main", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def until_refused(attempt: Callable[[], object]) -> QuorumlogError:
+    """The first error of something that goes on for a while."""
+    deadline = time.monotonic() + LIMIT_S
+    while time.monotonic() < deadline:
+        try:
+            attempt()
+        except QuorumlogError as error:
+            return error
+    raise AssertionError(f"it still goes on after {LIMIT_S} s")
+
+
+def test_who_signs_in_is_who_the_rules_say(cluster: LocalCluster) -> None:
+    options = signed_in(cluster)
+    with Producer(**options) as producer:
+        offset = producer.send("orders", b"by alice", partition=0).result(LIMIT_S).offset
+        with pytest.raises(QuorumlogError):
+            producer.send("secret", b"x", partition=0).result(LIMIT_S)
+    with Consumer(**options) as consumer:
+        consumer.assign([ORDERS])
+        consumer.seek(ORDERS, offset)
+        assert next(iter(consumer)).value == b"by alice"
+    with Admin(**options) as alices:
+        places = {f"{each.host}:{each.port}" for each in alices.describe_cluster().brokers}
+        assert places == set(options["bootstrap_servers"].split(",")), "she is told where passwords are asked for"
+
+
+def test_without_a_session_there_is_nothing_but_health(cluster: LocalCluster) -> None:
+    options = signed_in(cluster)
+    place = options["bootstrap_servers"].split(",")[0]
+    credentials = grpc.ssl_channel_credentials(Path(options["ssl_ca_location"]).read_bytes())
+    with grpc.secure_channel(place, credentials) as channel:
+        health = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=LIMIT_S)
+        assert health.status == health_pb2.HealthCheckResponse.SERVING
+        stub = data_plane_pb2_grpc.DataPlaneStub(channel)
+        for metadata in ((), (("authorization", "Session " + "A" * 43),), (("authorization", "Bearer x"),)):
+            with pytest.raises(grpc.RpcError) as refused:
+                stub.Metadata(data_plane_pb2.MetadataRequest(), timeout=LIMIT_S, metadata=metadata)
+            assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED  # type: ignore[attr-defined]
+        request = data_plane_pb2.FetchRequest(
+            partitions=[data_plane_pb2.FetchPartition(topic_id=b"t" * 16, partition=0)]
+        )
+        with pytest.raises(grpc.RpcError) as ended:
+            next(stub.Fetch(iter([request]), timeout=LIMIT_S))
+        assert ended.value.code() is grpc.StatusCode.UNAUTHENTICATED  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(("user", "password"), [("alice", "wrong-" + CANARY), ("nobody", CANARY)])
+def test_a_wrong_password_is_one_clear_error(cluster: LocalCluster, user: str, password: str) -> None:
+    options = signed_in(cluster, user, password)
+    with Admin(**options) as wrong, pytest.raises(SaslAuthenticationFailedError) as refused:
+        wrong.list_topics()
+    assert "the user name or the password is wrong" in refused.value.message
+    assert (refused.value.definite, refused.value.retriable) == (True, False)
+    assert CANARY not in repr(refused.value)
+    assert CANARY not in repr(wrong)
+
+
+def test_a_node_that_restarts_is_signed_in_to_again_without_an_error(cluster: LocalCluster) -> None:
+    options = signed_in(cluster)
+    with Producer(**options) as producer, Admin(**options) as alices:
+        producer.send("orders", b"before", partition=0).result(LIMIT_S)
+        for node in cluster.node_ids:
+            cluster.stop(node)
+            cluster.start(node)
+            producer.send("orders", b"after", partition=0).result(LIMIT_S)
+            assert "orders" in alices.list_topics()
+
+
+def test_tasks_of_spark_sign_in_too(cluster: LocalCluster) -> None:
+    given = signed_in(cluster)
+    servers = given.pop("bootstrap_servers")
+    nodes = Nodes(Servers(servers, ClientSecurity(**given)))
+    assert nodes.topic_names(newest=False) == ["orders"]
+    for node in cluster.node_ids:
+        cluster.stop(node)
+        cluster.start(node)
+    assert nodes.topic_names(newest=True) == ["orders"], "in new sessions"
+    wrong = Nodes(Servers(servers, ClientSecurity(**given | {"sasl_plain_password": "wrong"})))
+    with pytest.raises(SaslAuthenticationFailedError, match="password is wrong"):
+        wrong.topic_names(newest=False)
+    elsewhere = Nodes(Servers(cluster.bootstrap_servers, ClientSecurity(**given)))
+    with pytest.raises(QuorumlogError):
+        elsewhere.topic_names(newest=False)
+
+
+def test_a_deleted_user_is_out_at_once(cluster: LocalCluster, admin: Admin) -> None:
+    admin.alter_user_scram_credentials([UserScramCredentialUpsertion("bob", "a password of bob's")])
+    with Producer(**signed_in(cluster, "bob", "a password of bob's")) as producer:
+        producer.send("orders", b"by bob", partition=0).result(LIMIT_S)
+        admin.alter_user_scram_credentials([UserScramCredentialDeletion("bob")])
+        refused = until_refused(lambda: producer.send("orders", b"late", partition=0).result(LIMIT_S))
+    assert isinstance(refused, SaslAuthenticationFailedError), refused
+
+
+def test_a_consumer_goes_on_after_restarts_and_is_out_when_its_user_is_revoked(
+    cluster: LocalCluster, admin: Admin
+) -> None:
+    admin.alter_user_scram_credentials([UserScramCredentialUpsertion("erin", "a password of erin's")])
+    orders = ResourcePattern(ResourceType.TOPIC, "orders")
+    group = ResourcePattern(ResourceType.GROUP, "of-erin")
+    read = [ACL("User:erin", ACLOperation.READ, ACLPermissionType.ALLOW, each) for each in (orders, group)]
+    admin.create_acls(read)
+    options = signed_in(cluster, "erin", "a password of erin's")
+    with Producer(bootstrap_servers=cluster.bootstrap_servers, **cluster.client_tls) as producer:
+        producer.send("orders", b"before", partition=0).result(LIMIT_S)
+    with Consumer(**options, group_id="of-erin", auto_offset_reset="earliest") as consumer:
+        consumer.subscribe(["orders"])
+        assert next(iter(consumer)).topic == "orders"
+        for node in cluster.node_ids:
+            cluster.stop(node)
+            cluster.start(node)
+        with Producer(bootstrap_servers=cluster.bootstrap_servers, **cluster.client_tls) as producer:
+            written = producer.send("orders", b"after", partition=0).result(LIMIT_S)
+        assert any(record.offset == written.offset for record in consumer)
+        assert admin.revoke(principals=["User:erin"]) == 1
+        refused = until_refused(lambda: consumer.poll(timeout_ms=200))
+    assert isinstance(refused, SaslAuthenticationFailedError), refused
+    assert "was revoked" in refused.message
+    admin.restore(principals=["User:erin"])
+
+
+def test_a_revoked_certificate_is_out_at_once_also_on_a_stream(cluster: LocalCluster, admin: Admin) -> None:
+    assert cluster.certificates is not None
+    carol = cluster.certificates.add_user("carol")
+    properties = str(cluster.certificates.properties)
+    with Producer(bootstrap_servers=cluster.bootstrap_servers, **carol) as producer:
+        producer.send("orders", b"by carol", partition=0).result(LIMIT_S)
+        servers = ("--bootstrap-servers", cluster.bootstrap_servers)
+        revoked = cli("--command-config", properties, "certs", "revoke", carol["ssl_certificate_location"], *servers)
+        assert revoked.returncode == 0, revoked.stderr
+        refused = until_refused(lambda: producer.send("orders", b"late", partition=0).result(LIMIT_S))
+    assert isinstance(refused, SaslAuthenticationFailedError), refused
+    assert "was revoked" in refused.message
+    (listed,) = admin.describe_revocations()
+    assert admin.restore(serials=[listed.serial or ""]) == 1
+    with Producer(bootstrap_servers=cluster.bootstrap_servers, **carol) as producer:
+        producer.send("orders", b"by carol again", partition=0).result(LIMIT_S)
+
+
+def test_the_command_line_makes_users_and_signs_in(cluster: LocalCluster, tmp_path: Path) -> None:
+    assert cluster.certificates is not None
+    secret = tmp_path / "dave.password"
+    secret.write_text(f"{CANARY}-of-dave\n")
+    secret.chmod(0o600)
+    by_certificate = ("--command-config", str(cluster.certificates.properties))
+    servers = ("--bootstrap-servers", cluster.bootstrap_servers)
+    made = cli(*by_certificate, "users", "create", "dave", "--password-file", str(secret), *servers)
+    assert (made.returncode, made.stdout) == (0, "Created user dave.\n"), made.stderr
+    listed = cli(*by_certificate, "users", "list", *servers)
+    assert "dave" in listed.stdout
+    assert "SCRAM-SHA-256" in listed.stdout
+    options = signed_in(cluster)
+    properties = tmp_path / "dave.properties"
+    properties.write_text(
+        f"security.protocol=SASL_SSL\nssl.ca.location={options['ssl_ca_location']}\nsasl.mechanism=SCRAM-SHA-256\n"
+        f"sasl.username=dave\nsasl.password={CANARY}-of-dave\n"
+    )
+    by_password = ("--command-config", str(properties))
+    topics = cli(*by_password, "topics", "list", "--bootstrap-servers", options["bootstrap_servers"])
+    assert (topics.returncode, topics.stdout.split()) == (0, ["orders"]), topics.stderr
+    properties.write_text(properties.read_text().replace("-of-dave", "-of-nobody"))
+    wrong = cli(*by_password, "topics", "list", "--bootstrap-servers", options["bootstrap_servers"])
+    assert wrong.returncode == 1
+    assert "password is wrong" in wrong.stderr
+    assert CANARY not in made.stdout + listed.stdout + topics.stderr + wrong.stderr
+
+
+def test_secrets_are_nowhere(cluster: LocalCluster, audit_log: Path) -> None:
+    options = signed_in(cluster)
+    code = (
+        "import sys, time; from quorumlog.sdk import Admin; options = eval(sys.stdin.readline());"
+        " admin = Admin(**options); admin.list_topics(); print(admin, admin._core.config, flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as client:
+        assert client.stdin is not None
+        assert client.stdout is not None
+        client.stdin.write(f"{options!r}\n")
+        client.stdin.flush()
+        shown = client.stdout.readline()
+        assert "quorumlog" in shown
+        running = [entry for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+        lines = [_read(entry / "cmdline") + _read(entry / "environ") for entry in running if _is_ours(entry)]
+        client.stdin.close()
+        shown += client.stdout.read()
+    assert CANARY not in shown
+    assert not any(CANARY.encode() in line for line in lines)
+    told = [log for log in DATA[0].rglob("*.log") if log.is_file()]
+    assert told, "nodes write logs"
+    for file in (*told, audit_log):
+        assert CANARY.encode() not in file.read_bytes(), file
+        assert b"Session " not in file.read_bytes(), file
+    assert b"sign_in_failed" in audit_log.read_bytes()
+    for database in DATA[0].rglob("data.mdb"):
+        assert CANARY.encode() not in database.read_bytes(), "nodes do not even keep it"
+
+
+def _read(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError:
+        return b""
+
+
+def _is_ours(entry: Path) -> bool:
+    try:
+        return entry.stat().st_uid == os.getuid()
+    except OSError:
+        return False
+
+
+def test_the_rules_hold_for_signed_in_users_too(cluster: LocalCluster) -> None:
+    with Admin(**signed_in(cluster)) as alices, pytest.raises(QuorumlogError) as refused:
+        alices.describe_user_scram_credentials()
+    assert "Describe on Cluster" in refused.value.message
+    assert not isinstance(refused.value, TopicAuthorizationFailedError)
