@@ -341,12 +341,13 @@ class Sender:
         verdict = pipeline.failed(batch, error, expired=now >= batch.created_s + self._delivery_s, now_s=now)
         if verdict is AttemptVerdict.FAIL:
             self._resolve_failed(batch, error)
-            return
-        self._outages.failed(TopicPartition(batch.topic, batch.partition), error, now)
-        if at_once:
-            pipeline.retry_after(now, 0.0)
         else:
-            self._retry_later(pipeline, now)
+            self._outages.failed(TopicPartition(batch.topic, batch.partition), error, now)
+            if at_once:
+                pipeline.retry_after(now, 0.0)
+            else:
+                self._retry_later(pipeline, now)
+        # Also after a failure for good: the topic may be there anew, and the next record is for that one.
         if isinstance(error, STALE_LEADER_ERRORS) and not at_once:
             self._seek_leader(batch.topic)
 

@@ -95,6 +95,7 @@ async def test_a_search_that_has_enough_says_from_where_it_did_not_look(reader: 
 
 async def test_a_search_that_has_read_enough_says_what_is_left(reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search, "BUDGET_BYTES", 1)
+    monkeypatch.setattr(search, "_POLL_ROWS", 5)
     _, end = await reader.find("orders/search?limit=500&filter=key%20=%20nobody&everywhere=1")
     assert end["why"] == "bytes"
     assert any(part["at"] != part["end"] for part in end["partitions"])
