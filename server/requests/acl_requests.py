@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TypeAlias
 
 from google.protobuf.message import Message as ProtoMessage
@@ -10,15 +11,14 @@ from quorumlog.server.authorization.refusals import Refusals
 from quorumlog.server.controller.acl_decisions import check_creation, check_deletion
 from quorumlog.server.events import ClientRequest
 from quorumlog.server.metadata.acl_rules import acl_of, check_filter, check_question
-from quorumlog.server.metadata.controller_client import ControllerClient, failure_of
+from quorumlog.server.metadata.controller_client import ControllerClient
 from quorumlog.server.metadata.image import CurrentImage
 from quorumlog.server.node_service import NodeService, RequestTable, StepTime
 from quorumlog.server.replies import Replies
 from quorumlog.server.request_timeouts import wait_us
 from quorumlog.server.requests.linearizable_reads import MetadataReads
-from quorumlog.server.requests.shown_changes import ShownChanges
-from quorumlog.server.wire_errors import error
-from quorumlog.v1 import errors_pb2, peer_pb2
+from quorumlog.server.requests.shown_changes import ForwardedChange, ShownChanges
+from quorumlog.v1 import errors_pb2
 from quorumlog.v1.acls_pb2 import (
     ACL_OPERATION_DESCRIBE,
     ACL_RESOURCE_CLUSTER,
@@ -31,7 +31,6 @@ from quorumlog.v1.acls_pb2 import (
     DescribeAclsRequest,
     DescribeAclsResponse,
 )
-from quorumlog.v1.errors_pb2 import ErrorCode
 
 AclChange: TypeAlias = CreateAclsRequest | DeleteAclsRequest
 AclRequest: TypeAlias = AclChange | DescribeAclsRequest | CheckAclsRequest
@@ -56,11 +55,10 @@ class AclRequests(NodeService):
         refusals: Refusals,
     ) -> None:
         self._current = current
-        self._controller = controller
         self._reads = reads
         self._replies = replies
         self._refusals = refusals
-        self._shown = ShownChanges(current, limit)
+        self._shown = ShownChanges(current, controller, limit)
 
     def declare_requests(self, table: RequestTable) -> None:
         table.declare(CreateAclsRequest, self.create)
@@ -99,27 +97,9 @@ class AclRequests(NodeService):
             self._reads.read(time.now, request.timeout_ms, known)
 
     def _pass_on(self, asked: ClientRequest, deadline: int, request: AclChange) -> None:
-        field = "create_acls" if isinstance(request, CreateAclsRequest) else "delete_acls"
-
-        def answered(response: peer_pb2.ControllerResponse | None) -> None:
-            if response is None or not response.HasField(field):  # type: ignore[arg-type]  # a name of the oneof
-                self._replies.reply(asked.request_id, failed_acls(request, failure_of(response)))
-                return
-            made = getattr(response, field)
-            self._shown.await_image(
-                asked.request_id,
-                deadline,
-                response.applied_index,
-                lambda: self._replies.reply(asked.request_id, made),
-            )
-
-        if self._shown.full:
-            busy = error(ErrorCode.SERVER_BUSY, "too many changes at once; try again after a pause")
-            self._replies.reply(asked.request_id, failed_acls(request, busy))
-            return
-        forwarded = peer_pb2.ControllerRequest(principal=asked.principal)
-        getattr(forwarded, field).CopyFrom(request)
-        self._controller.ask(deadline, forwarded, answered)
+        kind = "create_acls" if isinstance(request, CreateAclsRequest) else "delete_acls"
+        change = ForwardedChange(asked.request_id, deadline, asked.principal, kind, request)
+        self._shown.ask(change, partial(self._replies.reply, asked.request_id), partial(failed_acls, request))
 
     # -- questions --------------------------------------------------------------------------------------------
 

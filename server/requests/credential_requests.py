@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TypeAlias
 
 from google.protobuf.message import Message as ProtoMessage
 
 from quorumlog.server.events import ClientRequest
-from quorumlog.server.metadata.controller_client import ControllerClient, failure_of
+from quorumlog.server.metadata.controller_client import ControllerClient
 from quorumlog.server.metadata.credential_checks import check_question, check_revocations, check_users
 from quorumlog.server.metadata.image import CurrentImage
 from quorumlog.server.node_service import NodeService, RequestTable, StepTime
 from quorumlog.server.replies import Replies
 from quorumlog.server.request_timeouts import wait_us
 from quorumlog.server.requests.linearizable_reads import MetadataReads
-from quorumlog.server.requests.shown_changes import ShownChanges
-from quorumlog.server.wire_errors import error
-from quorumlog.v1 import errors_pb2, peer_pb2
+from quorumlog.server.requests.shown_changes import ForwardedChange, ShownChanges
+from quorumlog.v1 import errors_pb2
 from quorumlog.v1.credentials_pb2 import (
     AlterRevocationsRequest,
     AlterRevocationsResponse,
@@ -27,7 +27,6 @@ from quorumlog.v1.credentials_pb2 import (
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
 )
-from quorumlog.v1.errors_pb2 import ErrorCode
 
 CredentialChange: TypeAlias = AlterUserScramCredentialsRequest | AlterRevocationsRequest
 CredentialRequest: TypeAlias = CredentialChange | DescribeUserScramCredentialsRequest | DescribeRevocationsRequest
@@ -45,10 +44,9 @@ class CredentialRequests(NodeService):
         self, current: CurrentImage, controller: ControllerClient, reads: MetadataReads, limit: int, replies: Replies
     ) -> None:
         self._current = current
-        self._controller = controller
         self._reads = reads
         self._replies = replies
-        self._shown = ShownChanges(current, limit)
+        self._shown = ShownChanges(current, controller, limit)
 
     def declare_requests(self, table: RequestTable) -> None:
         table.declare(AlterUserScramCredentialsRequest, self.alter_users)
@@ -64,8 +62,7 @@ class CredentialRequests(NodeService):
         if refused is not None:
             self._replies.reply(asked.request_id, failed_credentials(request, refused))
             return
-        forwarded = peer_pb2.ControllerRequest(principal=asked.principal, alter_user_scram_credentials=request)
-        self._pass_on(time, asked, request, forwarded, "alter_user_scram_credentials")
+        self._pass_on(time, asked, request, "alter_user_scram_credentials")
 
     def alter_revocations(self, time: StepTime, asked: ClientRequest, request: AlterRevocationsRequest) -> None:
         """Has certificates and principals revoked, or restored. The controller knows whom nobody can lock out."""
@@ -73,36 +70,12 @@ class CredentialRequests(NodeService):
         if refused is not None:
             self._replies.reply(asked.request_id, failed_credentials(request, refused))
             return
-        forwarded = peer_pb2.ControllerRequest(principal=asked.principal, alter_revocations=request)
-        self._pass_on(time, asked, request, forwarded, "alter_revocations")
+        self._pass_on(time, asked, request, "alter_revocations")
 
-    def _pass_on(
-        self,
-        time: StepTime,
-        asked: ClientRequest,
-        request: CredentialChange,
-        forwarded: peer_pb2.ControllerRequest,
-        field: str,
-    ) -> None:
+    def _pass_on(self, time: StepTime, asked: ClientRequest, request: CredentialChange, kind: str) -> None:
         deadline = time.now + wait_us(request.timeout_ms)
-
-        def answered(response: peer_pb2.ControllerResponse | None) -> None:
-            if response is None or not response.HasField(field):  # type: ignore[arg-type]  # a name of the oneof
-                self._replies.reply(asked.request_id, failed_credentials(request, failure_of(response)))
-                return
-            made = getattr(response, field)
-            self._shown.await_image(
-                asked.request_id,
-                deadline,
-                response.applied_index,
-                lambda: self._replies.reply(asked.request_id, made),
-            )
-
-        if self._shown.full:
-            busy = error(ErrorCode.SERVER_BUSY, "too many changes at once; try again after a pause")
-            self._replies.reply(asked.request_id, failed_credentials(request, busy))
-            return
-        self._controller.ask(deadline, forwarded, answered)
+        change = ForwardedChange(asked.request_id, deadline, asked.principal, kind, request)
+        self._shown.ask(change, partial(self._replies.reply, asked.request_id), partial(failed_credentials, request))
 
     # -- questions --------------------------------------------------------------------------------------------
 

@@ -1,12 +1,35 @@
-"""Changes that the controller has made, and whose answers wait until this node's own image shows them."""
+"""Changes that the controller makes, and whose answers wait until this node's own image shows them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from google.protobuf.message import Message as ProtoMessage
+
+from quorumlog.server.metadata.controller_client import ControllerClient, failure_of
 from quorumlog.server.metadata.image import CurrentImage
 from quorumlog.server.pending_calls import PendingCalls
+from quorumlog.server.wire_errors import error
+from quorumlog.v1 import errors_pb2, peer_pb2
+from quorumlog.v1.errors_pb2 import ErrorCode
+
+
+@dataclass(slots=True, frozen=True)
+class ForwardedChange:
+    """A change that a client asks for.
+
+    Arguments:
+        deadline: by the node's clock (µs).
+        principal: whose change it is.
+        kind: what the controller calls it: the field of its request and of its answer.
+    """
+
+    request_id: int
+    deadline: int
+    principal: str
+    kind: str
+    request: ProtoMessage
 
 
 @dataclass(slots=True, frozen=True)
@@ -24,22 +47,45 @@ class ShownChanges:
 
     Arguments:
         current: where this node's image is found.
+        controller: makes changes.
         limit: changes that may wait.
     """
 
-    def __init__(self, current: CurrentImage, limit: int) -> None:
+    def __init__(self, current: CurrentImage, controller: ControllerClient, limit: int) -> None:
         self._current = current
+        self._controller = controller
         self._made: PendingCalls[_Made] = PendingCalls(limit)
 
-    @property
-    def full(self) -> bool:
-        """True when no further change may wait."""
-        return self._made.full
+    def ask(
+        self,
+        change: ForwardedChange,
+        answer: Callable[[ProtoMessage], None],
+        failed: Callable[[errors_pb2.Error], ProtoMessage],
+    ) -> None:
+        """Has the controller make a change.
 
-    def await_image(self, request_id: int, deadline: int, index: int, answer: Callable[[], None]) -> None:
-        """Has a change answered when the image has applied ``index``, or at the deadline (µs): it is made."""
-        self._made.add(_Made(request_id, deadline, index, answer))
-        self.on_applied()
+        Arguments:
+            answer: takes the controller's answer when the image shows what that says, or at the deadline: it is made.
+            failed: the answer to a change that failed.
+        """
+        kind = change.kind
+
+        def answered(response: peer_pb2.ControllerResponse | None) -> None:
+            if response is None or not response.HasField(kind):  # type: ignore[arg-type]  # a name of the oneof
+                answer(failed(failure_of(response)))
+                return
+            made = getattr(response, kind)
+            shown = _Made(change.request_id, change.deadline, response.applied_index, lambda: answer(made))
+            self._made.add(shown)
+            self.on_applied()
+
+        if self._made.full:
+            busy = error(ErrorCode.SERVER_BUSY, "too many changes at once; try again after a pause")
+            answer(failed(busy))
+            return
+        forwarded = peer_pb2.ControllerRequest(principal=change.principal)
+        getattr(forwarded, kind).CopyFrom(change.request)
+        self._controller.ask(change.deadline, forwarded, answered)
 
     def on_applied(self) -> None:
         """The image moved on: changes that it shows by now are answered."""

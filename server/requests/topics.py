@@ -9,6 +9,7 @@ An answer to a change comes once this node's own image shows it, so that who ask
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeAlias, get_args
 
 from google.protobuf.message import Message as ProtoMessage
@@ -22,17 +23,15 @@ from quorumlog.server.authorization.item_changes import (
 )
 from quorumlog.server.authorization.refusals import Refusals
 from quorumlog.server.events import ClientRequest
-from quorumlog.server.metadata.controller_client import ControllerClient, failure_of
+from quorumlog.server.metadata.controller_client import ControllerClient
 from quorumlog.server.metadata.image import CurrentImage
 from quorumlog.server.node_service import NodeService, RequestTable, StepTime
 from quorumlog.server.replies import Replies
 from quorumlog.server.request_timeouts import wait_us
 from quorumlog.server.requests.change_targets import TargetedChange, add_ids, check_targets, names_only
 from quorumlog.server.requests.linearizable_reads import MetadataReads
-from quorumlog.server.requests.shown_changes import ShownChanges
-from quorumlog.server.wire_errors import error
-from quorumlog.v1 import admin_pb2, errors_pb2, peer_pb2
-from quorumlog.v1.errors_pb2 import ErrorCode
+from quorumlog.server.requests.shown_changes import ForwardedChange, ShownChanges
+from quorumlog.v1 import admin_pb2, errors_pb2
 
 TopicChange: TypeAlias = admin_pb2.CreateTopicsRequest | TargetedChange
 
@@ -83,9 +82,8 @@ class TopicRequests(NodeService):
         self._refusals = refusals
         self._current = current
         self._reads = reads
-        self._controller = controller
         self._replies = replies
-        self._shown = ShownChanges(current, limit)
+        self._shown = ShownChanges(current, controller, limit)
 
     def declare_requests(self, table: RequestTable) -> None:
         for kind in get_args(TopicChange):
@@ -134,23 +132,8 @@ class TopicRequests(NodeService):
 
     def _pass_on(self, call: _TopicCall, request: TopicChange) -> None:
         kind = _RESPONSES[type(request)][0]
-
-        def answered(response: peer_pb2.ControllerResponse | None) -> None:
-            if response is None or not response.HasField(kind):  # type: ignore[arg-type]  # a name of the oneof
-                self._answer(call, failed_change(request, failure_of(response)))
-                return
-            made = getattr(response, kind)
-            self._shown.await_image(
-                call.request_id, call.deadline, response.applied_index, lambda: self._answer(call, made)
-            )
-
-        if self._shown.full:
-            busy = error(ErrorCode.SERVER_BUSY, "too many changes at once; try again after a pause")
-            self._answer(call, failed_change(request, busy))
-            return
-        forwarded = peer_pb2.ControllerRequest(principal=call.principal)
-        getattr(forwarded, kind).CopyFrom(request)
-        self._controller.ask(call.deadline, forwarded, answered)
+        change = ForwardedChange(call.request_id, call.deadline, call.principal, kind, request)
+        self._shown.ask(change, partial(self._answer, call), partial(failed_change, request))
 
     def on_applied(self) -> None:
         """The image moved on: changes that it shows by now are answered."""
