@@ -6,7 +6,6 @@ other, that it has given it up itself. The id stands in a file beside the data, 
 
 from __future__ import annotations
 
-import itertools
 import os
 from pathlib import Path
 
@@ -19,6 +18,8 @@ from quorumlog.storage.suspects import FILE_NAME as SUSPECTS
 #: Says whose data are beside it: a line with the directory id.
 ID_FILE = "DIRECTORY_ID"
 _PREFIX = "damaged-"
+#: Folders that stay in a data directory. A disk that has broken its data so often will do it again.
+MAX_MOVED_ASIDE = 8
 #: A file with more bytes was not written here.
 _MAX_ID_BYTES = 200
 
@@ -47,14 +48,18 @@ def move_aside(data_dir: Path) -> Path:
         Where they are: a folder beside them.
 
     Raises:
-        StorageEngineError: a process has the directory, or the data cannot be moved.
+        StorageEngineError: a process has the directory, the data cannot be moved, or there are ``MAX_MOVED_ASIDE``
+            folders already.
     """
     lock = DirectoryLock(data_dir, create=True)
     try:
-        for number in itertools.count(1):
-            place = data_dir / f"{_PREFIX}{number}"
-            if not place.exists():
-                break
+        places = (data_dir / f"{_PREFIX}{number}" for number in range(1, MAX_MOVED_ASIDE + 1))
+        place = next((place for place in places if not place.exists()), None)
+        if place is None:
+            raise StorageEngineError(
+                f"the damaged data in {data_dir} are not moved aside: {MAX_MOVED_ASIDE} folders {_PREFIX}N are there"
+                f" from before; replace the disk, or delete those that nobody needs"
+            )
         place.mkdir()
         # The id before the data: a crash between leaves a folder without data, which says nothing.
         directory_id = _id_in(data_dir)

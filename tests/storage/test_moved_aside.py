@@ -8,9 +8,9 @@ import pytest
 from storage_samples import LogBuilder, create, transaction
 
 from quorumlog.storage import rows
-from quorumlog.storage.interface import DamageError, ScrubPosition
+from quorumlog.storage.interface import DamageError, ScrubPosition, StorageEngineError
 from quorumlog.storage.last_words import check_all_pages
-from quorumlog.storage.moved_aside import ID_FILE, keep_directory_id, move_aside, moved_aside
+from quorumlog.storage.moved_aside import ID_FILE, MAX_MOVED_ASIDE, keep_directory_id, move_aside, moved_aside
 from quorumlog.storage.page_file import PageFile
 from quorumlog.storage.storage import Storage
 from quorumlog.storage.suspects import are_pages_suspect, suspect
@@ -70,6 +70,16 @@ def test_whose_data_made_way_is_known_ever_after(tmp_path: Path) -> None:
         assert storage.moved_aside() == {"first"}
     move_aside(tmp_path)
     assert moved_aside(tmp_path) == {"first", "second"}
+
+
+def test_a_disk_that_breaks_its_data_again_and_again_is_not_filled_with_them(tmp_path: Path) -> None:
+    for _ in range(MAX_MOVED_ASIDE):
+        make(tmp_path)
+        move_aside(tmp_path)
+    make(tmp_path)
+    with pytest.raises(StorageEngineError, match="8 folders damaged-N are there from before; replace the disk"):
+        move_aside(tmp_path)
+    assert (tmp_path / "data.mdb").exists()
 
 
 def test_what_cannot_be_kept_beside_the_data_does_not_end_the_node(tmp_path: Path) -> None:
