@@ -4,9 +4,10 @@ never replaces newer news, so that on the page no leader changes back and no top
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from quorumlog.sdk import BrokerDescription, ClusterDescription, PartitionDescription, TopicDescription, TopicPartition
+from quorumlog.sdk.admin.descriptions import newer_of
 
 #: An answer that may be older than one before it is passed over, but not for longer: then it is all there is.
 PASSED_OVER_S = 2.0
@@ -112,16 +113,6 @@ class ClusterImage:
         known = self._topics.get(tp.topic)
         partition = None if known is None else known.partitions.get(tp.partition)
         return None if partition is None else partition.leader
-
-
-def newer_of(known: PartitionDescription, heard: PartitionDescription) -> PartitionDescription:
-    """Of two descriptions of a partition what is newer in each: who leads it goes by the leader epoch, where it is and
-    who is in sync by the partition epoch."""
-    newest = heard if heard.partition_epoch >= known.partition_epoch else known
-    of_leader = max((known, heard), key=lambda each: each.leader_epoch)
-    if known.leader_epoch == heard.leader_epoch:
-        of_leader = newest
-    return replace(newest, leader=of_leader.leader, leader_epoch=of_leader.leader_epoch)
 
 
 def _identity(topic: TopicDescription) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from quorumlog.sdk.types import (
     BrokerDescription,
@@ -44,10 +45,19 @@ class TopicDescriptions:
         seen = self._newest.setdefault((topic.topic_id, groups), {})
         for heard in _partition_descriptions(topic):
             known = seen.get(heard.partition)
-            if known is None or heard.partition_epoch >= known.partition_epoch:
-                seen[heard.partition] = heard
+            seen[heard.partition] = heard if known is None else newer_of(known, heard)
         partitions = tuple(seen[number] for number in sorted(seen))
         return TopicDescription(topic.name, topic.topic_id.hex(), partitions, dict(topic.configs), topic.internal)
+
+
+def newer_of(known: PartitionDescription, heard: PartitionDescription) -> PartitionDescription:
+    """Of two descriptions of a partition what is newer in each: who leads it goes by the leader epoch, where it is and
+    who is in sync by the partition epoch."""
+    newest = heard if heard.partition_epoch >= known.partition_epoch else known
+    of_leader = max((known, heard), key=lambda each: each.leader_epoch)
+    if known.leader_epoch == heard.leader_epoch:
+        of_leader = newest
+    return replace(newest, leader=of_leader.leader, leader_epoch=of_leader.leader_epoch)
 
 
 def _partition_descriptions(topic: data_plane_pb2.TopicMetadata) -> list[PartitionDescription]:
