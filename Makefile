@@ -71,7 +71,7 @@ demo: $(STAMP)  ## a three-node cluster that loses its leader and nothing else
 	@$(BIN)/python examples/demo.py
 
 # What starts no process of its own has all cores. What does mostly waits, for elections and for Java: one worker has the
-# tests of Spark's session, a second one the others (tests/conftest.py). What is timed or starved has the machine to itself.
+# tests of Spark's session, two more the others (tests/conftest.py). What is timed or starved has the machine to itself.
 # With PYTEST_ARGS one of them may find nothing to do: pytest calls that 5.
 PROCESSES := cluster or chaos or spark
 PYTEST := $(BIN)/python -m pytest
@@ -84,7 +84,7 @@ test-logic: $(STAMP)  ## what starts no process: the core, the node, the clients
 	@$(PYTEST) -n auto -m "not ($(PROCESSES))" $(PYTEST_ARGS) || test $$? -eq 5
 
 test-processes: $(STAMP)  ## what starts nodes, commands, Spark
-	@$(PYTEST) -n 2 --dist loadfile --no-loadscope-reorder -m "($(PROCESSES)) and not alone" $(PYTEST_ARGS) || test $$? -eq 5
+	@$(PYTEST) -n 3 --dist loadfile --no-loadscope-reorder -m "($(PROCESSES)) and not alone" $(PYTEST_ARGS) || test $$? -eq 5
 
 test-alone: $(STAMP)  ## what is timed or starved, one by one
 	@$(PYTEST) -m alone $(PYTEST_ARGS) || test $$? -eq 5

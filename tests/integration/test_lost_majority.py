@@ -104,9 +104,9 @@ def test_one_of_three_goes_on_and_two_empty_nodes_join_it(tmp_path: Path) -> Non
             with Load(cluster) as load:
                 load.goes_on()
                 consumer.poll(timeout_ms=10_000)
-                consumer.commit({MOVED: OffsetAndMetadata(17)})
-                # What is acknowledged from now on is on node 1.
                 lose(cluster, 2)
+                # What is acknowledged from now on is on node 1.
+                consumer.commit({MOVED: OffsetAndMetadata(17)})
                 load.goes_on()
                 lose(cluster, 3)
                 cluster.stop(1)

@@ -209,6 +209,7 @@ def test_a_wrong_clock(tmp_path: Path) -> None:
         with Producer(bootstrap_servers=machines.bootstrap_servers) as producer:
             # It needs no restart for that.
             producer.send(TOPIC, b"now", partition=1).result(PATIENCE_S)
+        until(lambda: leads_after_balancing(machines, 2), "it leads")
         shift.write_text("-7200000")
         page = Runbook("A wrong clock", machines, {"chronyc makestep": lambda _node: shift.write_text("0")})
         page.types_next()
