@@ -58,10 +58,11 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
     "quorumlog.sdk": {
         "": (),
         "runtime": ("",),
+        "metrics": ("",),
         "records": ("",),
         "cluster": ("", "runtime", "records"),
-        "producer": ("", "runtime", "records", "cluster"),
-        "consumer": ("", "runtime", "records", "cluster"),
+        "producer": ("", "runtime", "metrics", "records", "cluster"),
+        "consumer": ("", "runtime", "metrics", "records", "cluster"),
         "admin": ("", "runtime", "records", "cluster"),
         "backup": ("", "runtime", "records", "cluster", "admin"),
         "spark": ("", "runtime", "records", "cluster", "producer"),

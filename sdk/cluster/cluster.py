@@ -143,6 +143,11 @@ class Cluster:
             )
         return found
 
+    @property
+    def connection_count(self) -> int:
+        """The addresses that it has turned to."""
+        return len(self._connections)
+
     def node(self, node_id: int) -> NodeConnection | None:
         """The connection to a node; None when its address is unknown."""
         address = self.metadata.addresses.get(node_id)

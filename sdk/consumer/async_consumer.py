@@ -24,6 +24,7 @@ from quorumlog.sdk.consumer.subscription import (
 )
 from quorumlog.sdk.errors import IllegalArgumentError, RequestTimedOutError
 from quorumlog.sdk.help_text import named, shows_options
+from quorumlog.sdk.metrics.figures import ClientFigures
 from quorumlog.sdk.records.fetched import FetchedRows, to_table
 from quorumlog.sdk.runtime.client_runtime import SYSTEM_RUNTIME, ClientRuntime
 from quorumlog.sdk.types import (
@@ -268,6 +269,19 @@ class AsyncConsumer:
         self._core.check_usable()
         return self._core.group_metadata()
 
+    def metrics(self) -> ClientFigures:
+        """What this consumer has counted, with the names of Kafka's clients: a dict of groups, each a dict of figures.
+
+        ``consumer-fetch-manager-metrics`` is for all, with ``.TOPIC-PARTITION`` behind it for each partition.
+        Names that end in ``-total`` count from the beginning; ``-rate`` (per second), ``-avg`` and ``-max`` are of the
+        last 30 to 60 s. From any thread.
+
+        Example::
+
+            consumer.metrics()["consumer-fetch-manager-metrics"]["records-lag-max"]
+        """
+        return self._core.metrics()
+
     async def close(self, autocommit: bool = True, timeout: float | None = None) -> None:
         """Closes; see :meth:`quorumlog.sdk.Consumer.close`. May be called twice."""
         check_wait(timeout)
@@ -275,6 +289,7 @@ class AsyncConsumer:
             await self._close(self._core.consumed() if autocommit else ReadOffsets(), timeout)
 
     async def _close(self, done: ReadOffsets, timeout: float | None) -> None:
+        self._core.closing = True
         try:
             await self._give_up(done, CLOSE_TIMEOUT_S if timeout is None else timeout)
         finally:

@@ -35,6 +35,7 @@ from quorumlog.sdk.consumer.subscription import (
 )
 from quorumlog.sdk.errors import IllegalArgumentError
 from quorumlog.sdk.help_text import named, shows_options
+from quorumlog.sdk.metrics.figures import ClientFigures
 from quorumlog.sdk.records.fetched import FetchedRows, to_table
 from quorumlog.sdk.runtime.event_loop import BackgroundLoop
 from quorumlog.sdk.runtime.wakeup import Wakeup
@@ -366,6 +367,19 @@ class Consumer:
         self._core.check_usable()
         return self._core.group_metadata()
 
+    def metrics(self) -> ClientFigures:
+        """What this consumer has counted, with the names of Kafka's clients: a dict of groups, each a dict of figures.
+
+        ``consumer-fetch-manager-metrics`` is for all, with ``.TOPIC-PARTITION`` behind it for each partition.
+        Names that end in ``-total`` count from the beginning; ``-rate`` (per second), ``-avg`` and ``-max`` are of the
+        last 30 to 60 s. From any thread.
+
+        Example::
+
+            consumer.metrics()["consumer-fetch-manager-metrics"]["records-lag-max"]
+        """
+        return self._core.metrics()
+
     def close(self, autocommit: bool = True, timeout: float | None = None) -> None:
         """Closes. May be called twice; in a forked child it only lets go.
 
@@ -387,6 +401,7 @@ class Consumer:
         if not self._core.fork.same_process:
             self._core.closed = True
             return
+        self._core.closing = True
         try:
             self._give_up(done, CLOSE_TIMEOUT_S if timeout is None else timeout)
         finally:

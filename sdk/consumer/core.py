@@ -38,6 +38,8 @@ from quorumlog.sdk.errors import (
     QuorumlogError,
     error_from_proto,
 )
+from quorumlog.sdk.metrics.consumer_metrics import ConsumerMetrics
+from quorumlog.sdk.metrics.figures import CONSUMER, COORDINATOR, FETCHES, ClientFigures
 from quorumlog.sdk.records.fetched import FetchedRows, to_records
 from quorumlog.sdk.runtime.backoff import Backoff
 from quorumlog.sdk.runtime.client_runtime import SYSTEM_RUNTIME, ClientRuntime
@@ -72,6 +74,8 @@ class ConsumerCore:
         self.subscription = Subscription(names) if names else None
         self.fork = ForkGuard("Consumer")
         self.closed = False
+        #: The group is being left: what this member has nothing of any more, it has given up itself.
+        self.closing = False
         self.clock = runtime.monotonic_s
         self.assignment = Assignment(self.config.max_partition_fetch_bytes, self.clock)
         self.cluster = Cluster(
@@ -83,11 +87,14 @@ class ConsumerCore:
             runtime=runtime,
             security=ClientSecurity.of(self.config),
         )
-        self.fetcher = Fetcher(self.config, self.cluster, self.assignment, self.clock)
+        self._metrics = ConsumerMetrics(self.clock())
+        self.fetcher = Fetcher(self.config, self.cluster, self.assignment, self.clock, self._metrics)
         self.iteration = Iteration(self.assignment, self._to_records)
         self.group: GroupConsumer | None = None
         if self.config.group_id is not None:
-            self.group = GroupConsumer(self.config, self.cluster, self.assignment, runtime, self.fetcher.wake)
+            self.group = GroupConsumer(
+                self.config, self.cluster, self.assignment, runtime, self._metrics, self.fetcher.wake
+            )
         self.assigned = False
         #: Commits that are through, whose callbacks are called when the application is there.
         self.completed: deque[Callable[[], object]] = deque()
@@ -309,6 +316,22 @@ class ConsumerCore:
         known = self.assignment.state(partition).high_watermark
         return known if known >= 0 else None
 
+    def metrics(self) -> ClientFigures:
+        """What the consumer has counted, and where it is, by group and name."""
+        now = self.clock()
+        figures = self._metrics.figures(now, in_group=self.group is not None)
+        with self.assignment.lock:
+            states = [(tp, each.position, each.high_watermark) for tp, each in self.assignment.states.items()]
+            buffered = self.assignment.queued_bytes()
+        lags = {tp: max(0, end - position) for tp, position, end in states if position is not None and end >= 0}
+        figures[FETCHES]["buffered-bytes"] = float(buffered)
+        figures[FETCHES]["records-lag-max"] = float(max(lags.values(), default=0))
+        for (topic, partition), lag in lags.items():
+            figures[f"{FETCHES}.{topic}-{partition}"] = {"records-lag": float(lag)}
+        figures.get(COORDINATOR, {})["assigned-partitions"] = float(len(states))
+        figures[CONSUMER] = {"connection-count": float(self.cluster.connection_count)}
+        return figures
+
     def take_fetched(self, max_records: int) -> list[FetchedRows]:
         """What has been fetched, up to a number of records."""
         try:
@@ -318,6 +341,9 @@ class ConsumerCore:
             raise
         if drained or (rows and self.fetcher.starved):
             self.wake()
+        if rows:
+            count = sum(part.columns.num_rows for part in rows)
+            self._metrics.returned(count, sum(part.size_bytes for part in rows), self.clock())
         return rows
 
     def records(self, rows: Sequence[FetchedRows]) -> dict[TopicPartition, list[ConsumerRecord]]:
@@ -413,7 +439,7 @@ class ConsumerCore:
         try:
             await self.require_group("commit").commit(offsets)
         except CommitFailedError as error:
-            if self.closed:  # By another task, that is why this member has nothing any more.
+            if self.closing:  # By another task, that is why this member has nothing any more.
                 message = "the consumer was closed before the commit was stored"
                 raise ClientClosedError(message, definite=error.definite) from None
             raise
@@ -425,7 +451,7 @@ class ConsumerCore:
             await self.commit(offsets)
         except QuorumlogError as failure:
             error = failure
-            if callback is None and not self.closed:
+            if callback is None and not self.closing:
                 _log.warning("consumer group %s: a commit failed: %s", self.config.group_id, failure.message)
             raise
         finally:
@@ -469,7 +495,7 @@ class ConsumerCore:
 
     async def close(self) -> None:
         """Stops fetching, leaves the group and closes connections."""
-        self.closed = True
+        self.closed = self.closing = True
         self.assignment.notify()  # A caller that waits in a poll hears of it.
         self._stop_watching()
         self.fetcher.close()

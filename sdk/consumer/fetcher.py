@@ -33,6 +33,7 @@ from quorumlog.sdk.errors import (
     UnknownTopicOrPartitionError,
     error_from_proto,
 )
+from quorumlog.sdk.metrics.consumer_metrics import ConsumerMetrics
 from quorumlog.sdk.records.fetch_answer import FetchAnswer, FetchedResult
 from quorumlog.sdk.records.fetched import FetchedRows, rows_from
 from quorumlog.v1 import data_plane_pb2, errors_pb2
@@ -77,15 +78,22 @@ class Fetcher:
 
     Arguments:
         clock: monotonic seconds.
+        metrics: counts answers.
     """
 
     def __init__(
-        self, config: ConsumerConfig, cluster: Cluster, assignment: Assignment, clock: Callable[[], float]
+        self,
+        config: ConsumerConfig,
+        cluster: Cluster,
+        assignment: Assignment,
+        clock: Callable[[], float],
+        metrics: ConsumerMetrics,
     ) -> None:
         self._config = config
         self._cluster = cluster
         self._assignment = assignment
         self._clock = clock
+        self._metrics = metrics
         self._sessions: dict[NodeConnection, FetchSession] = {}
         self._without_session_until: dict[NodeConnection, float] = {}
         self._arrived: deque[_Arrived] = deque()
@@ -277,6 +285,7 @@ class Fetcher:
         """Moves fetch offsets past what has come, unseen, and sets it aside to be decoded."""
         arrived: list[_Arrived] = []
         now = self._clock()
+        came_bytes = 0
         with self._assignment.lock:
             for result in results:
                 heard = fetch.session.heard(fetch, result)
@@ -299,7 +308,9 @@ class Fetcher:
                 rows = rows_from(state.tp, entries, offset, told.compacted_offset)
                 arrived.append(_Arrived(state, state.generation, offset, rows, iter([*map(len, entries)]), size))
                 state.queued_bytes += size
+                came_bytes += size
                 state.fetch_offset = _offset_after(entries[-1], offset)
+        self._metrics.fetched(came_bytes, fetch.sent_at_s, now)
         return arrived
 
     def _decode(self) -> None:

@@ -30,6 +30,7 @@ from quorumlog.sdk.consumer.group_membership import (
 from quorumlog.sdk.consumer.group_session import GroupSession
 from quorumlog.sdk.consumer.subscription import Rebalance, RebalanceStep, Subscription
 from quorumlog.sdk.errors import CommitFailedError, IllegalStateError, QuorumlogError, UnknownServerError
+from quorumlog.sdk.metrics.consumer_metrics import ConsumerMetrics
 from quorumlog.sdk.runtime.client_runtime import ClientRuntime
 from quorumlog.sdk.types import OffsetAndMetadata, TopicPartition
 
@@ -46,6 +47,7 @@ class GroupConsumer:
 
     Arguments:
         runtime: where time and member ids come from.
+        metrics: counts what the group does.
         wake: has the fetcher look again.
 
     Attributes:
@@ -59,6 +61,7 @@ class GroupConsumer:
         cluster: Cluster,
         assignment: Assignment,
         runtime: ClientRuntime,
+        metrics: ConsumerMetrics,
         wake: Callable[[], None],
     ) -> None:
         assert config.group_id is not None
@@ -66,6 +69,7 @@ class GroupConsumer:
         self._cluster = cluster
         self._assignment = assignment
         self._clock = clock = runtime.monotonic_s
+        self._metrics = metrics
         self._wake = wake
         coordinators = CoordinatorCache(cluster)
         self.membership = GroupMembership(
@@ -81,7 +85,9 @@ class GroupConsumer:
             lambda: uuid.UUID(int=runtime.rng.getrandbits(128), version=4).hex,
             cluster.backoff.delay_s,
         )
-        self._session = GroupSession(self.membership, cluster, coordinators, clock, self._changed, self._failed)
+        self._session = GroupSession(
+            self.membership, cluster, coordinators, clock, metrics, self._changed, self._failed
+        )
         self.commits = Commits(cluster, coordinators, config.group_id, config.request_timeout_ms / 1000)
         self.subscription: Subscription | None = None
         self.pending = False
@@ -358,6 +364,7 @@ class GroupConsumer:
     async def finished(self, step: RebalanceStep) -> None:
         """The application has been told."""
         self._step = None
+        self._metrics.rebalanced(self._clock())
         if step.kind is Rebalance.ASSIGNED:
             self._wake()
         else:
@@ -381,9 +388,12 @@ class GroupConsumer:
         """
         done = asyncio.get_running_loop().create_future()
         self._committing.add(done)
+        began_s, stored = self._clock(), False
         try:
             await self._commit(offsets)
+            stored = True
         finally:
+            self._metrics.committed(began_s, self._clock(), stored=stored)
             self._committing.discard(done)
             done.set_result(None)
 

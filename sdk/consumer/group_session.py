@@ -17,6 +17,7 @@ from quorumlog.sdk.cluster.connection import NodeConnection
 from quorumlog.sdk.cluster.coordinators import STALE_COORDINATOR_ERRORS, CoordinatorCache
 from quorumlog.sdk.consumer.group_membership import AssignmentChange, GroupMembership, MemberHeartbeat, MembershipState
 from quorumlog.sdk.errors import QuorumlogError, UnknownServerError, UnreleasedInstanceIdError
+from quorumlog.sdk.metrics.consumer_metrics import ConsumerMetrics
 from quorumlog.v1 import groups_pb2
 
 _log = logging.getLogger("quorumlog.sdk")
@@ -27,6 +28,7 @@ class GroupSession:
 
     Arguments:
         clock: monotonic seconds.
+        metrics: counts heartbeats.
         on_change: told after each event, with what it changes for who works on the partitions; perhaps nothing.
         on_defect: told of what should never happen: the session is over.
     """
@@ -37,6 +39,7 @@ class GroupSession:
         cluster: Cluster,
         coordinators: CoordinatorCache,
         clock: Callable[[], float],
+        metrics: ConsumerMetrics,
         on_change: Callable[[AssignmentChange], None],
         on_defect: Callable[[Exception], None],
     ) -> None:
@@ -45,6 +48,7 @@ class GroupSession:
         self._cluster = cluster
         self._coordinators = coordinators
         self._clock = clock
+        self._metrics = metrics
         self._on_change = on_change
         self._on_defect = on_defect
         self._stream: tuple[NodeConnection, int] | None = None
@@ -91,6 +95,7 @@ class GroupSession:
     def _send(self, node: NodeConnection, now: float) -> None:
         heartbeat = self.membership.heartbeat(now)
         assert heartbeat is not None, "it is due"
+        self._metrics.beat(now)
         stream = (node, node.heartbeats.open())
         if stream != self._stream:
             self._stream = stream
@@ -135,6 +140,7 @@ class GroupSession:
             self.membership.unanswered(heartbeat, now)
         else:
             response = future.result()
+            self._metrics.heard(now)
             if response.HasField("error"):
                 self._warn_of_twin(self._coordinators.learn_from(self._group_id, response.error))
             was = self.membership.state

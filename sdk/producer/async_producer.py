@@ -27,6 +27,8 @@ from quorumlog.sdk.errors import (
     RequestTimedOutError,
 )
 from quorumlog.sdk.help_text import named, shows_options
+from quorumlog.sdk.metrics.figures import PRODUCER, ClientFigures
+from quorumlog.sdk.metrics.producer_metrics import ProducerMetrics
 from quorumlog.sdk.producer.accumulator import Accumulator, TopicBuffers
 from quorumlog.sdk.producer.config import ProducerConfig, ProducerOptions, Serializer
 from quorumlog.sdk.producer.delivery import ArrowFuture, ArrowRows, RecordFuture
@@ -91,7 +93,8 @@ class ProducerCore:
             runtime=runtime,
             security=ClientSecurity.of(config),
         )
-        self.sender = Sender(config, self.cluster, self.accumulator, self.clock, self._broke)
+        self._metrics = ProducerMetrics(self.clock())
+        self.sender = Sender(config, self.cluster, self.accumulator, self.clock, self._metrics, self._broke)
         self.arrow_batch_bytes = min(config.max_request_size, max(config.batch_size, _ARROW_BATCH_BYTES))
         self._plain = config.key_serializer is None and config.value_serializer is None
         self._sticky = config.partitioner == "sticky"
@@ -245,6 +248,17 @@ class ProducerCore:
                 buffers.learn(view)
                 self.accumulator.topics[topic] = buffers
 
+    def metrics(self) -> ClientFigures:
+        """What the producer has counted, and what waits, by group and name."""
+        figures = self._metrics.figures(self.clock())
+        figures[PRODUCER] |= {
+            "requests-in-flight": float(self.sender.requests_in_flight),
+            "buffer-total-bytes": float(self.config.buffer_memory),
+            "buffer-available-bytes": float(self.accumulator.free_bytes),
+            "connection-count": float(self.cluster.connection_count),
+        }
+        return figures
+
     def check_usable(self) -> None:
         """Raises when closed, or in a forked child."""
         self.fork.check()
@@ -389,6 +403,19 @@ class AsyncProducer:
         """
         self._core.check_usable()
         return await self._core.partitions_for(topic)
+
+    def metrics(self) -> ClientFigures:
+        """What this producer has counted, with the names of Kafka's clients: a dict of groups, each a dict of figures.
+
+        ``producer-metrics`` is for all, ``producer-topic-metrics.NAME`` for each topic.
+        Names that end in ``-total`` count from the beginning; ``-rate`` (per second), ``-avg`` and ``-max`` are of the
+        last 30 to 60 s. From any thread.
+
+        Example::
+
+            producer.metrics()["producer-metrics"]["record-send-total"]
+        """
+        return self._core.metrics()
 
     async def flush(self, timeout: float | None = None) -> None:
         """Sends what is waiting and returns once all of it is resolved, one way or the other.

@@ -268,6 +268,17 @@ class PartitionPipeline:
         return late
 
 
+def expiry_error(batch: ProducerBatch, delivery_s: float, cause: QuorumlogError | None) -> QuorumlogError:
+    """What to tell the sender of a batch whose delivery time is over.
+
+    Arguments:
+        delivery_s: how long it was tried, in seconds.
+        cause: the last failure in its partition, if there was one.
+    """
+    why = f"; last: {cause.message}" if cause is not None else ""
+    return RequestTimedOutError(f"not delivered to {batch.topic}-{batch.partition} within {delivery_s:g} s{why}")
+
+
 def final_error(batch: ProducerBatch, error: QuorumlogError) -> QuorumlogError:
     """What to tell the sender of a batch that has failed: definite only if no attempt can take effect."""
     if isinstance(error, UnknownTopicOrPartitionError):

@@ -13,6 +13,7 @@ import pyarrow as pa
 from quorumlog.sdk.arguments import checked_topic
 from quorumlog.sdk.configuration import build_config
 from quorumlog.sdk.help_text import named, shows_options
+from quorumlog.sdk.metrics.figures import ClientFigures
 from quorumlog.sdk.producer.async_producer import ProducerCore, close_core, flush_core
 from quorumlog.sdk.producer.config import ProducerConfig, ProducerOptions
 from quorumlog.sdk.producer.delivery import ArrowFuture, ArrowRows, RecordFuture
@@ -137,6 +138,19 @@ class Producer:
         """
         self._core.check_usable()
         return self._background.run(self._core.partitions_for(topic))
+
+    def metrics(self) -> ClientFigures:
+        """What this producer has counted, with the names of Kafka's clients: a dict of groups, each a dict of figures.
+
+        ``producer-metrics`` is for all, ``producer-topic-metrics.NAME`` for each topic.
+        Names that end in ``-total`` count from the beginning; ``-rate`` (per second), ``-avg`` and ``-max`` are of the
+        last 30 to 60 s. From any thread.
+
+        Example::
+
+            producer.metrics()["producer-metrics"]["record-send-total"]
+        """
+        return self._core.metrics()
 
     def flush(self, timeout: float | None = None) -> None:
         """Sends what is waiting and blocks until all of it is resolved, one way or the other.

@@ -25,12 +25,18 @@ from quorumlog.sdk.errors import (
     UnknownServerError,
     error_from_proto,
 )
+from quorumlog.sdk.metrics.producer_metrics import ProducerMetrics
 from quorumlog.sdk.producer.accumulator import Accumulator, PartitionBuffer
 from quorumlog.sdk.producer.batch import ProducerBatch
 from quorumlog.sdk.producer.config import ProducerConfig
 from quorumlog.sdk.producer.identity import ProducerIdentity, obtain_identity
 from quorumlog.sdk.producer.named_epoch import NAME_LOST, check_complete, undelivered
-from quorumlog.sdk.producer.partition_pipeline import AttemptVerdict, PartitionPipeline, final_error
+from quorumlog.sdk.producer.partition_pipeline import (
+    AttemptVerdict,
+    PartitionPipeline,
+    expiry_error,
+    final_error,
+)
 from quorumlog.sdk.producer.recreated_topics import follow_recreated, no_such_partition, stay_with_deleted
 from quorumlog.sdk.producer.request_packing import (
     ProduceAttempt,
@@ -39,6 +45,7 @@ from quorumlog.sdk.producer.request_packing import (
     refused_together,
     request_bytes,
 )
+from quorumlog.sdk.producer.resend_target import resend_target
 from quorumlog.sdk.records.produce_request import OutgoingProduce
 from quorumlog.sdk.records.record_batch import codec_named
 from quorumlog.sdk.types import TopicPartition
@@ -59,6 +66,7 @@ class Sender:
 
     Arguments:
         clock: monotonic seconds, the accumulator's.
+        metrics: counts requests and batches.
         on_crash: told what has ended the sender.
     """
 
@@ -68,6 +76,7 @@ class Sender:
         cluster: Cluster,
         accumulator: Accumulator,
         clock: Callable[[], float],
+        metrics: ProducerMetrics,
         on_crash: Callable[[Exception], None],
     ) -> None:
         self._on_crash = on_crash
@@ -75,6 +84,7 @@ class Sender:
         self._cluster = cluster
         self._accumulator = accumulator
         self._clock = clock
+        self._metrics = metrics
         self._codec = codec_named(config.compression_type)
         self._delivery_s = config.delivery_timeout_ms / 1000
         self._request_s = config.request_timeout_ms / 1000
@@ -98,6 +108,11 @@ class Sender:
         cluster.on_change(lambda: self._guarded(self._leaders_changed))
         # What waits to be sent for the first time asks for its topic by itself.
         cluster.keep_topics(lambda: {each.topic for each in self._pipelines.values() if each.in_flight})
+
+    @property
+    def requests_in_flight(self) -> int:
+        """Requests without an answer."""
+        return len(self._attempts)
 
     def wake(self) -> None:
         """Looks at what is due. On the loop's thread."""
@@ -143,7 +158,7 @@ class Sender:
             if now < pipeline.retry_at_s:
                 self._want_at(pipeline.retry_at_s)
                 continue
-            target = self._target(pipeline)
+            target = resend_target(self._cluster, pipeline)
             if target is None:
                 pipeline.retry_at_s = None
                 self._retry_later(pipeline, now)
@@ -167,6 +182,7 @@ class Sender:
                 found = self._cluster.leader(batch.topic, batch.partition)
                 assert found is not None, "can_send saw a leader"
                 pipeline.take_batch(batch)
+                self._metrics.queued(batch.created_s, self._clock())
                 pipeline.leader_epoch = found[0].leader_epoch
                 self._assign(batch, found[1], rounds, first + depth)
 
@@ -220,27 +236,12 @@ class Sender:
             found.topic_id = view.topic_id if view is not None else b""
         return found
 
-    def _target(self, pipeline: PartitionPipeline) -> tuple[NodeConnection, bool] | None:
-        """Where to send a partition's batches again, and whether that node is thought to lead.
-
-        When the connection to the known leader has failed, the other replicas are asked in turn: they know of a new
-        leader before the controller does, and name it.
-        """
-        found = self._cluster.leader(pipeline.topic, pipeline.partition)
-        if found is not None and not found[1].suspect:
-            pipeline.leader_epoch = found[0].leader_epoch
-            return found[1], True
-        view = self._cluster.metadata.partition(pipeline.topic, pipeline.partition)
-        if view is None or not view.replicas:
-            return None
-        pipeline.leader_epoch = view.leader_epoch
-        node = self._cluster.node(view.replicas[pipeline.failures % len(view.replicas)])
-        return (node, False) if node is not None else None
-
     # --- requests and answers ------------------------------------------------------------------------------------
 
     def _request(self, node: NodeConnection, batches: list[ProducerBatch]) -> None:
-        attempt = ProduceAttempt(node, batches, request_bytes(batches), self._clock())
+        now = self._clock()
+        attempt = ProduceAttempt(node, batches, request_bytes(batches), now)
+        self._metrics.requested(sum(batch.record_count for batch in batches), attempt.size_bytes, now)
         request = OutgoingProduce(
             acks=self._config.wire_acks,
             timeout_ms=int(self._config.request_timeout_ms),
@@ -289,6 +290,7 @@ class Sender:
             for batch in attempt.batches:
                 self._failed(attempt, batch, error)
         else:
+            self._metrics.answered(attempt.sent_at_s, self._clock())
             if refused_together(results):
                 self._packing.part(attempt)
                 for result in results:
@@ -322,6 +324,7 @@ class Sender:
         self._outages.served(TopicPartition(batch.topic, batch.partition), now)
         if pipeline.retry_at_s is not None:
             self._troubled[pipeline] = None
+        self._metrics.delivered(batch.topic, batch.record_count, len(batch.entry or b""), now)
         batch.delivery.succeed(base_offset, append_time_ms)
         self._accumulator.complete(batch)
 
@@ -342,6 +345,7 @@ class Sender:
         if verdict is AttemptVerdict.FAIL:
             self._resolve_failed(batch, error)
         else:
+            self._metrics.retried(batch.topic, batch.record_count, now)
             self._outages.failed(TopicPartition(batch.topic, batch.partition), error, now)
             if at_once:
                 pipeline.retry_after(now, 0.0)
@@ -358,6 +362,7 @@ class Sender:
         self._want_at(pipeline.retry_at_s or now)
 
     def _resolve_failed(self, batch: ProducerBatch, error: QuorumlogError) -> None:
+        self._metrics.failed(batch.topic, batch.record_count, self._clock())
         batch.delivery.resolve(final_error(batch, error))
         self._accumulator.complete(batch)
 
@@ -507,13 +512,8 @@ class Sender:
         for pipeline in self._troubled:
             late.extend(pipeline.expired(limit))
         for batch in late:
-            self._resolve_failed(batch, self._expiry_error(batch))
-
-    def _expiry_error(self, batch: ProducerBatch) -> QuorumlogError:
-        cause = self._last_errors.get(TopicPartition(batch.topic, batch.partition))
-        why = f"; last: {cause.message}" if cause is not None else ""
-        where = f"{batch.topic}-{batch.partition}"
-        return RequestTimedOutError(f"not delivered to {where} within {self._delivery_s:g} s{why}")
+            cause = self._last_errors.get(TopicPartition(batch.topic, batch.partition))
+            self._resolve_failed(batch, expiry_error(batch, self._delivery_s, cause))
 
     def _want_at(self, at_s: float) -> None:
         self._wanted_at = at_s if self._wanted_at is None else min(self._wanted_at, at_s)

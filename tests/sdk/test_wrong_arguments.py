@@ -139,6 +139,7 @@ CALLS: dict[str, dict[str, Any]] = {
     "Consumer.offsets_for_times": {"timestamps": {TP: 0}},
     "Consumer.partitions_for_topic": {"topic": "orders"},
     "Consumer.pause": {"partitions": TP},
+    "Consumer.metrics": {},
     "Consumer.paused": {},
     "Consumer.poll": {"timeout_ms": 1, "max_records": 1},
     "Consumer.poll_arrow": {"timeout_ms": 1, "max_records": 1},
@@ -154,6 +155,7 @@ CALLS: dict[str, dict[str, Any]] = {
     "Producer.close": {},
     "Producer.end_epoch": {"timeout": 1},
     "Producer.flush": {"timeout": 1},
+    "Producer.metrics": {},
     "Producer.partitions_for": {"topic": "orders"},
     "Producer.send": {
         "topic": "orders", "value": b"v", "key": b"k", "headers": [("h", b"v")], "partition": 0, "timestamp_ms": 1,

@@ -21,6 +21,7 @@ from quorumlog.sdk.errors import (
     OffsetOutOfRangeError,
     UnknownTopicOrPartitionError,
 )
+from quorumlog.sdk.metrics.consumer_metrics import ConsumerMetrics
 from quorumlog.sdk.records.fetch_answer import FetchAnswer, read_fetch_answer
 from quorumlog.sdk.types import TopicPartition
 from quorumlog.v1 import data_plane_pb2
@@ -42,7 +43,9 @@ class Bench:
         self.cluster = HandDrivenCluster()
         self.config = ConsumerConfig(**options)
         self.assignment = Assignment(self.config.max_partition_fetch_bytes, self.cluster.clock)
-        self.fetcher = Fetcher(self.config, self.cluster, self.assignment, self.cluster.clock)
+        self.fetcher = Fetcher(
+            self.config, self.cluster, self.assignment, self.cluster.clock, ConsumerMetrics(self.cluster.clock())
+        )
         self.cluster.show(*leaders)
         for number in range(len(leaders)):
             tp = TopicPartition("t", number)

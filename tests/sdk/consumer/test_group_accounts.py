@@ -14,6 +14,7 @@ from quorumlog.sdk.consumer.group_consumer import GroupConsumer
 from quorumlog.sdk.consumer.group_membership import GroupPartition, MembershipState, as_topic_partitions
 from quorumlog.sdk.consumer.subscription import Rebalance, RebalanceStep, Subscription
 from quorumlog.sdk.errors import CommitFailedError, GroupMaxSizeReachedError, IllegalStateError, NetworkError
+from quorumlog.sdk.metrics.consumer_metrics import ConsumerMetrics
 from quorumlog.sdk.types import OffsetAndMetadata, TopicPartition
 from quorumlog.v1 import groups_pb2
 
@@ -37,7 +38,9 @@ class Bench:
         )
         self.assignment = Assignment(1000, self.cluster.clock)
         self.wakes = 0
-        self.group = GroupConsumer(self.config, self.cluster, self.assignment, self.cluster.runtime, self._wake)
+        self.group = GroupConsumer(
+            self.config, self.cluster, self.assignment, self.cluster.runtime, ConsumerMetrics(0.0), self._wake
+        )
         self.cluster.show(1, 1, 1)
 
     def _wake(self) -> None:

@@ -21,6 +21,7 @@ from quorumlog.sdk.errors import (
     UnknownServerError,
     UnknownTopicOrPartitionError,
 )
+from quorumlog.sdk.metrics.producer_metrics import ProducerMetrics
 from quorumlog.sdk.producer.accumulator import Accumulator, TopicBuffers
 from quorumlog.sdk.producer.config import ProducerConfig
 from quorumlog.sdk.producer.delivery import RecordFuture
@@ -51,7 +52,10 @@ class Bench:
             wake=lambda: None,
         )
         self.crashed: list[Exception] = []
-        self.sender = Sender(self.config, self.cluster, self.accumulator, self.cluster.clock, self.crashed.append)
+        self.metrics = ProducerMetrics(self.cluster.clock())
+        self.sender = Sender(
+            self.config, self.cluster, self.accumulator, self.cluster.clock, self.metrics, self.crashed.append
+        )
         self.cluster.show(*leaders)
         self.topic = TopicBuffers("t")
         self.topic.resize(len(leaders))

@@ -18,6 +18,7 @@ from scripted_reading import fill
 from test_closing_at_any_moment import EVERY, LIMIT_S, left_over
 
 from quorumlog.sdk import Admin, ClientClosedError, Consumer, Producer, TopicPartition
+from quorumlog.sdk.consumer.assignment import ReadOffsets
 from quorumlog.sdk.runtime.event_loop import BackgroundLoop
 
 pytestmark = pytest.mark.filterwarnings("error")
@@ -131,6 +132,33 @@ async def end_of_rest(before: set[asyncio.Task[Any]]) -> set[asyncio.Task[Any]]:
     """Waits for what clients have left on the loop; returns what does not end."""
     left = set(left_over(before))
     return (await asyncio.wait(left, timeout=LIMIT_S))[1] if left else left
+
+
+class SlowToClose(Consumer):
+    """Stops between the end of its membership and that of its connections."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__("t", **options)
+        self.has_given_up, self.go_on = threading.Event(), threading.Event()
+
+    def _give_up(self, done: ReadOffsets, limit_s: float) -> None:
+        super()._give_up(done, limit_s)
+        self.has_given_up.set()
+        assert self.go_on.wait(LIMIT_S)
+
+
+def test_a_commit_behind_the_farewell_to_the_group_hears_that_the_consumer_is_closed(cluster: ScriptedCluster) -> None:
+    """Not that it lost its partitions to others: nobody has taken them."""
+    consumer = SlowToClose(bootstrap_servers=cluster.bootstrap_servers, group_id="g", enable_auto_commit=False)
+    consumer.poll(int(LIMIT_S * 1000))
+    closing = threading.Thread(target=consumer.close, daemon=True)
+    closing.start()
+    assert consumer.has_given_up.wait(LIMIT_S)
+    late = consumer.commit_async({TopicPartition("t", 0): 1})
+    with pytest.raises(ClientClosedError):
+        late.result(LIMIT_S)
+    consumer.go_on.set()
+    closing.join(LIMIT_S)
 
 
 @pytest.mark.parametrize("name", USES)

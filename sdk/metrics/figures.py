@@ -1,0 +1,93 @@
+"""The figures of clients: group by group, name by name, with a sentence for who sees them elsewhere."""
+
+from __future__ import annotations
+
+from quorumlog.sdk.metrics.windows import Measure
+
+#: Figures by group, as ``metrics()`` gives them.
+ClientFigures = dict[str, dict[str, float]]
+
+PRODUCER = "producer-metrics"
+PRODUCER_TOPIC = "producer-topic-metrics"
+CONSUMER = "consumer-metrics"
+FETCHES = "consumer-fetch-manager-metrics"
+COORDINATOR = "consumer-coordinator-metrics"
+
+#: What each figure says, without its ending. An ending stands for how it is counted: ``-total`` since the client was
+#: made, ``-rate`` per second of late, ``-avg`` and ``-max`` of late.
+SENTENCES = {
+    "record-send": "Records that were acknowledged.",
+    "record-error": "Records that failed for good.",
+    "record-retry": "Records that were sent again, as often as they were.",
+    "byte": "Bytes of acknowledged batches, as they were sent.",
+    "request": "Produce requests that were sent.",
+    "outgoing-byte": "Bytes of produce requests, as they were sent.",
+    "request-latency": "Time from a produce request to its answer, in milliseconds.",
+    "batch-size": "Bytes of a batch that was acknowledged.",
+    "records-per-request": "Records in a produce request, or in an answer to a fetch.",
+    "record-queue-time": "Time from a batch's first record until it is sent, in milliseconds.",
+    "requests-in-flight": "Requests that have no answer yet.",
+    "buffer-total-bytes": "Memory for records that are not acknowledged yet (buffer_memory).",
+    "buffer-available-bytes": "How much of that memory is free.",
+    "connection-count": "Addresses of nodes that the client has turned to.",
+    "records-consumed": "Records that polls have returned.",
+    "bytes-consumed": "Bytes of the batches that polls have returned.",
+    "fetch": "Answers to fetches.",
+    "fetch-latency": "Time from a fetch to its answer, in milliseconds; a node waits for records.",
+    "fetch-size": "Bytes of records in an answer to a fetch.",
+    "records-lag": "Records of a partition that no poll has returned yet, as far as the last answer told.",
+    "buffered-bytes": "Memory of what was fetched and not returned yet.",
+    "assigned-partitions": "Partitions that the consumer reads.",
+    "commit": "Commits that were stored.",
+    "commit-error": "Commits that failed.",
+    "commit-latency": "Time from a commit to its answer, in milliseconds.",
+    "heartbeat": "Heartbeats that were sent.",
+    "last-heartbeat-seconds-ago": "Seconds since the coordinator was heard last; -1: not yet.",
+    "rebalance": "Changes of what this member reads.",
+}
+
+#: The figures of each group. A group whose name goes on behind a dot is about a topic or a partition.
+NAMES: dict[str, tuple[str, ...]] = {
+    PRODUCER: (
+        "record-send-total", "record-send-rate", "record-error-total", "record-error-rate", "record-retry-total",
+        "record-retry-rate", "request-total", "outgoing-byte-total", "outgoing-byte-rate", "request-latency-avg",
+        "request-latency-max", "record-queue-time-avg", "record-queue-time-max", "records-per-request-avg",
+        "records-per-request-max", "batch-size-avg", "batch-size-max", "requests-in-flight", "buffer-total-bytes",
+        "buffer-available-bytes", "connection-count",
+    ),
+    PRODUCER_TOPIC + ".": (
+        "record-send-total", "record-send-rate", "byte-total", "byte-rate", "record-error-total", "record-error-rate",
+        "record-retry-total", "record-retry-rate",
+    ),
+    CONSUMER: ("connection-count",),
+    FETCHES: (
+        "records-consumed-total", "records-consumed-rate", "bytes-consumed-total", "bytes-consumed-rate",
+        "fetch-total", "fetch-latency-avg", "fetch-latency-max", "fetch-size-avg", "fetch-size-max", "buffered-bytes",
+        "records-lag-max",
+    ),
+    FETCHES + ".": ("records-lag",),
+    COORDINATOR: (
+        "commit-total", "commit-error-total", "commit-latency-avg", "commit-latency-max", "heartbeat-total",
+        "last-heartbeat-seconds-ago", "rebalance-total", "assigned-partitions",
+    ),
+}  # fmt: skip
+ENDINGS = ("-total", "-rate", "-avg", "-max")
+
+
+def counted(name: str, measure: Measure, now_s: float) -> dict[str, float]:
+    """The total of the amounts and their rate."""
+    return {f"{name}-total": measure.total, f"{name}-rate": measure.rate(now_s)}
+
+
+def averaged(name: str, measure: Measure, now_s: float) -> dict[str, float]:
+    """The average and the largest amount."""
+    return {f"{name}-avg": measure.average(now_s), f"{name}-max": measure.most(now_s)}
+
+
+def sentence(name: str) -> str:
+    """What a figure says."""
+    found = SENTENCES.get(name)
+    if found is None:
+        stem = next(name.removesuffix(ending) for ending in ENDINGS if name.endswith(ending))
+        found = SENTENCES[stem]
+    return found

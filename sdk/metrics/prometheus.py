@@ -1,0 +1,57 @@
+"""The figures of clients for Prometheus.
+
+Example::
+
+    from prometheus_client import start_http_server
+    from quorumlog.sdk.metrics.prometheus import register
+
+    register(producer, consumer)
+    start_http_server(9400, addr="127.0.0.1")
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from prometheus_client import REGISTRY, CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from quorumlog.sdk.metrics.series import MeasuredClient, series_of
+
+
+class ClientCollector(Collector):
+    """Reads the figures of clients when it is asked; it costs them nothing in between.
+
+    Arguments:
+        clients: producers and consumers, by the name that the label ``client`` gets.
+    """
+
+    def __init__(self, clients: dict[str, MeasuredClient]) -> None:
+        self._clients = clients
+
+    def collect(self) -> Iterator[Metric]:
+        """All figures but rates, which Prometheus makes of totals by itself."""
+        families: dict[str, Metric] = {}
+        for series in series_of(self._clients.items()):
+            family = families.get(series.name)
+            if family is None:
+                kind = CounterMetricFamily if series.counts else GaugeMetricFamily
+                family = families[series.name] = kind(series.name, series.text)
+            sample = f"{series.name}_total" if series.counts else series.name
+            family.add_sample(sample, series.labels, series.value)
+        yield from families.values()
+
+
+def register(
+    *clients: MeasuredClient, registry: CollectorRegistry = REGISTRY, **named: MeasuredClient
+) -> ClientCollector:
+    """Has a registry show the figures of clients until ``registry.unregister`` is called with what is returned.
+
+    Arguments:
+        clients: producers and consumers; the label ``client`` numbers them.
+        named: the same, with names for the label.
+    """
+    collector = ClientCollector({str(number): each for number, each in enumerate(clients, 1)} | named)
+    registry.register(collector)
+    return collector
