@@ -11,6 +11,7 @@ Other commands measure other things:
 - ``compare``: this checkout beside earlier commits, the compiled modules, the bare path;
 - ``tuning``: what a client's settings gain over its defaults;
 - ``rebalance``, ``coordinator-failover`` and ``consumer-heartbeats``: consumer groups;
+- ``scrape``: what it costs nodes to be asked for their metrics;
 - ``spark``: the data source of Spark;
 - ``peers``: other log stores, Apache Kafka first, beside ours.
 """
@@ -39,6 +40,7 @@ from bench import (
     raft_groups,
     rebalance,
     rounds,
+    scrape,
     spark,
     steady_state,
     tuning,
@@ -70,6 +72,7 @@ COMMANDS = {
     "rebalance": rebalance.main,
     "consumer-heartbeats": consumer_heartbeats.main,
     "coordinator-failover": coordinator_failover.main,
+    "scrape": scrape.main,
     "spark": spark.main,
     "peers": peers.main,
 }

@@ -45,3 +45,12 @@ def test_what_the_readme_names_exists() -> None:
         assert (ROOT / target).exists(), f"README.md links to {target}, which does not exist"
     for folder in re.findall(r"`(\w+)/`", README):
         assert (ROOT / folder).is_dir(), f"README.md names the folder {folder}/, which does not exist"
+
+
+def test_what_newcomers_type_is_typed_in_the_readme_too() -> None:
+    """So it has been run as written."""
+    page = (ROOT / "docs" / "newcomers.md").read_text()
+    typed = [line for block in re.findall(r"^```bash\n(.*?)^```", page, re.M | re.S) for line in block.splitlines()]
+    known = [line for block in blocks() for line in block.text.splitlines()]
+    assert typed
+    assert [line for line in typed if not any(one.startswith(line) for one in known)] == []

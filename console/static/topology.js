@@ -180,7 +180,8 @@ function GroupHead({ group, x }) {
 function Line({ things, at, row: { partition, hue, y } }) {
   const growth = end(things, partition), late = behind(partition), moving = move(things, partition);
   const from = partition.leader === null ? null : at.center(partition.leader);
-  const synced = partition.isr.filter((node) => at.columns.includes(node)).map(at.center);
+  // Nothing runs to a node that is down, though it counts as in sync until its time is over.
+  const synced = partition.isr.filter((node) => things.get(`node/${node}`)?.state === "up" && at.columns.includes(node)).map(at.center);
   const flows = Boolean(growth?.rate) && from !== null;
   const rates = store.rates.get(`end/${partition.topic}/${partition.partition}`) ?? [];
   const ends = from === null ? [] : [Math.min(from, ...synced), Math.max(from, ...synced)].filter((x) => x !== from);
