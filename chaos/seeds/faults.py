@@ -17,6 +17,8 @@ from quorumlog.chaos.simulator.operators import newest_image
 from quorumlog.chaos.simulator.process import SimProcess
 from quorumlog.chaos.simulator.replica_sets import is_enough_without, is_same_entry
 from quorumlog.chaos.simulator.scheduler import Scheduler
+from quorumlog.server.hosting.mending import MIN_VOTERS
+from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.records import METADATA_GROUP
 from quorumlog.v1 import admin_pb2
 
@@ -380,7 +382,7 @@ def flipped_bits(strike: Strike) -> None:
         if len(durable.entries) > 1
         and group not in moving
         and is_enough_without(cluster, node, group)
-        and (group != METADATA_GROUP or _may_begin_anew(cluster, node))
+        and (group != METADATA_GROUP or (_may_begin_anew(cluster, node) and _is_no_vote_of_two(image, node)))
     ]
     if not groups:
         return
@@ -408,6 +410,11 @@ def flipped_bits(strike: Strike) -> None:
     if struck:
         strike.say(f"entries {struck} of group {group} are damaged on node {process.node_id}")
         process.disk.damaged.setdefault(group, set()).update(struck)
+
+
+def _is_no_vote_of_two(image: MetadataImage | None, node: int) -> bool:
+    """Whether a node is not about to be one of two that vote on the metadata, who cannot be done without."""
+    return image is not None and (node not in image.quorum.voters or len(image.quorum.voters) >= MIN_VOTERS)
 
 
 def _may_begin_anew(cluster: SimCluster, node: int) -> bool:

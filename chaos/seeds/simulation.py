@@ -36,6 +36,7 @@ from quorumlog.chaos.simulator.operators import (
 from quorumlog.chaos.simulator.readers import EndOffsetProbe, SimConsumer
 from quorumlog.chaos.simulator.restricted_clients import PRINCIPALS, RestrictedClient, RightsChanger
 from quorumlog.chaos.simulator.scheduler import Scheduler
+from quorumlog.server.metadata.records import METADATA_GROUP
 from quorumlog.v1 import admin_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 
@@ -270,7 +271,9 @@ class Simulation:
                 spared=int(even and self.plan.losses_us[1] > 0) + len(self.cluster.options.witness_only),
             )
         if self.plan.quorum_us[1]:
-            QuorumChanger("quorum changer", self.cluster, self.scheduler, lambda: self._healed, self.plan.quorum_us)
+            QuorumChanger(
+                self.cluster, self.scheduler, lambda: self._healed, self.plan.quorum_us, self._are_metadata_whole
+            )
         if self.plan.drains_us[1]:
             NodeDrainer("node drainer", self.cluster, self.scheduler, lambda: self._healed, self.plan.drains_us)
         if self.plan.rebalances_us[1]:
@@ -332,6 +335,9 @@ class Simulation:
 
     def _consumer(self, name: str, partition: PartitionName, final: bool = False) -> SimConsumer:
         return SimConsumer(name, partition, self.cluster, self.scheduler, self.history, self.cluster, final)
+
+    def _are_metadata_whole(self) -> bool:
+        return not any(each.disk.damaged.get(METADATA_GROUP) for each in self.cluster.processes.values())
 
     def _converge(self) -> None:
         assert self._faults is not None

@@ -59,7 +59,14 @@ class DamageMover:
             if record is None or (record.replicas == self._before[group] and not record.is_moving):
                 del self._before[group]
             elif not record.is_moving:
-                self._reassign(record, self._before[group])
+                self._reassign(record, self._towards(image, record, self._before[group]))
+
+    @staticmethod
+    def _towards(image: MetadataImage, record: PartitionRecord, wanted: tuple[int, ...]) -> tuple[int, ...]:
+        """Where a partition is to be next on its way. With an even number of replicas it needs a node for a witness
+        that has nothing of it yet: where there is none, what stands in the way goes first."""
+        room = image.brokers.keys() - set(wanted) - set(record.hosts)
+        return wanted if len(wanted) % 2 or room or set(record.hosts) <= set(wanted) else wanted[:1]
 
     def _without(self, image: MetadataImage, record: PartitionRecord, node: int) -> tuple[int, ...]:
         """Where a partition is to be, so that a node has nothing of it."""

@@ -237,14 +237,31 @@ class Rebalancer(Wisher):
 
 
 class QuorumChanger(Wisher):
-    """Has other nodes vote in the metadata quorum, as many as it likes."""
+    """Has other nodes vote in the metadata quorum, as many as it likes. It takes none away while the metadata of a node
+    are damaged: that one might be left as one of two, and one of two cannot begin anew.
+
+    Arguments:
+        are_whole: whether the metadata of all nodes are sound.
+    """
+
+    def __init__(
+        self,
+        port: Port,
+        scheduler: Scheduler,
+        stopped: Callable[[], bool],
+        interval_us: tuple[int, int],
+        are_whole: Callable[[], bool],
+    ) -> None:
+        self._are_whole = are_whole
+        super().__init__("quorum changer", port, scheduler, stopped, interval_us)
 
     def wish(self) -> ProtoMessage:
         """Some nodes are to vote, and some others no more."""
         rng, nodes = self.rng, self.port.node_ids
         named = rng.sample(nodes, rng.randint(1, min(3, len(nodes))))
         added = rng.randint(0, len(named))
-        return admin_pb2.AlterQuorumRequest(add=named[:added], remove=named[added:], timeout_ms=WISH_TIMEOUT_MS)
+        removed = named[added:] if self._are_whole() else []
+        return admin_pb2.AlterQuorumRequest(add=named[:added], remove=removed, timeout_ms=WISH_TIMEOUT_MS)
 
 
 class NodeDrainer(Wisher):
@@ -365,7 +382,8 @@ class DiskLoser:
             half for each in processes for hosted in each.replicas.values() for half in hosted.raft.configuration.halves
         ]
         placed = [each.voters for each in image.partitions.values()]
-        return all(victim not in voters or len(voters) >= 3 for voters in (*halves, *placed))
+        # Who is to vote alone, or as one of two, may do so a moment after its disk is gone.
+        return all(victim not in voters or len(voters) >= 3 for voters in (*halves, *placed, image.quorum.voters))
 
     def _is_replaced(self, node: int) -> bool:
         """Whether a node has all again that it had on its former disk."""

@@ -348,12 +348,13 @@ def are_metadata_given_up(configuration: Configuration, node_id: int, gone: Abst
     """
     if node_id not in configuration.electors:
         return set(configuration.electors) <= gone  # Nobody needs its vote.
-    if len(configuration.voters) == 1:
+    if configuration.voters == (node_id,):
         # Who only learns elects nobody: an end that says why is better than waiting for ever.
         return set(configuration.members) - {node_id} <= gone
-    # One of two would take the quorum with it: without its vote nobody is elected, nor can it come back.
-    others = set(configuration.voters) - {node_id}
-    return len(configuration.voters) >= MIN_VOTERS and others <= gone
+    # One of two would take the quorum with it: without its vote nobody is elected, nor can it come back. That holds of
+    # each half in which it has a vote, and of no other: it may be leaving many for the sake of two.
+    enough = all(len(half) >= MIN_VOTERS for half in configuration.halves if node_id in half)
+    return enough and set(configuration.electors) - {node_id} <= gone
 
 
 def _as_kept(entry: Entry, by_witness: bool) -> Entry | None:

@@ -396,6 +396,8 @@ class ClusterMember:
         if result.brokers_changed:
             self.metadata.peers_changed = True
             self._follow_lost_disks()
+            # Of a node that was to return empty, what was created meanwhile is meant for the disk it has now.
+            self.partitions.reconcile(self._time.now)
         self._topic_requests.on_applied()
         self._acl_requests.on_applied()
         self._credential_requests.on_applied()

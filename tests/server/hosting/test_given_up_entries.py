@@ -44,6 +44,11 @@ def test_two_replicas_that_have_the_same_entry_damaged_do_not_wait_for_each_othe
         (Configuration((2, 3), learners=(1, 4)), {2, 3}, True),
         (Configuration((2,), learners=(1,)), {2}, True),
         (Configuration((2, 3), outgoing=(1, 2)), {2, 3}, False),
+        # It leaves many for the sake of two, of which it is none.
+        (Configuration((2, 3), outgoing=(1, 2, 3, 4, 5)), {2, 3, 4, 5}, True),
+        (Configuration((2, 3), outgoing=(1, 2, 3, 4, 5)), {2, 3, 4}, False),
+        (Configuration((1, 2), outgoing=(1, 2, 3, 4, 5)), {2, 3, 4, 5}, False),
+        (Configuration((2,), outgoing=(1, 2, 3)), {2, 3}, True),
     ],
 )
 def test_who_waits_in_vain_for_metadata_begins_anew_unless_its_vote_is_needed(

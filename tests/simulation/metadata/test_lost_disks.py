@@ -12,7 +12,7 @@ from quorumlog.server.broker.former_replicas import FormerReplicas
 from quorumlog.server.events import FrameReceived, PeerFrame, Stream
 from quorumlog.server.metadata.records import METADATA_GROUP, PartitionRecord
 from quorumlog.storage.transaction import RaftGroupState
-from quorumlog.v1 import admin_pb2
+from quorumlog.v1 import admin_pb2, groups_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 
 REPLACE_DISK = admin_pb2.NODE_ACTION_REPLACE_DISK
@@ -175,6 +175,38 @@ def test_a_disk_that_is_found_after_all_counts_again() -> None:
     else:
         losing.cluster.start(3)
     losing.until(losing.is_whole, 30)
+
+
+def test_what_was_created_while_a_lost_disk_had_no_place_is_there_when_the_node_is_back() -> None:
+    """The coordinators of groups do not wait for a node that is gone: it is among their replicas all the same."""
+    losing = Losing(15)
+    losing.cluster.processes[3].die(silent=False)
+    losing.run(5)
+    losing.replace(3, 1)
+
+    def has_lost_its_place() -> bool:
+        image = losing.cluster.processes[1].image
+        return image is not None and image.brokers[3].is_vacant
+
+    losing.until(has_lost_its_place, 30)
+    found: list[object] = []
+
+    def are_found() -> bool:
+        return any(isinstance(each, groups_pb2.FindCoordinatorsResponse) and each.coordinators for each in found)
+
+    end = losing.scheduler.now + 20 * SECOND
+    while not are_found():
+        assert losing.scheduler.now < end, found
+        losing.cluster.request("admin", 1, groups_pb2.FindCoordinatorsRequest(all=True), found.append)
+        losing.run(0.5)
+    image = losing.cluster.processes[1].image
+    assert image is not None
+    groups = {record.group for record in image.partitions.values() if record.topic.name == "__groups"}
+    assert groups
+    assert all(3 in image.partitions[group].replicas for group in groups)
+    losing.cluster.wipe(3)
+    losing.until(losing.is_whole, 30)
+    assert groups <= losing.cluster.processes[3].replicas.keys()
 
 
 @pytest.mark.scenario("19e")
