@@ -16,6 +16,8 @@ from quorumlog.sdk.aio import AsyncAdmin, AsyncConsumer, AsyncProducer
 
 #: Bytes of a request; a record that is sent by hand is smaller.
 LARGEST_BODY = 1 << 20
+#: Of one partition; the cluster says itself how many it takes.
+MOST_REPLICAS = 100
 _LARGEST = (1 << 63) - 1
 
 
@@ -49,11 +51,13 @@ class ChangeEndpoints:
         shown = [
             ("/changes/reset", self.plan_reset, ["GET"]),
             ("/changes/configs/{topic}", self.configs, ["GET"]),
+            ("/changes/moves/{topic}/{partition:int}", self.check_move, ["GET"]),
         ]
         changes = [
             ("/changes/reset", self.reset, ["POST"]),
             ("/changes/configs/{topic}", self.set_config, ["POST"]),
             ("/changes/records/{topic}", self.send, ["POST"]),
+            ("/changes/moves/{topic}/{partition:int}", self.move, ["POST"]),
         ]
         return [
             Route(path, _answering(answer), methods=methods)
@@ -113,6 +117,32 @@ class ChangeEndpoints:
         await self._admin.alter_configs({str(request.path_params["topic"]): {name: value}})
         return Response(status_code=204)
 
+    async def check_move(self, request: Request) -> Response:
+        """Whether a partition can be moved to ``replicas``, and what that does: what is copied, and what ends."""
+        place, replicas = _place(request), _nodes(request.query_params.get("replicas", "").split(","))
+        topics = await self._admin.describe_topics([place.topic])
+        now = next((each for each in topics[0].partitions if each.partition == place.partition), None)
+        if now is None:
+            raise BadChangeError(f"there is no partition {place.partition} of {place.topic}")
+        await self._admin.reassign_partitions({place: replicas}, validate_only=True)
+        return JSONResponse(
+            {
+                "replicas": replicas,
+                "adding": [node for node in replicas if node not in now.replicas],
+                "removing": [node for node in now.replicas if node not in replicas],
+            }
+        )
+
+    async def move(self, request: Request) -> Response:
+        """Moves a partition to ``replicas``, the preferred leader first, or calls its move off if that is null."""
+        body = await _body(request)
+        replicas = body.get("replicas")
+        if not (replicas is None or isinstance(replicas, list)):
+            raise BadChangeError("replicas are node ids, or null")
+        wanted = None if replicas is None else _nodes(replicas)
+        await self._admin.reassign_partitions({_place(request): wanted})
+        return Response(status_code=204)
+
     async def send(self, request: Request) -> Response:
         """Sends a record: ``key`` and ``value``, each a text or null; ``partition``, or null: where the key leads."""
         body = await _body(request)
@@ -159,6 +189,17 @@ async def _body(request: Request) -> dict[str, Any]:
     if not isinstance(body, dict):
         raise BadChangeError("an object is expected")
     return body
+
+
+def _place(request: Request) -> TopicPartition:
+    return TopicPartition(str(request.path_params["topic"]), _whole(request.path_params["partition"]))
+
+
+def _nodes(ids: list[object] | list[str]) -> list[int]:
+    """Node ids, as numbers or text."""
+    if not 0 < len(ids) <= MOST_REPLICAS:
+        raise BadChangeError(f"1 to {MOST_REPLICAS} node ids are expected")
+    return [_whole(each.strip() if isinstance(each, str) else each) for each in ids]
 
 
 def _whole(value: object, least: int = 0) -> int:

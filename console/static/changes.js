@@ -112,6 +112,34 @@ export function Settings({ topic, allowed }) {
   </details>`;
 }
 
+/** @param {{partition: any, moving: any, allowed: boolean}} props */
+export function MovePartition({ partition, moving, allowed }) {
+  const [replicas, setReplicas] = useState(partition.replicas.join(", "));
+  const [plan, setPlan] = useState(null);
+  const [state, attempt] = useAttempt();
+  const address = `/changes/moves/${encodeURIComponent(partition.topic)}/${partition.partition}`;
+  const check = (event) => {
+    event.preventDefault();
+    attempt(get(`${address}?${new URLSearchParams({ replicas })}`), "").then(setPlan);
+  };
+  const go = () => attempt(post(address, { replicas: plan.replicas }), "It is being moved.").then((result) => result === undefined || setPlan(null));
+  const nodes = (list) => (list.length ? list.join(", ") : "none");
+  return html`<details class="change move"><summary>Move to other nodes</summary>
+    <form onSubmit=${check}>
+      <label>Replicas, the preferred leader first <input value=${replicas} pattern="[0-9, ]+" required
+        onInput=${(event) => (setReplicas(event.target.value), setPlan(null))} /></label>
+      <button type="submit" disabled=${state.busy}>Show what it would do</button>
+    </form>
+    <${Outcome} state=${state} />
+    ${plan && html`<p class="planned">Copied to: ${nodes(plan.adding)}. Deleted on: ${nodes(plan.removing)}. Producers and consumers go on meanwhile.</p>
+      ${allowed
+        ? html`<button data-action="move" onClick=${go} disabled=${state.busy}>Move it</button>`
+        : html`<p class="note">This console was started without <code>--allow-changes</code>.</p>`}`}
+    ${moving && allowed && html`<button data-action="cancel" disabled=${state.busy}
+      onClick=${() => attempt(post(address, { replicas: null }), "It goes back to where it was.")}>Call the move off</button>`}
+  </details>`;
+}
+
 /** @param {{topic: string}} props */
 export function SendRecord({ topic }) {
   const [record, setRecord] = useState({ key: "", value: "", partition: "" });

@@ -1,9 +1,9 @@
 /** Everything as tables, and each thing by itself. */
 import { html } from "./html.js";
 import { bytes, count, perSecond, plural } from "./format.js";
-import { behind, detail, end, groups, nodes, partitions, sum, topics } from "./model.js";
+import { behind, detail, end, groups, move, nodes, partitions, sum, topics } from "./model.js";
 import { Record, Records } from "./records.js";
-import { ResetOffsets, SendRecord, Settings } from "./changes.js";
+import { MovePartition, ResetOffsets, SendRecord, Settings } from "./changes.js";
 import { to } from "./router.js";
 import { store } from "./store.js";
 import { Table } from "./table.js";
@@ -97,7 +97,7 @@ export function OneRecord({ name, number, offset }) {
 export function Partition({ things, name, number }) {
   const partition = things.get(`partition/${name}/${number}`);
   if (!partition) return html`<${Missing} what="partition" name="${name}-${number}" back="topics" />`;
-  const growth = end(things, partition), late = behind(partition);
+  const growth = end(things, partition), late = behind(partition), moving = move(things, partition);
   const rates = store.rates.get(`end/${name}/${number}`) ?? [];
   return html`<${Heading} trail=${[["Topics", to("topics")], [name, to("topics", name)]]} title=${String(number)} />
     <dl class="facts">
@@ -106,13 +106,15 @@ export function Partition({ things, name, number }) {
       <dt>Replicas</dt><dd>${partition.replicas.join(", ")}</dd>
       <dt>In sync</dt><dd>${partition.isr.join(", ")}${late.length > 0 && html` <span class="alarm">behind: ${late.join(", ")}</span>`}</dd>
       ${partition.witness !== null && html`<dt>Witness</dt><dd>${partition.witness}</dd>`}
+      ${moving && html`<dt>Moving</dt><dd>${moving.adding.length > 0 && `to ${moving.adding.join(", ")}`} ${moving.removing.length > 0 && `from ${moving.removing.join(", ")}`}</dd>`}
       <dt>End</dt><dd>${count(growth?.end)}</dd>
       <dt>Records/s</dt><dd>${perSecond(growth?.rate)}</dd>
     </dl>
     ${rates.length > 1 && html`<svg class="big-spark" role="img" width="480" height="72" aria-label="Records per second of the last ${rates.length} seconds, ${Math.max(...rates)} at most">
       <${Spark} rates=${rates} x=${0} y=${36} width=${480} height=${64} /></svg>`}
     <${Readers} things=${things} reads=${(row) => row.topic === name && row.partition === number} />
-    <${Records} topic=${name} partition=${number} />`;
+    <${Records} topic=${name} partition=${number} />
+    <${MovePartition} key=${`${name}-${number}`} partition=${partition} moving=${moving} allowed=${mayChange(things)} />`;
 }
 
 /** The groups that read something. */

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -23,7 +25,7 @@ from quorumlog.server.local import LocalCluster
 
 PLACE = TopicPartition("orders", 0)
 PATIENCE_MS = 60_000
-CHANGES = ("/changes/reset", "/changes/configs/orders", "/changes/records/orders")
+CHANGES = ("/changes/reset", "/changes/configs/orders", "/changes/records/orders", "/changes/moves/orders/0")
 
 
 @pytest.mark.parametrize(
@@ -122,6 +124,28 @@ async def test_a_record_is_sent_and_its_place_is_told(operator: Operator) -> Non
 
 
 @pytest.mark.cluster
+async def test_a_partition_is_moved_once_it_was_shown_what_that_does(operator: Operator, servers: str) -> None:
+    async with AsyncAdmin(bootstrap_servers=servers) as admin:
+        await admin.create_topics([NewTopic("moved", replica_assignments={0: [1, 2, 3]})])
+        told = json.loads((await operator.ask("/changes/moves/moved/0?replicas=3,1,%202")).text)
+        assert told == {"replicas": [3, 1, 2], "adding": [], "removing": []}
+        told = json.loads((await operator.ask("/changes/moves/moved/0?replicas=2")).text)
+        assert (told["adding"], told["removing"]) == ([], [1, 3])
+        assert (await operator.change("/changes/moves/moved/0", {"replicas": [2]}))[0] == 204
+        deadline = time.monotonic() + 30
+        while (await admin.describe_topics(["moved"]))[0].partitions[0].replicas != (2,):
+            assert time.monotonic() < deadline, "it is not moved"
+            await asyncio.sleep(0.05)
+    status, why = await operator.change("/changes/moves/moved/0", {"replicas": None})
+    assert status == 409 and "moved-0" in why
+    for query in ("replicas=", "replicas=x", "replicas=9", "replicas=1,1,2", ""):
+        answer = await operator.ask(f"/changes/moves/moved/0?{query}")
+        assert answer.status in (400, 409) and answer.text.count("\n") == 1, query
+    assert (await operator.ask("/changes/moves/moved/7?replicas=1")).status == 400
+    assert (await operator.change("/changes/moves/moved/0", {"replicas": "1"}))[0] == 400
+
+
+@pytest.mark.cluster
 @pytest.mark.parametrize("body", [
     b"", b"[]", b"nonsense", b'{"group": 3}', b'{"group": "billing", "steps": []}', b"[" * 100_000,
     b" " * (LARGEST_BODY + 1),
@@ -179,6 +203,15 @@ def test_an_operator_resets_a_group_sets_a_setting_and_sends_a_record(servers: s
         page.get_by_label("retention.ms", exact=True).fill("70000")
         page.get_by_role("button", name="Set", exact=True).click()
         expect(page.get_by_role("button", name="Clear retention.ms")).to_be_visible(timeout=PATIENCE_MS)
+        page = look.at("/topics/orders/1")
+        page.locator(".move summary").click(timeout=PATIENCE_MS)
+        page.get_by_label("Replicas, the preferred leader first").fill("2")
+        page.locator(".move").get_by_role("button", name="Show what it would do").click()
+        expect(page.locator(".planned")).to_contain_text("Copied to: none.", timeout=PATIENCE_MS)
+        page.get_by_role("button", name="Move it").click()
+        replicas = page.locator("dt", has_text="Replicas").locator("+ dd")
+        expect(replicas).to_have_text("2", timeout=PATIENCE_MS)
+        page = look.at("/topics/orders")
         page.get_by_text("Send a record").click()
         page.get_by_label("Key").fill("anna")
         page.get_by_label("Value").fill('{"pounds": 3}')
