@@ -11,6 +11,7 @@ from typing import Any, Generic, Protocol, TypeVar, cast
 import grpc
 import grpc.aio
 
+from quorumlog.sdk.cluster.connection_room import RoomyChannel
 from quorumlog.sdk.cluster.node_session import Metadata, NodeSession, SessionChannel
 from quorumlog.sdk.errors import (
     ClientClosedError,
@@ -293,8 +294,9 @@ class NodeConnection:
         self._channel = runtime.open_channel(self, address, client_id)
         self._closed = False
         self._session = None if identity is None else NodeSession(self._channel, identity, runtime, address)
-        # Of a channel, stubs use what SessionChannel has.
-        channel = self._channel
+        # Of a channel, stubs use what these two have.
+        self._room = RoomyChannel(self._channel, address, runtime.monotonic_s)
+        channel = cast("grpc.aio.Channel", self._room)
         if self._session is not None:
             channel = cast("grpc.aio.Channel", SessionChannel(channel, self._session))
         self._data_plane = data_plane_pb2_grpc.DataPlaneStub(channel)
@@ -383,6 +385,7 @@ class NodeConnection:
     async def close(self) -> list[asyncio.Task[None]]:
         """Closes streams and channel, without suspending. Returns what runs on until the streams have ended."""
         self._closed = True
+        self._room.close()
         ending = [*self.produce.end(), *self.fetch.end(), *self.heartbeats.end()]
         await self._channel.close(grace=None)
         in_session = self._session.close() if self._session is not None else []
