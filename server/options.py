@@ -173,11 +173,13 @@ class AuthorizationOptions:
         enabled: what no rule allows is refused. Otherwise everybody may do everything.
         super_users: principals that may do everything, whatever rules say.
         audited: refusals and changes are told for the audit log.
+        image_max_age_ms: records are served only by metadata that are no older, but to super users; 0: of any age.
     """
 
     enabled: bool = False
     super_users: frozenset[str] = frozenset()
     audited: bool = False
+    image_max_age_ms: int = 0
 
 
 @dataclass(slots=True, frozen=True)
