@@ -172,6 +172,9 @@ class Settings(BaseSettings):
     audit_log: Path | None = Field(
         None, description="a file for JSON lines: who was refused what, and who has changed what"
     )
+    connections_max_reauth_ms: Annotated[int, Field(ge=2_000, le=86_400_000)] = Field(
+        900_000, description=f"{_A_TIME}, at least 2000: how long a sign-in by password is good; clients renew it"
+    )
     acl_image_max_age_ms: Annotated[int, Field(ge=0, le=86_400_000)] = Field(
         0,
         description="0, or a whole number of milliseconds, at least 20 times heartbeat_interval_ms: this node serves"
@@ -379,6 +382,7 @@ class Settings(BaseSettings):
             ),
             authorization=self._authorization_options(),
             scrub=ScrubOptions(self.scrub_bytes_per_second, self.scrub_interval_ms),
+            session_lifetime_us=self.connections_max_reauth_ms * _MS,
             heartbeat_interval_us=self.heartbeat_interval_ms * _MS,
             replica_lag_time_max_us=self.replica_lag_time_max_ms * _MS,
             broker_heartbeat_interval_us=self.broker_heartbeat_interval_ms * _MS,

@@ -110,7 +110,7 @@ class ClusterMember:
         self._refusals = Refusals(Authorizer(resources.options.authorization, metadata), self._audit)
         if resources.options.authorization.audited:
             resources.replies.listener = self._audit
-        self._sessions = Sessions(resources.rng)
+        self._sessions = Sessions(resources.rng, resources.options.session_lifetime_us)
         self.admission = Admission(metadata, self._sessions)
         self._sign_ins = ScramSignIns(
             resources.options.authorization, metadata, self._sessions, self._audit, resources.replies, resources.rng
