@@ -10,6 +10,7 @@ Other commands measure other things:
 - ``lost-disk``: a node's data is deleted and made anew, and what producers notice of it;
 - ``compare``: this checkout beside earlier commits, the compiled modules, the bare path;
 - ``tuning``: what a client's settings gain over its defaults;
+- ``--tls``: TLS beside plaintext, and rules of who may do what beside none;
 - ``rebalance``, ``coordinator-failover`` and ``consumer-heartbeats``: consumer groups;
 - ``spark``: the data source of Spark;
 - ``peers``: other log stores, Apache Kafka first, beside ours.
@@ -41,6 +42,7 @@ from bench import (
     rounds,
     spark,
     steady_state,
+    tls,
     tuning,
 )
 from bench.bare_path import BarePath, BarePathError
@@ -70,6 +72,7 @@ COMMANDS = {
     "rebalance": rebalance.main,
     "consumer-heartbeats": consumer_heartbeats.main,
     "coordinator-failover": coordinator_failover.main,
+    "--tls": tls.main,
     "spark": spark.main,
     "peers": peers.main,
 }

@@ -45,6 +45,7 @@ class PageServer(ThreadingMixIn, WSGIServer):
     """A thread for each connection, so that a slow reader holds up nobody."""
 
     daemon_threads = True
+    request_queue_size = MAX_CONNECTIONS
 
     def __init__(self, address: tuple[str, int], handler: type[WSGIRequestHandler]) -> None:
         self._room = threading.BoundedSemaphore(MAX_CONNECTIONS)
