@@ -118,9 +118,9 @@ class TlsFiles:
         )
         if content.authorities is not None:
             try:
-                ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(
-                    cadata=content.authorities.decode("ascii", "replace")
-                )
+                # What stands between certificates is for people, in whatever script.
+                text = content.authorities.decode("ascii", "ignore")
+                ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=text)
             except (ssl.SSLError, ValueError):
                 raise IllegalArgumentError(
                     f"ssl_ca_location: {self._authorities} has something else than certificates"

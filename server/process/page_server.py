@@ -117,6 +117,6 @@ def _context_of(watched: WatchedPair, pair: Pair) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.verify_mode = ssl.CERT_REQUIRED
-    context.load_verify_locations(cadata=pair.authorities.decode("ascii", "replace"))
+    context.load_verify_locations(cadata=pair.authorities.decode("ascii", "ignore"))
     context.load_cert_chain(watched.files.certificate, watched.files.key)
     return context

@@ -156,10 +156,10 @@ async def serve(settings: Settings, node: DrivenNode, storage: Storage, log: Log
 
         build = (settings.node_options().version, is_compiled())
         secured = None
-        watched = watch_pair(settings, Listener.CLIENT, log, "metrics") if settings.has_tls else None
-        if settings.metrics_tls_listen is not None and watched is not None:
-            refuse = partial(refuse_scrape, driver.requests)
-            secured = SecuredPages(settings.metrics_tls_listen, watched, refuse)
+        if settings.metrics_tls_listen is not None:
+            watched = watch_pair(settings, Listener.CLIENT, log, "metrics")
+            assert watched is not None, "settings of TLS come together"
+            secured = SecuredPages(settings.metrics_tls_listen, watched, partial(refuse_scrape, driver.requests))
         exporter = Exporter(
             settings.metrics_listen,
             secured,

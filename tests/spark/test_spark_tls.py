@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
@@ -17,10 +19,13 @@ from quorumlog.sdk import (
     ResourceType,
     UserScramCredentialUpsertion,
 )
+from quorumlog.sdk.runtime import tls_files
 from quorumlog.sdk.runtime.security import ClientSecurity
 from quorumlog.sdk.spark.errors import OptionError
+from quorumlog.sdk.spark.nodes import Nodes
 from quorumlog.sdk.spark.option_values import GivenOptions
 from quorumlog.sdk.spark.servers import Servers, security_of
+from quorumlog.server.certificates.issuing import create_authority, create_client
 from quorumlog.server.local import LocalCluster
 from quorumlog.server.local.ports import ReservedPorts
 
@@ -75,6 +80,20 @@ def test_options_say_who_signs_in_and_nothing_shows_the_password() -> None:
 def test_options_that_do_not_go_together_are_refused(options: dict[str, str], words: str) -> None:
     with pytest.raises(OptionError, match=words):
         GivenOptions({"quorumlog.bootstrap.servers": "a:1", **options}).bootstrap_servers()
+
+
+def test_tasks_connect_with_the_files_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tls_files, "LOOKED_AT_S", 0.0)
+    authority = create_authority(tmp_path, "ca")
+    alice = create_client(tmp_path, authority, "alice")
+    nodes = Nodes(Servers("127.0.0.1:1", ClientSecurity("SSL", *map(str, (authority.certificate, *alice)))))
+    former = nodes.channel("127.0.0.1:1")
+    assert nodes.channel("127.0.0.1:1") is former
+    for made, own in zip(create_client(tmp_path / "next", authority, "alice"), alice, strict=True):
+        os.replace(made, own)
+    present = nodes.channel("127.0.0.1:1")
+    assert present is not former
+    assert nodes.channel("127.0.0.1:1") is present
 
 
 @pytest.mark.spark

@@ -74,7 +74,7 @@ def test_what_is_not_whole_or_gone_is_not_taken(folder: Folder, caplog: pytest.L
     # What was there before is back: nothing is new.
     path.write_bytes(whole)
     assert files.look() == 1
-    path.write_bytes(whole + second)
+    path.write_bytes(whole + "# Főtanúsítvány\n".encode() + second)
     assert files.look() == 2
 
 

@@ -34,6 +34,8 @@ class Served:
         authority = create_authority(folder, "ca")
         node = create_node(folder, authority, 1, ["127.0.0.1"])
         self.authority = authority.certificate
+        with self.authority.open("ab") as file:
+            file.write("# Főtanúsítvány\n".encode())
         self.users = {user: create_client(folder, authority, user) for user in ("alice", "bob")}
         self.asked: list[ClientOrigin] = []
         watched = WatchedPair(
