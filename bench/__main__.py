@@ -10,6 +10,7 @@ Other commands measure other things:
 - ``lost-disk``: a node's data is deleted and made anew, and what producers notice of it;
 - ``compare``: this checkout beside earlier commits, the compiled modules, the bare path;
 - ``tuning``: what a client's settings gain over its defaults;
+- ``--tls``: TLS beside plaintext, and rules of who may do what beside none;
 - ``rebalance``, ``coordinator-failover`` and ``consumer-heartbeats``: consumer groups;
 - ``scrape``: what it costs nodes to be asked for their metrics;
 - ``spark``: the data source of Spark;
@@ -43,6 +44,7 @@ from bench import (
     scrape,
     spark,
     steady_state,
+    tls,
     tuning,
 )
 from bench.bare_path import BarePath, BarePathError
@@ -73,6 +75,7 @@ COMMANDS = {
     "consumer-heartbeats": consumer_heartbeats.main,
     "coordinator-failover": coordinator_failover.main,
     "scrape": scrape.main,
+    "--tls": tls.main,
     "spark": spark.main,
     "peers": peers.main,
 }

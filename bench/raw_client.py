@@ -12,6 +12,7 @@ import grpc
 
 from bench.bare_node import OPTIONS
 from bench.figures import Figures, summarize
+from quorumlog.sdk.runtime.security import ClientSecurity, SecurityOptions
 from quorumlog.v1 import data_plane_pb2 as wire
 from quorumlog.v1 import data_plane_pb2_grpc
 from quorumlog.v1.entry import Codec, build_batch
@@ -29,14 +30,22 @@ class RefusedError(Exception):
     """The cluster refused what the benchmark asked for."""
 
 
-async def find_leaders(bootstrap: str, topic: str) -> tuple[bytes, list[str]]:
+def _channel(address: str, tls: SecurityOptions | None) -> grpc.aio.Channel:
+    files = None if not tls else ClientSecurity(**tls).files()
+    if files is None:
+        return grpc.aio.insecure_channel(address, options=OPTIONS)
+    return grpc.aio.secure_channel(address, files.credentials(), options=OPTIONS)
+
+
+async def find_leaders(bootstrap: str, topic: str, tls: SecurityOptions | None = None) -> tuple[bytes, list[str]]:
     """The topic's id, and the address of each partition's leader.
 
     Arguments:
         bootstrap: ``host:port``, several separated by commas; the first is asked.
+        tls: how nodes are reached; without TLS unless given.
     """
     deadline = time.monotonic() + LEADERS_WITHIN_S
-    async with grpc.aio.insecure_channel(bootstrap.split(",", maxsplit=1)[0]) as channel:
+    async with _channel(bootstrap.split(",", maxsplit=1)[0], tls) as channel:
         stub = data_plane_pb2_grpc.DataPlaneStub(channel)
         while True:
             metadata = await stub.Metadata(wire.MetadataRequest(topics=[topic]), timeout=5)
@@ -50,7 +59,9 @@ async def find_leaders(bootstrap: str, topic: str) -> tuple[bytes, list[str]]:
             await asyncio.sleep(0.05)
 
 
-async def produce(bootstrap: str, topic: str, *, size: int, count: int, window: int) -> Figures:
+async def produce(
+    bootstrap: str, topic: str, *, size: int, count: int, window: int, tls: SecurityOptions | None = None
+) -> Figures:
     """Sends ``count`` batches of ``size`` bytes round robin, ``window`` of them unacknowledged at a time.
 
     On a busy machine a leadership may move in the middle. Such a run is measured again from its beginning: it would
@@ -58,16 +69,18 @@ async def produce(bootstrap: str, topic: str, *, size: int, count: int, window: 
     """
     for _ in range(ATTEMPTS - 1):
         try:
-            return await _produce_once(bootstrap, topic, size=size, count=count, window=window)
+            return await _produce_once(bootstrap, topic, size, count, window, tls)
         except RefusedError:
             await asyncio.sleep(PAUSE_S)
-    return await _produce_once(bootstrap, topic, size=size, count=count, window=window)
+    return await _produce_once(bootstrap, topic, size, count, window, tls)
 
 
-async def _produce_once(bootstrap: str, topic: str, *, size: int, count: int, window: int) -> Figures:
-    topic_id, leaders = await find_leaders(bootstrap, topic)
+async def _produce_once(
+    bootstrap: str, topic: str, size: int, count: int, window: int, tls: SecurityOptions | None
+) -> Figures:
+    topic_id, leaders = await find_leaders(bootstrap, topic, tls)
     run = _RawRun(topic_id, size, count, window)
-    channels = {address: grpc.aio.insecure_channel(address, options=OPTIONS) for address in set(leaders)}
+    channels = {address: _channel(address, tls) for address in set(leaders)}
     calls = {address: data_plane_pb2_grpc.DataPlaneStub(channel).Produce(None) for address, channel in channels.items()}
     readers = [asyncio.create_task(run.receive(call)) for call in calls.values()]
     begin = time.perf_counter()

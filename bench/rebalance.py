@@ -196,7 +196,7 @@ def main(arguments: list[str]) -> int:
         ):
             admin.create_topics([NewTopic(TOPIC, given.partitions, NODES)])
             plan = MemberPlan(
-                bootstrap_servers=cluster.bootstrap_servers,
+                clients={"bootstrap_servers": cluster.bootstrap_servers},
                 group=GROUP,
                 log="",
                 topic=TOPIC,

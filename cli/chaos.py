@@ -42,6 +42,9 @@ def run(
         Path | None,
         typer.Option("--report", metavar="DIR", parser=path, help="Write history and verdict into this directory."),
     ] = None,
+    secure: Annotated[
+        bool, typer.Option("--secure", help="With TLS, sign-in by password, and rules of who may do what.")
+    ] = False,
     output: Output = OutputFormat.TABLE,
 ) -> None:
     """Runs a cluster of its own under load, hurts it in rounds, and checks every acknowledgement; 1 on anomalies."""
@@ -60,6 +63,7 @@ def run(
         load=DEFAULT_LOAD if load is None else load,
         records=records,
         say=lambda line: print(line, file=sys.stderr if as_json else sys.stdout, flush=True),
+        secure=secure,
     )
     if as_json:
         print(outcome.to_json())

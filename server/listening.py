@@ -32,6 +32,8 @@ def check_listening(settings: Settings) -> None:
     wanted = {settings_of[listener]: (address, listener) for listener, address in settings.listeners.items()}
     if settings.metrics_listen is not None:
         wanted["metrics_listen"] = settings.metrics_listen, Listener.PLAINTEXT
+    if settings.metrics_tls_listen is not None:
+        wanted["metrics_tls_listen"] = settings.metrics_tls_listen, Listener.CLIENT
     for name, (address, listener) in wanted.items():
         beyond = [ip for ip in _resolve(name, address) if not ip.is_loopback]
         if beyond and listener not in _PROVED and not settings.insecure:
@@ -39,7 +41,7 @@ def check_listening(settings: Settings) -> None:
                 f"{name} = {address} is beyond loopback, and nobody proves there who they are: listen on 127.0.0.1,"
                 " set up TLS (docs/security.md), or say --insecure if everyone who can reach it may do everything"
             )
-        if name != "metrics_listen" and any(ip.is_unspecified for ip in beyond) and settings.advertise is None:
+        if not name.startswith("metrics_") and any(ip.is_unspecified for ip in beyond) and settings.advertise is None:
             raise ListenError(
                 f"{name} = {address} is every address of this machine: give --advertise, where others reach this one"
             )

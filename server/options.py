@@ -173,11 +173,17 @@ class AuthorizationOptions:
         enabled: what no rule allows is refused. Otherwise everybody may do everything.
         super_users: principals that may do everything, whatever rules say.
         audited: refusals and changes are told for the audit log.
+        image_max_age_ms: records are served only by metadata that are no older, but to super users; 0: of any age.
     """
 
     enabled: bool = False
     super_users: frozenset[str] = frozenset()
     audited: bool = False
+    image_max_age_ms: int = 0
+
+
+#: Of a sign-in by password, unless it is renewed.
+SESSION_LIFETIME_US = 15 * 60 * 1_000_000
 
 
 @dataclass(slots=True, frozen=True)
@@ -192,6 +198,7 @@ class NodeOptions:
         controllers: node id -> host:port of the voters of the metadata group, as configured at formation.
         rack: for placement; empty when unknown.
         witness_only: it takes witnesses of partitions, and no replicas.
+        session_lifetime_us: how long a sign-in by password is good unless it is renewed.
     """
 
     node_id: int
@@ -210,6 +217,7 @@ class NodeOptions:
     repair: RepairOptions = field(default_factory=RepairOptions)
     scrub: ScrubOptions = field(default_factory=ScrubOptions)
     authorization: AuthorizationOptions = field(default_factory=AuthorizationOptions)
+    session_lifetime_us: int = SESSION_LIFETIME_US
     heartbeat_interval_us: int = 100_000
     replica_lag_time_max_us: int = 10_000_000
     isr_check_interval_us: int = 250_000

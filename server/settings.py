@@ -48,6 +48,8 @@ _MS = 1_000
 #: The least session of a group's member, in election timeouts, and in milliseconds unless it is set.
 ELECTIONS_PER_SESSION = 3
 LEAST_SESSION_MS = 2_000
+#: Heartbeats in the least age that metadata may be limited to: how old they are is asked for every fifth.
+INTERVALS_OF_IMAGE_AGE = 20
 
 
 class SettingsError(Exception):
@@ -170,7 +172,18 @@ class Settings(BaseSettings):
     audit_log: Path | None = Field(
         None, description="a file for JSON lines: who was refused what, and who has changed what"
     )
+    connections_max_reauth_ms: Annotated[int, Field(ge=2_000, le=86_400_000)] = Field(
+        900_000, description=f"{_A_TIME}, at least 2000: how long a sign-in by password is good; clients renew it"
+    )
+    acl_image_max_age_ms: Annotated[int, Field(ge=0, le=86_400_000)] = Field(
+        0,
+        description="0, or a whole number of milliseconds, at least 20 times heartbeat_interval_ms: this node serves"
+        " records only by rules that are no older",
+    )
     metrics_listen: Address | None = Field(None, description=f"{_AN_ADDRESS}: where Prometheus metrics are served")
+    metrics_tls_listen: Address | None = Field(
+        None, description=f"{_AN_ADDRESS}: where they are served by certificate of a user; with tls_certificate"
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="debug, info, warning or error")
     log_format: Literal["json", "console"] = Field("console", description="json or console")
 
@@ -367,8 +380,9 @@ class Settings(BaseSettings):
                 rebalance_interval_us=self.partition_rebalance_interval_ms * _MS,
                 recovery_after_us=self.replica_recovery_after_ms * _MS,
             ),
-            authorization=AuthorizationOptions(self.authorization, self.super_users, self.audit_log is not None),
+            authorization=self._authorization_options(),
             scrub=ScrubOptions(self.scrub_bytes_per_second, self.scrub_interval_ms),
+            session_lifetime_us=self.connections_max_reauth_ms * _MS,
             heartbeat_interval_us=self.heartbeat_interval_ms * _MS,
             replica_lag_time_max_us=self.replica_lag_time_max_ms * _MS,
             broker_heartbeat_interval_us=self.broker_heartbeat_interval_ms * _MS,
@@ -394,7 +408,7 @@ class Settings(BaseSettings):
                 if getattr(self, name) is None:
                     raise SettingsError(f"{name} is not set beside tls_certificate: expected {_expected(name)}")
         else:
-            for name in (*needed, "password_listen", "plaintext_listen"):
+            for name in (*needed, "password_listen", "plaintext_listen", "metrics_tls_listen"):
                 if getattr(self, name) is not None:
                     raise SettingsError(
                         f"{name} is set without tls_certificate: expected {_expected('tls_certificate')}"
@@ -404,6 +418,16 @@ class Settings(BaseSettings):
                 f"security_inter_broker_protocol is {self.security_inter_broker_protocol}, but the node does not listen"
                 " so: give plaintext_listen for PLAINTEXT, tls_certificate and peer_listen for SSL"
             )
+
+    def _authorization_options(self) -> AuthorizationOptions:
+        limit_ms = self.acl_image_max_age_ms
+        if limit_ms and not self.authorization:
+            raise SettingsError(
+                f"acl_image_max_age_ms is {limit_ms}, but authorization is off: no rules are decided by"
+            )
+        if 0 < limit_ms < INTERVALS_OF_IMAGE_AGE * self.heartbeat_interval_ms:
+            raise SettingsError(_wrong("acl_image_max_age_ms", limit_ms, "a setting"))
+        return AuthorizationOptions(self.authorization, self.super_users, self.audit_log is not None, limit_ms)
 
     def _group_options(self) -> ConsumerGroupOptions:
         factor, longest = self.group_coordinators_replication_factor, self.group_max_session_timeout_ms

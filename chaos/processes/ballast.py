@@ -1,7 +1,7 @@
 """Load in a process of its own, so that what it costs is not taken for the cluster's: many writers, each with one
 record on its way.
 
-``python -m quorumlog.chaos.processes.ballast '{"bootstrap_servers": …, "rate": …, "seconds": …}'`` prints its figures
+``python -m quorumlog.chaos.processes.ballast '{"clients": …, "rate": …, "seconds": …}'`` prints its figures
 as JSON.
 """
 
@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass
 
 import uvloop
 
+from quorumlog.chaos.processes.scenario_cluster import ClientOptions
 from quorumlog.sdk.aio import AsyncProducer
 from quorumlog.sdk.errors import QuorumlogError
 
@@ -55,18 +56,19 @@ class BallastError(Exception):
 
 
 def run_ballast(
-    bootstrap_servers: str, rate: float, seconds: float, meanwhile: Callable[[], None] = lambda: None
+    clients: ClientOptions, rate: float, seconds: float, meanwhile: Callable[[], None] = lambda: None
 ) -> BallastFigures:
     """Loads a cluster from a new process.
 
     Arguments:
+        clients: how they reach the cluster.
         rate: records per second; 0 for as many as the cluster takes.
         meanwhile: called twice a second; what it raises ends the load.
 
     Raises:
         BallastError: the process failed.
     """
-    task = json.dumps({"bootstrap_servers": bootstrap_servers, "rate": rate, "seconds": seconds})
+    task = json.dumps({"clients": clients, "rate": rate, "seconds": seconds})
     command = [sys.executable, "-m", "quorumlog.chaos.processes.ballast", task]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
@@ -108,11 +110,9 @@ class _Writers:
             due += self._interval_s
 
 
-async def _load(bootstrap_servers: str, rate: float, seconds: float) -> BallastFigures:
+async def _load(clients: ClientOptions, rate: float, seconds: float) -> BallastFigures:
     writers = _Writers(rate, seconds)
-    async with AsyncProducer(
-        bootstrap_servers=bootstrap_servers, linger_ms=0, delivery_timeout_ms=DELIVERY_TIMEOUT_MS
-    ) as producer:
+    async with AsyncProducer(**clients, linger_ms=0, delivery_timeout_ms=DELIVERY_TIMEOUT_MS) as producer:
         for partition in range(PARTITIONS):
             await (await producer.send(TOPIC, VALUE, partition=partition))
         began = time.monotonic()

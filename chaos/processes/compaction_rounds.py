@@ -15,6 +15,7 @@ from quorumlog.chaos.processes.compacted_replicas import compacted_replicas_agre
 from quorumlog.chaos.processes.nemesis import ChaosError, Nemesis, wait_until
 from quorumlog.chaos.processes.replica_logs import replicas_agree
 from quorumlog.chaos.processes.report import Report, Round
+from quorumlog.chaos.processes.scenario_cluster import ClientOptions, ScenarioCluster
 from quorumlog.chaos.processes.scenario_run import (
     REPLICAS_AGREE,
     Say,
@@ -29,7 +30,6 @@ from quorumlog.chaos.processes.scenario_run import (
 from quorumlog.sdk import Admin, Consumer, NewTopic, Producer, TopicPartition
 from quorumlog.sdk.errors import QuorumlogError
 from quorumlog.sdk.producer.delivery import RecordFuture
-from quorumlog.server.local import LocalCluster
 
 NAME = "compaction"
 SUMMARY = "kill -9 of any node at random moments of its passes, while keys are overwritten and deleted"
@@ -62,7 +62,7 @@ Content = dict[int, tuple[bytes | None, bytes | None]]
 class KeyWriter(threading.Thread):
     """Writes random keys, one in six records deletes its key. Knows what each key's last value is."""
 
-    def __init__(self, bootstrap_servers: str, seed: int) -> None:
+    def __init__(self, clients: ClientOptions, seed: int) -> None:
         super().__init__(name="key-writer", daemon=True)
         self.last: dict[bytes, bytes | None] = {}
         self.by_offset: dict[int, tuple[bytes, bytes | None]] = {}
@@ -71,14 +71,14 @@ class KeyWriter(threading.Thread):
         self.unresolved: set[bytes] = set()
         self.failure: str | None = None
         self._stop_asked = threading.Event()
-        self._bootstrap_servers = bootstrap_servers
+        self._clients = clients
         self._rng = random.Random(seed)
 
     def run(self) -> None:
         """Writes until it is told to stop."""
         number = 0
         try:
-            with Producer(bootstrap_servers=self._bootstrap_servers) as producer:
+            with Producer(**self._clients) as producer:
                 while not self._stop_asked.is_set():
                     sent: list[tuple[RecordFuture, bytes, bytes | None]] = []
                     for _ in range(BATCH):
@@ -106,9 +106,9 @@ class KeyWriter(threading.Thread):
 class CompactionRun:
     """One run against a cluster of its own."""
 
-    def __init__(self, cluster: LocalCluster, admin: Admin, seed: int, say: Say) -> None:
+    def __init__(self, cluster: ScenarioCluster, admin: Admin, seed: int, say: Say) -> None:
         self.rounds: list[Round] = []
-        self.writer = KeyWriter(cluster.bootstrap_servers, seed)
+        self.writer = KeyWriter(cluster.client_options, seed)
         self._cluster = cluster
         self._rng = random.Random(seed)
         self._nemesis = Nemesis(cluster, admin, TopicPartition(TOPIC, 0), self._rng)
@@ -197,7 +197,7 @@ class CompactionRun:
     def _read(self) -> tuple[Content, int]:
         partition = TopicPartition(TOPIC, 0)
         found: Content = {}
-        with Consumer(bootstrap_servers=self._cluster.bootstrap_servers) as consumer:
+        with Consumer(**self._cluster.client_options) as consumer:
             consumer.assign([partition])
             consumer.seek_to_beginning(partition)
             end = consumer.end_offsets([partition])[partition]
@@ -228,13 +228,15 @@ class CompactionRun:
         return found
 
 
-def run_compaction(seed: int | None, rounds: int | None, report_dir: str | Path | None, say: Say) -> Report:
+def run_compaction(
+    seed: int | None, rounds: int | None, report_dir: str | Path | None, say: Say, secure: bool = False
+) -> Report:
     """Runs the scenario on a fresh cluster, and judges it; see `scenarios.run_scenario`."""
     rounds = ROUNDS if rounds is None else rounds
     report = announced(NAME, SUMMARY, seed, f"{rounds} rounds", say)
     with (
         judged(report, report_dir, say),
-        fresh_cluster(NODES, NewTopic(TOPIC, 1, NODES, CONFIGS), SETTINGS) as (cluster, admin),
+        fresh_cluster(NODES, NewTopic(TOPIC, 1, NODES, CONFIGS), SETTINGS, secure=secure) as (cluster, admin),
     ):
         run = CompactionRun(cluster, admin, report.seed, say)
         try:

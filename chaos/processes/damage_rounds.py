@@ -27,6 +27,7 @@ from quorumlog.chaos.processes.nemesis import ChaosError, wait_until
 from quorumlog.chaos.processes.page_map import FREE, PageMap, flips
 from quorumlog.chaos.processes.replica_logs import replicas_agree
 from quorumlog.chaos.processes.report import Report
+from quorumlog.chaos.processes.scenario_cluster import ClientOptions, ScenarioCluster
 from quorumlog.chaos.processes.scenario_run import (
     REPLICAS_AGREE,
     Say,
@@ -40,7 +41,7 @@ from quorumlog.chaos.processes.scenario_run import (
 )
 from quorumlog.sdk import Admin, Consumer, NewTopic, NodeDescription, OffsetOutOfRangeError, Producer, TopicPartition
 from quorumlog.sdk.errors import QuorumlogError
-from quorumlog.server.local import ClusterError, LocalCluster
+from quorumlog.server.local import ClusterError
 
 NAME = "damage"
 SUMMARY = "bits flip in one node's data file, and the file is cut: found and healed without a hand, nothing served"
@@ -84,18 +85,18 @@ def content(partition: int, number: int) -> bytes:
 class _Writer(threading.Thread):
     """Writes numbered records to one partition until it is stopped; to the compacted topic, by keys in turn."""
 
-    def __init__(self, bootstrap_servers: str, tp: TopicPartition) -> None:
+    def __init__(self, clients: ClientOptions, tp: TopicPartition) -> None:
         super().__init__(name=f"writer-{tp.topic}-{tp.partition}", daemon=True)
         self.tp = tp
         self.acknowledged = 0
         self.failure: str | None = None
         self.stopped = threading.Event()
-        self._bootstrap_servers = bootstrap_servers
+        self._clients = clients
 
     def run(self) -> None:
         """Sends; each record must be given the offset of its number."""
         try:
-            with Producer(bootstrap_servers=self._bootstrap_servers, linger_ms=1, batch_size=16_384) as producer:
+            with Producer(**self._clients, linger_ms=1, batch_size=16_384) as producer:
                 waiting = []
                 for number in itertools.count():
                     key = b"%d" % (number % KEYS) if self.tp.topic == COMPACTED else None
@@ -138,7 +139,7 @@ class _Flip:
 class DamageRun:
     """One run against a cluster of its own."""
 
-    def __init__(self, cluster: LocalCluster, admin: Admin, seed: int, report: Report, say: Say) -> None:
+    def __init__(self, cluster: ScenarioCluster, admin: Admin, seed: int, report: Report, say: Say) -> None:
         self._cluster = cluster
         self._admin = admin
         self._report = report
@@ -146,7 +147,7 @@ class DamageRun:
         self._rng = random.Random(seed)
         self.victim = self._rng.choice(cluster.node_ids)
         tps = [*(TopicPartition(TOPIC, number) for number in range(PARTITIONS)), TopicPartition(COMPACTED, 0)]
-        self._writers = [_Writer(cluster.bootstrap_servers, tp) for tp in tps]
+        self._writers = [_Writer(cluster.client_options, tp) for tp in tps]
         self._open: list[_Flip] = []
         self._inode = 0
         self._log_read = 0
@@ -373,7 +374,7 @@ class DamageRun:
         count, until = 0, time.monotonic() + PATIENCE_S
         latest: dict[bytes, int] = {}
         with Consumer(
-            bootstrap_servers=self._cluster.bootstrap_servers, auto_offset_reset="none", group_id=GROUP,
+            **self._cluster.client_options, auto_offset_reset="none", group_id=GROUP,
             enable_auto_commit=False,
         ) as consumer:  # fmt: skip
             consumer.assign([tp])
@@ -434,12 +435,14 @@ def _listed(counts: Counter[str]) -> str:
     return ", ".join(f"{name} {count}" for name, count in sorted(counts.items())) or "nothing"
 
 
-def run_damage(seed: int | None, rounds: int | None, report_dir: str | Path | None, say: Say) -> Report:
+def run_damage(
+    seed: int | None, rounds: int | None, report_dir: str | Path | None, say: Say, secure: bool = False
+) -> Report:
     """Runs the scenario on a fresh cluster, and judges it; see `scenarios.run_scenario`."""
     rounds = ROUNDS if rounds is None else rounds
     report = announced(NAME, SUMMARY, seed, f"{rounds} rounds", say)
     topic = NewTopic(TOPIC, PARTITIONS, NODES, {"min.insync.replicas": 2, "retention.bytes": RETENTION_BYTES})
-    with judged(report, report_dir, say), fresh_cluster(NODES, topic, SETTINGS) as (cluster, admin):
+    with judged(report, report_dir, say), fresh_cluster(NODES, topic, SETTINGS, secure=secure) as (cluster, admin):
         admin.create_topics([NewTopic(COMPACTED, 1, NODES, {"min.insync.replicas": 2, "cleanup.policy": "compact"})])
         run = DamageRun(cluster, admin, report.seed, report, say)
         try:

@@ -19,6 +19,7 @@ from quorumlog.chaos.processes.once_checker import ONCE_EACH, OnceChecker, read_
 from quorumlog.chaos.processes.once_writers import Fate, Gate, OnceWriter, WriterKind, await_ended
 from quorumlog.chaos.processes.replica_logs import replicas_agree
 from quorumlog.chaos.processes.report import Report, Round
+from quorumlog.chaos.processes.scenario_cluster import ScenarioCluster
 from quorumlog.chaos.processes.scenario_run import (
     REPLICAS_AGREE,
     Say,
@@ -32,7 +33,6 @@ from quorumlog.chaos.processes.scenario_run import (
 )
 from quorumlog.chaos.processes.watchdog import Watchdog
 from quorumlog.sdk import Admin, NewTopic, TopicPartition
-from quorumlog.server.local import LocalCluster
 
 NAME = "exactly-once"
 SUMMARY = "numbered records of idempotent producers, some named or replaying, through kills, stops, pauses and moves"
@@ -57,7 +57,7 @@ class OnceRun:
         records: that all writers together send.
     """
 
-    def __init__(self, cluster: LocalCluster, admin: Admin, seed: int, records: int, say: Say) -> None:
+    def __init__(self, cluster: ScenarioCluster, admin: Admin, seed: int, records: int, say: Say) -> None:
         self.rounds: list[Round] = []
         self._cluster = cluster
         self._say = say
@@ -65,7 +65,7 @@ class OnceRun:
         self._gate = Gate()
         count = -(-records // len(WRITERS))
         self.writers = [
-            OnceWriter(number, kind, count, cluster.bootstrap_servers, TOPIC, self._gate, self._rng.getrandbits(32))
+            OnceWriter(number, kind, count, cluster.client_options, TOPIC, self._gate, self._rng.getrandbits(32))
             for number, kind in enumerate(WRITERS)
         ]
         self._admin = admin
@@ -219,7 +219,7 @@ class OnceRun:
 
     def _read_back(self, checker: OnceChecker) -> None:
         await_ended(self.writers, STRETCH_TIMEOUT_S)
-        read_back(self._cluster.bootstrap_servers, TOPIC, PARTITIONS, checker, READ_TIMEOUT_S)
+        read_back(self._cluster.client_options, TOPIC, PARTITIONS, checker, READ_TIMEOUT_S)
 
 
 @dataclass(slots=True, frozen=True)
@@ -245,7 +245,12 @@ def _in_sync(nemesis: Nemesis) -> bool:
 
 
 def run_exactly_once(
-    seed: int | None, rounds: int | None, records: int | None, report_dir: str | Path | None, say: Say
+    seed: int | None,
+    rounds: int | None,
+    records: int | None,
+    report_dir: str | Path | None,
+    say: Say,
+    secure: bool = False,
 ) -> Report:
     """Runs the scenario on a fresh cluster, and judges it; see `scenarios.run_scenario`.
 
@@ -258,7 +263,7 @@ def run_exactly_once(
         raise ValueError(f"{records} records are too few for {rounds} rounds: give at least {1_000 * (rounds + 1)}")
     report = announced(NAME, SUMMARY, seed, f"{rounds} rounds, {records} records", say)
     topic = NewTopic(TOPIC, PARTITIONS, REPLICAS, {"min.insync.replicas": 2})
-    with judged(report, report_dir, say), fresh_cluster(NODES, topic) as (cluster, admin):
+    with judged(report, report_dir, say), fresh_cluster(NODES, topic, secure=secure) as (cluster, admin):
         run = OnceRun(cluster, admin, report.seed, records, say)
         if not attempted(report, lambda: run.go(rounds)):
             heal(report, cluster)

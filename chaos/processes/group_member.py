@@ -34,7 +34,7 @@ class WorkingMember(ConsumerRebalanceListener):
         self._log = log
         self._worked: dict[int, int] = {}
         self._consumer = Consumer(
-            bootstrap_servers=plan.bootstrap_servers,
+            **plan.clients,
             group_id=plan.group,
             group_instance_id=plan.instance or None,
             enable_auto_commit=False,

@@ -35,6 +35,7 @@ from quorumlog.chaos.processes.once_checker import ONCE_EACH, OnceChecker, read_
 from quorumlog.chaos.processes.once_writers import DELIVERY_TIMEOUT_MS, Fate, Gate, OnceWriter, WriterKind, await_ended
 from quorumlog.chaos.processes.replica_logs import replicas_agree
 from quorumlog.chaos.processes.report import Report
+from quorumlog.chaos.processes.scenario_cluster import ScenarioCluster
 from quorumlog.chaos.processes.scenario_run import (
     REPLICAS_AGREE,
     Say,
@@ -47,7 +48,6 @@ from quorumlog.chaos.processes.scenario_run import (
     judged,
 )
 from quorumlog.sdk import Admin, Consumer, NewTopic, TopicPartition
-from quorumlog.server.local import LocalCluster
 
 NAME = "groups"
 SUMMARY = "members of three groups killed, stopped, joining and leaving, and nodes killed, stopped and paused meanwhile"
@@ -119,7 +119,7 @@ class _Pacer(threading.Thread):
 class GroupRun:
     """One run against a cluster of its own."""
 
-    def __init__(self, cluster: LocalCluster, admin: Admin, members: MemberProcesses, seed: int, say: Say) -> None:
+    def __init__(self, cluster: ScenarioCluster, admin: Admin, members: MemberProcesses, seed: int, say: Say) -> None:
         self.figures = ConsumerGroupFigures()
         self.history = GroupHistory()
         self._cluster = cluster
@@ -131,7 +131,7 @@ class GroupRun:
         self._pacer = _Pacer(self._gate)
         count = LONGEST_S * RATE // WRITERS
         self.writers = [
-            OnceWriter(n, WriterKind.UNNAMED, count, cluster.bootstrap_servers, TOPIC, self._gate, seed + n)
+            OnceWriter(n, WriterKind.UNNAMED, count, cluster.client_options, TOPIC, self._gate, seed + n)
             for n in range(WRITERS)
         ]
         self._partitions = [TopicPartition(TOPIC, number) for number in range(PARTITIONS)]
@@ -145,7 +145,7 @@ class GroupRun:
     def go(self, rounds: int, duration_s: float | None) -> None:
         """Strikes until it is over; then everybody finishes what there is, and leaves."""
         began = time.monotonic()
-        with Consumer(bootstrap_servers=self._cluster.bootstrap_servers) as reader:
+        with Consumer(**self._cluster.client_options) as reader:
             for group in self._styles:
                 for _ in range(MEMBERS[0]):
                     self._start(group)
@@ -289,7 +289,7 @@ class GroupRun:
         style = self._styles[group]
         name = f"{group}-{next(self._numbers)}"
         plan = MemberPlan(
-            bootstrap_servers=self._cluster.bootstrap_servers,
+            clients=self._cluster.client_options,
             group=group,
             log=str(self._members.path(name)),
             topic=TOPIC,
@@ -391,7 +391,7 @@ class GroupRun:
 
     def _read_back(self, checker: OnceChecker) -> None:
         await_ended(self.writers, DELIVERY_TIMEOUT_MS / 1_000)
-        read_back(self._cluster.bootstrap_servers, TOPIC, PARTITIONS, checker, READ_TIMEOUT_S)
+        read_back(self._cluster.client_options, TOPIC, PARTITIONS, checker, READ_TIMEOUT_S)
 
     def _judge_commits(self, report: Report, ends: list[int]) -> None:
         for group in self._styles:
@@ -478,7 +478,12 @@ def _in_turn(blows: Sequence[Blow], rng: random.Random) -> Iterator[Blow]:
 
 
 def run_groups(
-    seed: int | None, rounds: int | None, duration_s: float | None, report_dir: str | Path | None, say: Say
+    seed: int | None,
+    rounds: int | None,
+    duration_s: float | None,
+    report_dir: str | Path | None,
+    say: Say,
+    secure: bool = False,
 ) -> Report:
     """Runs the scenario on a fresh cluster, and judges it; see `scenarios.run_scenario`."""
     rounds = ROUNDS if rounds is None and duration_s is None else rounds
@@ -488,7 +493,7 @@ def run_groups(
     with (
         judged(report, report_dir, say),
         tempfile.TemporaryDirectory(prefix="quorumlog-members-") as directory,
-        fresh_cluster(NODES, topic) as (cluster, admin),
+        fresh_cluster(NODES, topic, secure=secure) as (cluster, admin),
         MemberProcesses(Path(directory)) as members,
     ):
         run = GroupRun(cluster, admin, members, report.seed, say)

@@ -27,12 +27,19 @@ class LinkProxies:
 
     Arguments:
         nodes: ids of the nodes.
+        host: where the proxies listen.
+        ports: of each node, where it has several, and its proxies listen at the same ones; else any.
     """
 
-    def __init__(self, nodes: Iterable[int]) -> None:
+    def __init__(
+        self, nodes: Iterable[int], host: str = HOST, ports: Mapping[int, Iterable[int]] | None = None
+    ) -> None:
         #: Where each node is to say that it is reached; known once entered.
         self.addresses: dict[int, str] = {}
         self._nodes = tuple(nodes)
+        self._host = host
+        self._ports = {node: tuple((ports or {}).get(node, (0,))) for node in self._nodes}
+        self._same_ports = ports is not None
         self._targets: Mapping[int, str] = {}
         self._pid_of: Callable[[int], int | None] = lambda node: None
         self._isolated: set[int] = set()
@@ -130,9 +137,10 @@ class LinkProxies:
             async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, node: int = node) -> None:
                 await self._serve(node, reader, writer)
 
-            server = await asyncio.start_server(serve, HOST, 0)
-            self._servers.append(server)
-            self.addresses[node] = f"{HOST}:{server.sockets[0].getsockname()[1]}"
+            for port in self._ports[node]:
+                server = await asyncio.start_server(serve, self._host, port)
+                self._servers.append(server)
+                self.addresses.setdefault(node, f"{self._host}:{server.sockets[0].getsockname()[1]}")
 
     async def _close(self) -> None:
         for server in self._servers:
@@ -150,6 +158,8 @@ class LinkProxies:
         try:
             await link.passes.wait()
             host, _, port = self._targets[node].rpartition(":")
+            if self._same_ports:
+                port = writer.get_extra_info("sockname")[1]
             try:
                 to_node, from_node = await asyncio.open_connection(host, int(port))
             except OSError:

@@ -6,6 +6,8 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Literal
 
+from quorumlog.chaos.processes.scenario_cluster import ClientOptions
+
 
 @dataclass(slots=True, frozen=True)
 class MemberPlan:
@@ -21,7 +23,7 @@ class MemberPlan:
         awaits_signal: whether it joins only at SIGUSR1, with all that a process does at its start behind it.
     """
 
-    bootstrap_servers: str
+    clients: ClientOptions
     group: str
     log: str
     topic: str

@@ -9,10 +9,10 @@ from contextlib import suppress
 
 from quorumlog.chaos.processes.leaderships import Leadership, differences, leaderships
 from quorumlog.chaos.processes.link_proxy import LinkProxies
+from quorumlog.chaos.processes.scenario_cluster import ScenarioCluster
 from quorumlog.sdk import Admin, TopicPartition
 from quorumlog.sdk.errors import QuorumlogError
 from quorumlog.sdk.types import PartitionDescription
-from quorumlog.server.local import LocalCluster
 
 POLL_S = 0.05
 
@@ -48,7 +48,7 @@ class Nemesis:
 
     def __init__(
         self,
-        cluster: LocalCluster,
+        cluster: ScenarioCluster,
         admin: Admin,
         target: TopicPartition,
         rng: random.Random,

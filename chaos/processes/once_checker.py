@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from quorumlog.chaos.checkers.checkers import MOST_REPORTED, Anomaly
 from quorumlog.chaos.processes.once_writers import VALUE, Fate, OnceWriter
+from quorumlog.chaos.processes.scenario_cluster import ClientOptions
 from quorumlog.sdk import Consumer, TopicPartition
 from quorumlog.sdk.records.partitioner import partition_for_key
 
@@ -73,7 +74,7 @@ class OnceChecker:
             self.anomalies.append(Anomaly(invariant, message))
 
 
-def read_back(bootstrap_servers: str, topic: str, partitions: int, checker: OnceChecker, timeout_s: float) -> None:
+def read_back(clients: ClientOptions, topic: str, partitions: int, checker: OnceChecker, timeout_s: float) -> None:
     """Reads every partition from its start to its end into the checker.
 
     Raises:
@@ -81,7 +82,7 @@ def read_back(bootstrap_servers: str, topic: str, partitions: int, checker: Once
     """
     names = [TopicPartition(topic, number) for number in range(partitions)]
     deadline = time.monotonic() + timeout_s
-    with Consumer(bootstrap_servers=bootstrap_servers, client_id="final") as consumer:
+    with Consumer(**clients, client_id="final") as consumer:
         consumer.assign(names)
         consumer.seek_to_beginning(*names)
         ends = consumer.end_offsets(names)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from enum import Enum, IntEnum
 
+from quorumlog.chaos.processes.scenario_cluster import ClientOptions
 from quorumlog.sdk import Producer
 from quorumlog.sdk.errors import QuorumlogError, RequestTimedOutError
 from quorumlog.sdk.producer.delivery import RecordFuture
@@ -96,7 +97,7 @@ class OnceWriter(threading.Thread):
     """
 
     def __init__(
-        self, number: int, kind: WriterKind, count: int, bootstrap_servers: str, topic: str, gate: Gate, seed: int
+        self, number: int, kind: WriterKind, count: int, clients: ClientOptions, topic: str, gate: Gate, seed: int
     ) -> None:
         super().__init__(name=f"{kind.value}-{number}", daemon=True)
         self.number = number
@@ -107,7 +108,7 @@ class OnceWriter(threading.Thread):
         self.settled = 0
         self.failure: str | None = None
         self._kind = kind
-        self._bootstrap_servers = bootstrap_servers
+        self._clients = clients
         self._topic = topic
         self._gate = gate
         self._rng = random.Random(seed)
@@ -132,7 +133,7 @@ class OnceWriter(threading.Thread):
 
     def _producer(self, epoch: int | None = None) -> Producer:
         return Producer(
-            bootstrap_servers=self._bootstrap_servers,
+            **self._clients,
             batch_size=BATCH_BYTES,
             delivery_timeout_ms=DELIVERY_TIMEOUT_MS,
             request_timeout_ms=5_000,

@@ -19,6 +19,7 @@ from quorumlog.chaos.checkers.checkers import Anomaly
 from quorumlog.chaos.processes.nemesis import ChaosError, Nemesis, wait_until
 from quorumlog.chaos.processes.replica_logs import replicas_agree
 from quorumlog.chaos.processes.report import Report
+from quorumlog.chaos.processes.scenario_cluster import ClientOptions, ScenarioCluster
 from quorumlog.chaos.processes.scenario_run import (
     REPLICAS_AGREE,
     Say,
@@ -32,7 +33,6 @@ from quorumlog.chaos.processes.scenario_run import (
 )
 from quorumlog.sdk import Admin, Consumer, NewTopic, OffsetOutOfRangeError, Producer, TopicPartition
 from quorumlog.sdk.errors import QuorumlogError
-from quorumlog.server.local import LocalCluster
 from quorumlog.server.partition.meta_row import META_ROW, decode_meta
 from quorumlog.storage.batch_row import any_batch
 from quorumlog.storage.storage import Storage
@@ -57,19 +57,19 @@ PATIENCE_S = 60.0
 class _PartitionWriter(threading.Thread):
     """Writes one partition until it is stopped."""
 
-    def __init__(self, bootstrap_servers: str, tp: TopicPartition, seed: int) -> None:
+    def __init__(self, clients: ClientOptions, tp: TopicPartition, seed: int) -> None:
         super().__init__(name=f"writer-{tp.partition}", daemon=True)
         self.acknowledged = 0
         self.failure: str | None = None
         self.stopped = threading.Event()
         self._tp = tp
         self._rng = random.Random(seed)
-        self._bootstrap_servers = bootstrap_servers
+        self._clients = clients
 
     def run(self) -> None:
         """Sends numbered records; each must be given the offset of its number."""
         try:
-            with Producer(bootstrap_servers=self._bootstrap_servers, batch_size=8_192, linger_ms=1) as producer:
+            with Producer(**self._clients, batch_size=8_192, linger_ms=1) as producer:
                 waiting = []
                 for number in itertools.count():
                     padding = bytes(self._rng.randint(*VALUE_BYTES))
@@ -92,7 +92,7 @@ class _PartitionWriter(threading.Thread):
 class RetentionRun:
     """One run against a cluster of its own."""
 
-    def __init__(self, cluster: LocalCluster, admin: Admin, seed: int, report: Report, say: Say) -> None:
+    def __init__(self, cluster: ScenarioCluster, admin: Admin, seed: int, report: Report, say: Say) -> None:
         self._cluster = cluster
         self._admin = admin
         self._report = report
@@ -100,7 +100,7 @@ class RetentionRun:
         self._rng = random.Random(seed)
         self._partitions = [TopicPartition(TOPIC, number) for number in range(PARTITIONS)]
         self._writers = {
-            tp: _PartitionWriter(cluster.bootstrap_servers, tp, self._rng.getrandbits(32)) for tp in self._partitions
+            tp: _PartitionWriter(cluster.client_options, tp, self._rng.getrandbits(32)) for tp in self._partitions
         }
         self._starts = dict.fromkeys(self._partitions, 0)
 
@@ -165,7 +165,7 @@ class RetentionRun:
     def _look_at(self, tp: TopicPartition) -> int:
         """Reads what is served of a partition; returns how many records that were."""
         floor, acknowledged = self._starts[tp], self._writers[tp].acknowledged
-        with Consumer(bootstrap_servers=self._cluster.bootstrap_servers, auto_offset_reset="none") as consumer:
+        with Consumer(**self._cluster.client_options, auto_offset_reset="none") as consumer:
             consumer.assign([tp])
             start = self._asked(lambda: consumer.beginning_offsets([tp])[tp])
             if start < floor:
@@ -253,12 +253,14 @@ class RetentionRun:
                     self._broken("I3", f"logs of node {node} end at {sorted(found)}, acknowledged are {ends}")
 
 
-def run_retention(seed: int | None, rounds: int | None, report_dir: str | Path | None, say: Say) -> Report:
+def run_retention(
+    seed: int | None, rounds: int | None, report_dir: str | Path | None, say: Say, secure: bool = False
+) -> Report:
     """Runs the scenario on a fresh cluster, and judges it; see `scenarios.run_scenario`."""
     rounds = ROUNDS if rounds is None else rounds
     report = announced(NAME, SUMMARY, seed, f"{rounds} rounds", say)
     topic = NewTopic(TOPIC, PARTITIONS, NODES, {"min.insync.replicas": 2, "retention.bytes": RETENTION_BYTES})
-    with judged(report, report_dir, say), fresh_cluster(NODES, topic) as (cluster, admin):
+    with judged(report, report_dir, say), fresh_cluster(NODES, topic, secure=secure) as (cluster, admin):
         run = RetentionRun(cluster, admin, report.seed, report, say)
         try:
             if not attempted(report, lambda: run.go(rounds)):

@@ -16,6 +16,7 @@ from quorumlog.chaos.processes.ballast import BallastError
 from quorumlog.chaos.processes.link_proxy import LinkProxies
 from quorumlog.chaos.processes.nemesis import ChaosError
 from quorumlog.chaos.processes.report import GapBounds, Report
+from quorumlog.chaos.processes.scenario_cluster import ScenarioCluster
 from quorumlog.sdk import Admin, NewTopic
 from quorumlog.sdk.errors import QuorumlogError
 from quorumlog.server.local import ClusterError, LocalCluster
@@ -45,15 +46,24 @@ def announced(
 
 @contextmanager
 def fresh_cluster(
-    nodes: int, topic: NewTopic, settings: Mapping[str, object] | None = None
-) -> Iterator[tuple[LocalCluster, Admin]]:
-    """A cluster of real processes that holds one topic; nothing of it is left behind."""
-    with (
-        LocalCluster(nodes=nodes, settings=settings) as cluster,
-        Admin(bootstrap_servers=cluster.bootstrap_servers) as admin,
-    ):
+    nodes: int, topic: NewTopic, settings: Mapping[str, object] | None = None, *, secure: bool = False
+) -> Iterator[tuple[ScenarioCluster, Admin]]:
+    """A cluster of real processes that holds one topic; nothing of it is left behind.
+
+    Arguments:
+        secure: with TLS, sign-in by password, and rules.
+    """
+    with ScenarioCluster(nodes, secure=secure, settings=settings) as cluster, operator_of(cluster) as admin:
         admin.create_topics([topic])
         yield cluster, admin
+
+
+@contextmanager
+def operator_of(cluster: ScenarioCluster) -> Iterator[Admin]:
+    """Whoever may do everything there, and has let clients in."""
+    with Admin(**cluster.admin_options) as admin:
+        cluster.let_in(admin)
+        yield admin
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from quorumlog.chaos.processes.link_proxy import LinkProxies
 from quorumlog.chaos.processes.nemesis import POLL_S, ChaosError, Nemesis, wait_until
 from quorumlog.chaos.processes.replica_logs import replicas_agree
 from quorumlog.chaos.processes.report import GapBounds, Report, Round
+from quorumlog.chaos.processes.scenario_cluster import PROXIED_HOST, ScenarioCluster
 from quorumlog.chaos.processes.scenario_run import (
     READ_TO_THE_END,
     REPLICAS_AGREE,
@@ -28,13 +29,13 @@ from quorumlog.chaos.processes.scenario_run import (
     heal,
     in_round,
     judged,
+    operator_of,
 )
 from quorumlog.chaos.processes.steady import DEFAULT_DURATION_S, DEFAULT_LOAD, SteadyFigures, SteadyLoad
 from quorumlog.chaos.processes.watchdog import Watchdog
 from quorumlog.chaos.processes.workload import Recorder, Workload, sequential_writer
 from quorumlog.sdk import Admin, NewTopic, TopicPartition
 from quorumlog.sdk.errors import QuorumlogError
-from quorumlog.server.local import LocalCluster
 
 NODES = 3
 TOPIC = "chaos"
@@ -161,7 +162,7 @@ class ScenarioRun:
         self,
         fault: Fault | None,
         seed: int,
-        cluster: LocalCluster,
+        cluster: ScenarioCluster,
         admin: Admin,
         say: Say,
         proxies: LinkProxies | None = None,
@@ -178,7 +179,7 @@ class ScenarioRun:
         self._target = TopicPartition(TOPIC, self._rng.randrange(PARTITIONS))
         self._nemesis = Nemesis(cluster, admin, self._target, self._rng, proxies)
         partitions = [TopicPartition(TOPIC, number) for number in range(PARTITIONS)]
-        self.workload = Workload(cluster.bootstrap_servers, partitions, self.recorder)
+        self.workload = Workload(cluster.client_options, partitions, self.recorder)
 
     def go(self, rounds: int, duration_s: float | None, load: float) -> None:
         """Runs ``rounds``, or as many as begin within ``duration_s``; without a fault, holds a share of the peak load
@@ -186,7 +187,7 @@ class ScenarioRun:
         self.workload.start()
         if self._fault is None:
             self._wait_acks(self.recorder.now_us(), "a steady phase")
-            held = SteadyLoad(self._admin, self._cluster.bootstrap_servers, self._raise_failures, self._say)
+            held = SteadyLoad(self._admin, self._cluster.client_options, self._raise_failures, self._say)
             self.steady = held.hold(DEFAULT_DURATION_S if duration_s is None else duration_s, load)
         else:
             self._hurt(self._fault, rounds, duration_s)
@@ -311,6 +312,7 @@ def run_scenario(
     load: float = DEFAULT_LOAD,
     records: int | None = None,
     say: Say = print,
+    secure: bool = False,
 ) -> Report:
     """Runs a scenario on a fresh three-node cluster of real processes, and judges it. Nothing of it is left behind.
 
@@ -322,6 +324,7 @@ def run_scenario(
         load: share of the peak rate, where there is no fault.
         records: how many are sent in all, where they are numbered.
         say: takes lines about progress.
+        secure: the cluster has TLS, sign-in by password, and rules.
 
     Raises:
         ValueError: no such scenario, a load that is none, or a number of records for a scenario that has none.
@@ -332,24 +335,24 @@ def run_scenario(
     if not 0 < load <= 1:
         raise ValueError(f"a load of {load:g} is no share of the peak: say one from above 0 to 1")
     if name == exactly_once.NAME:
-        return exactly_once.run_exactly_once(seed, rounds, records, report_dir, say)
+        return exactly_once.run_exactly_once(seed, rounds, records, report_dir, say, secure)
     if records is not None:
         raise ValueError(f"only {exactly_once.NAME} takes a number of records; {name} is told its rounds or duration")
     if name == compaction_rounds.NAME:
-        return compaction_rounds.run_compaction(seed, rounds, report_dir, say)
+        return compaction_rounds.run_compaction(seed, rounds, report_dir, say, secure)
     if name == retention_kills.NAME:
-        return retention_kills.run_retention(seed, rounds, report_dir, say)
+        return retention_kills.run_retention(seed, rounds, report_dir, say, secure)
     if name == group_rounds.NAME:
-        return group_rounds.run_groups(seed, rounds, duration_s, report_dir, say)
+        return group_rounds.run_groups(seed, rounds, duration_s, report_dir, say, secure)
     if name == damage_rounds.NAME:
-        return damage_rounds.run_damage(seed, rounds, report_dir, say)
+        return damage_rounds.run_damage(seed, rounds, report_dir, say, secure)
     wanted = scenario.rounds if rounds is None else rounds
     fault, bounds = scenario.fault, scenario.fault.bounds if scenario.fault else None
     report = announced(name, scenario.summary, seed, f"{wanted} rounds" if fault else "", say, bounds)
     with (
         judged(report, report_dir, say),
-        _cluster_for(fault) as (cluster, proxies),
-        Admin(bootstrap_servers=cluster.bootstrap_servers) as admin,
+        _cluster_for(fault, secure) as (cluster, proxies),
+        operator_of(cluster) as admin,
     ):
         admin.create_topics([NewTopic(TOPIC, PARTITIONS, NODES, {"min.insync.replicas": 2})])
         run = ScenarioRun(fault, report.seed, cluster, admin, say, proxies)
@@ -363,14 +366,26 @@ def run_scenario(
 
 
 @contextmanager
-def _cluster_for(fault: Fault | None) -> Iterator[tuple[LocalCluster, LinkProxies | None]]:
+def _cluster_for(fault: Fault | None, secure: bool) -> Iterator[tuple[ScenarioCluster, LinkProxies | None]]:
     """A cluster that is up; its nodes are reached through proxies where the fault needs them."""
     if fault is None or not fault.proxied:
-        with LocalCluster(nodes=NODES) as cluster:
+        with ScenarioCluster(NODES, secure=secure) as cluster:
             yield cluster, None
-        return
-    with LinkProxies(range(1, NODES + 1)) as proxies:
-        cluster = LocalCluster(nodes=NODES, advertise=proxies.addresses)
-        proxies.lead_to({node: cluster.address(node) for node in cluster.node_ids}, cluster.pid)
-        with cluster:
+    elif secure:
+        # Clients are told a host for all of a node's listeners, and at each of them its own port.
+        cluster = ScenarioCluster(NODES, secure=True, advertise_host=PROXIED_HOST)
+        ports = {node: cluster.ports_of(node) for node in cluster.node_ids}
+        with LinkProxies(cluster.node_ids, PROXIED_HOST, ports) as proxies, _led_to(proxies, cluster):
             yield cluster, proxies
+    else:
+        with LinkProxies(range(1, NODES + 1)) as proxies:
+            cluster = ScenarioCluster(NODES, advertise=proxies.addresses)
+            with _led_to(proxies, cluster):
+                yield cluster, proxies
+
+
+@contextmanager
+def _led_to(proxies: LinkProxies, cluster: ScenarioCluster) -> Iterator[None]:
+    proxies.lead_to({node: cluster.address(node) for node in cluster.node_ids}, cluster.pid)
+    with cluster:
+        yield

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from quorumlog.chaos.processes.ballast import PARTITIONS, TOPIC, BallastFigures, run_ballast
 from quorumlog.chaos.processes.leaderships import Leadership, differences, leaderships
 from quorumlog.chaos.processes.nemesis import ChaosError, wait_until
+from quorumlog.chaos.processes.scenario_cluster import ClientOptions
 from quorumlog.sdk import Admin, NewTopic
 
 DEFAULT_DURATION_S = 60.0
@@ -51,10 +52,10 @@ class SteadyLoad:
     """
 
     def __init__(
-        self, admin: Admin, bootstrap_servers: str, check: Callable[[], None], say: Callable[[str], None]
+        self, admin: Admin, clients: ClientOptions, check: Callable[[], None], say: Callable[[str], None]
     ) -> None:
         self._admin = admin
-        self._bootstrap_servers = bootstrap_servers
+        self._clients = clients
         self._check = check
         self._say = say
 
@@ -66,7 +67,7 @@ class SteadyLoad:
         """
         self._admin.create_topics([NewTopic(TOPIC, PARTITIONS, 3)])
         wait_until(self._settled, LEADERS_TIMEOUT_S, "every partition has its preferred leader")
-        peak = run_ballast(self._bootstrap_servers, 0, min(PEAK_S, duration_s), self._check)
+        peak = run_ballast(self._clients, 0, min(PEAK_S, duration_s), self._check)
         self._say(f"  peak {peak.rate:.0f} records/s, p50 {peak.p50_ms:.1f} ms; now {100 * load:.0f} % of it")
         before = leaderships(self._admin)
 
@@ -74,7 +75,7 @@ class SteadyLoad:
             self._check()
             self._require_unmoved(before)
 
-        steady = run_ballast(self._bootstrap_servers, load * peak.rate, duration_s, unmoved)
+        steady = run_ballast(self._clients, load * peak.rate, duration_s, unmoved)
         self._require_unmoved(before)
         if steady.failed:
             raise ChaosError(f"{steady.failed} records were not acknowledged though nothing was hurt")

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable
 
 from quorumlog.chaos.checkers.history import History, Operation, OperationKind, OperationOutcome
+from quorumlog.chaos.processes.scenario_cluster import ClientOptions
 from quorumlog.sdk import Consumer, Producer, TopicPartition
 from quorumlog.sdk.errors import QuorumlogError
 from quorumlog.sdk.producer.delivery import RecordFuture
@@ -57,16 +58,16 @@ class Workload:
     """Per partition a writer that sends one record at a time, and one that keeps many on their way; one reader of all.
 
     Arguments:
-        bootstrap_servers: of the cluster.
+        clients: how they reach the cluster.
         partitions: of one topic or several.
         interval_s: pause of a sequential writer after each acknowledgement.
     """
 
     def __init__(
-        self, bootstrap_servers: str, partitions: list[TopicPartition], recorder: Recorder, interval_s: float = 0.005
+        self, clients: ClientOptions, partitions: list[TopicPartition], recorder: Recorder, interval_s: float = 0.005
     ) -> None:
         self.failures: list[str] = []
-        self._bootstrap_servers = bootstrap_servers
+        self._clients = clients
         self._partitions = partitions
         self._recorder = recorder
         self._interval_s = interval_s
@@ -109,7 +110,7 @@ class Workload:
 
     def _producer(self, name: str) -> Producer:
         return Producer(
-            bootstrap_servers=self._bootstrap_servers,
+            **self._clients,
             linger_ms=0,
             delivery_timeout_ms=DELIVERY_TIMEOUT_MS,
             request_timeout_ms=5_000,
@@ -164,7 +165,7 @@ class Workload:
 
     def _read(self) -> None:
         name = threading.current_thread().name = "reader"
-        with Consumer(bootstrap_servers=self._bootstrap_servers, client_id=name) as consumer:
+        with Consumer(**self._clients, client_id=name) as consumer:
             consumer.assign(self._partitions)
             while not self._stop_reading.is_set():
                 self._poll(consumer, name, final=False)
@@ -176,7 +177,7 @@ class Workload:
             TimeoutError: it has not come there in time; says how far.
         """
         deadline = time.monotonic() + timeout_s
-        with Consumer(bootstrap_servers=self._bootstrap_servers, client_id="final") as consumer:
+        with Consumer(**self._clients, client_id="final") as consumer:
             consumer.assign(self._partitions)
             consumer.seek_to_beginning(*self._partitions)
             ends = consumer.end_offsets(self._partitions)

@@ -451,9 +451,13 @@ def _draw_groups(rng: random.Random, plan: Plan, certainly: bool) -> None:
 
 def _draw_rights(rng: random.Random, plan: Plan) -> None:
     """Nodes ask for permission. Whoever is nobody in particular needs none: all other clients of the simulation."""
-    plan.cluster.authorization = AuthorizationOptions(True, frozenset((ANONYMOUS,)), audited=rng.random() < 0.5)
+    audited = rng.random() < 0.5
     plan.rights_us = rng.choice(((5_000, 50_000), (20_000, 200_000)))
     plan.faults.duration_us += SECOND
+    # Some would rather serve nothing than decide by old rules. How old they are is asked for every fifth heartbeat.
+    least_ms = 8 * plan.cluster.raft.heartbeat_interval_us // 1_000
+    limit_ms = rng.choice((0, least_ms, 2 * least_ms, 5 * least_ms))
+    plan.cluster.authorization = AuthorizationOptions(True, frozenset((ANONYMOUS,)), audited, limit_ms)
 
 
 # -- the faults -------------------------------------------------------------------------------------------------------

@@ -250,9 +250,9 @@ class SimCluster:
         image = process.image
         if image is not None and METADATA_GROUP in effects.groups:
             self.invariants.coordinators.learn(image.applied_index, image.partitions.values())
-        if self.options.authorization.enabled:
-            self.rights.stepped(process.node_id, process.life, image, events, effects)
         self.invariants.now_us = self.scheduler.now
+        if self.options.authorization.enabled:
+            self._judge_rights(process, events, effects)
         self.invariants.latest_wall_ms = max(self.invariants.latest_wall_ms, process.wall_ms)
         touched = effects.groups if process.steps % FULL_CHECK_STEPS else process.replicas
         self.invariants.after_step(process.node_id, process.replicas, touched)
@@ -317,6 +317,15 @@ class SimCluster:
         """The node's next process listens at another address; peers that were told the former one still find it."""
         self._numbers[address] = node
         self.processes[node].move_to(address)
+
+    def _judge_rights(self, process: SimProcess, events: list[Event], effects: Effects) -> None:
+        """What a node serves is allowed by its own rules, and these are no older than they may be."""
+        before, image = self.rights.handed_out, process.image
+        self.rights.stepped(process.node_id, process.life, image, events, effects)
+        limit_us = 1_000 * self.options.authorization.image_max_age_ms
+        if limit_us and self.rights.handed_out > before:
+            applied = image.applied_index if image is not None else 0
+            self.invariants.decided_by(process.node_id, applied, process.true_us(limit_us))
 
     def _judge_ages(self, process: SimProcess, effects: Effects) -> None:
         """How old a node says its metadata are is a bound, but for what its clock goes wrong."""

@@ -443,6 +443,19 @@ class ClusterInvariants:
                 f" {applied + 1}, committed {behind} ms ago, is not in it"
             )
 
+    def decided_by(self, node: int, applied: int, limit_us: int) -> None:
+        """A node hands out records by the rules of an image that stands at ``applied``.
+
+        Raises:
+            Violation: the image lacks what was committed longer ago than rules may be old.
+        """
+        if applied < bisect_left(self._metadata_commits, self.now_us - limit_us):
+            behind = (self.now_us - self._metadata_commits[applied]) // 1000
+            raise Violation(
+                f"node {node} serves records by rules that may be {limit_us // 1000} ms old: entry {applied + 1} of the"
+                f" metadata, committed {behind} ms ago, is not in them"
+            )
+
     def leader_reported(self, group: int, leader: int, epoch: int) -> None:
         """The metadata names a leader: it must have led that epoch.
 

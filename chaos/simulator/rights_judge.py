@@ -91,10 +91,12 @@ class RightsJudge:
 
     Attributes:
         judged: answers by what was found: allowed or refused.
+        handed_out: answers with records so far.
     """
 
     def __init__(self, super_users: frozenset[str], topic_name: Callable[[bytes], str | None]) -> None:
         self.judged: Counter[str] = Counter()
+        self.handed_out = 0
         self._super_users = super_users
         self._topic_name = topic_name
         self._nodes: dict[int, _WatchedNode] = {}
@@ -119,6 +121,8 @@ class RightsJudge:
         for reply in effects.replies:
             answered = watched.asked.pop(reply.request_id, None)
             if answered is not None:
+                if isinstance(reply.message, pb.FetchResponse):
+                    self.handed_out += any(result.entries for result in reply.message.results)
                 self._judge(node, answered, reply.message, (before, now))
 
     def _judge(self, node: int, asked: _AskedRequest, answer: ProtoMessage, step: tuple[_Rules, _Rules]) -> None:

@@ -30,7 +30,7 @@ from quorumlog.sdk.errors import (
 )
 from quorumlog.sdk.runtime.backoff import Backoff
 from quorumlog.sdk.runtime.client_runtime import SYSTEM_RUNTIME, ClientRuntime
-from quorumlog.sdk.runtime.security import WITHOUT_TLS, ClientSecurity
+from quorumlog.sdk.runtime.security import WITHOUT_TLS, ClientSecurity, runtime_with_tls
 from quorumlog.sdk.types import TopicPartition
 from quorumlog.v1 import data_plane_pb2, errors_pb2
 
@@ -108,7 +108,8 @@ class Cluster:
         runtime: ClientRuntime = SYSTEM_RUNTIME,
         security: ClientSecurity = WITHOUT_TLS,
     ) -> None:
-        runtime = security.applied_to(runtime)
+        self._tls_files = security.files()
+        runtime = runtime_with_tls(runtime, self._tls_files)
         self.bootstrap_servers = tuple(bootstrap_servers)
         self.metadata = MetadataCache.empty()
         self.backoff = backoff
@@ -139,7 +140,12 @@ class Cluster:
         found = self._connections.get(address)
         if found is None:
             found = self._connections[address] = NodeConnection(
-                address, self._client_id, self.runtime, partial(next, self._correlation_ids), self._identity
+                address,
+                self._client_id,
+                self.runtime,
+                partial(next, self._correlation_ids),
+                self._identity,
+                self._tls_files,
             )
         return found
 

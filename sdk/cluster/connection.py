@@ -11,11 +11,13 @@ from typing import Any, Generic, Protocol, TypeVar, cast
 import grpc
 import grpc.aio
 
+from quorumlog.sdk.cluster.connection_room import RoomyChannel
 from quorumlog.sdk.cluster.node_session import Metadata, NodeSession, SessionChannel
 from quorumlog.sdk.errors import (
     ClientClosedError,
     NetworkError,
     QuorumlogError,
+    SaslAuthenticationFailedError,
     SaslSessionExpiredError,
     error_from_rpc,
 )
@@ -23,6 +25,7 @@ from quorumlog.sdk.records.fetch_answer import FetchAnswer, read_fetch_answer
 from quorumlog.sdk.records.produce_request import OutgoingProduce
 from quorumlog.sdk.runtime.client_runtime import ClientRuntime
 from quorumlog.sdk.runtime.scram_client import ScramIdentity
+from quorumlog.sdk.runtime.tls_files import TlsFiles
 from quorumlog.v1 import (
     admin_pb2_grpc,
     data_plane_pb2,
@@ -58,6 +61,10 @@ class ClientStream(Generic[Request, Response]):
     node may have carried out: also where it has refused one of them for good, since it does not say which. The next
     request opens a new stream.
 
+    A stream belongs to a connection, and that to the certificate with which it was made. When the client's files have
+    changed, a stream of which nothing is awaited is left, and the next request opens one with them. One that is never
+    idle goes on until the node ends it, with the certificate that is no good any more: no refusal of the client.
+
     Arguments:
         open_call: makes the gRPC call.
         address: of the node, for messages.
@@ -65,6 +72,7 @@ class ClientStream(Generic[Request, Response]):
         next_correlation_id: the client's, one count for all its streams: a coordinator takes a member's heartbeats in
             the order of their ids, over all streams that the member has had, and drops those that come late.
         session: to which the stream belongs; None: to none.
+        tls_files: that connections are made with; None: without TLS.
 
     Attributes:
         life: counts the streams that have been opened: what was bound to an earlier one is gone.
@@ -77,8 +85,13 @@ class ClientStream(Generic[Request, Response]):
         on_health: Callable[[bool], None],
         next_correlation_id: Callable[[], int],
         session: NodeSession | None = None,
+        tls_files: TlsFiles | None = None,
     ) -> None:
         self._session = session
+        self._tls_files = tls_files
+        #: The state of the files with which the stream was opened, and the tasks of streams that were left.
+        self._made_with = 0
+        self._left: set[asyncio.Task[None]] = set()
         self._next_correlation_id = next_correlation_id
         self._open_call = open_call
         self._address = address
@@ -109,19 +122,34 @@ class ClientStream(Generic[Request, Response]):
 
     def open(self) -> int:
         """Opens the stream unless it is open; returns its ``life``."""
+        if self._task is not None and self._is_outdated() and not (self._answers or self._written or self._outgoing):
+            self._leave(self._task)
         if self._task is None:
             self.life += 1
             self._task = asyncio.get_running_loop().create_task(self._run())
         return self.life
 
     def _enqueue(self, request: Request) -> None:
+        self.open()
         request.correlation_id = self._next_correlation_id()
         self._outgoing.append(request)
         self._wake.set()
-        self.open()
+
+    def _is_outdated(self) -> bool:
+        """Whether the stream's connection was made with other files than there are now."""
+        return self._tls_files is not None and self._call is not None and self._tls_files.look() != self._made_with
+
+    def _leave(self, task: asyncio.Task[None]) -> None:
+        """Leaves the stream to its writer, who ends it so that the node reads all that was posted."""
+        self._left.add(task)
+        task.add_done_callback(self._left.discard)
+        self._task = self._call = None
+        self._has_posted = False
+        self._wake.set()
 
     async def _run(self) -> None:
         """Opens the stream, writes and reads until it breaks, then fails what was unanswered."""
+        task = asyncio.current_task()
         metadata: Metadata = ()
         if self._session is not None:
             try:
@@ -133,7 +161,8 @@ class ClientStream(Generic[Request, Response]):
                 self._fail_all(refused)
                 return
         call = self._call = self._open_call(metadata=metadata) if metadata else self._open_call()
-        writer = asyncio.get_running_loop().create_task(self._write(call))
+        made_with = self._made_with = 0 if self._tls_files is None else self._tls_files.look()
+        writer = asyncio.get_running_loop().create_task(self._write(call, task))
         error = self._closed_error()
         try:
             while True:
@@ -150,27 +179,31 @@ class ClientStream(Generic[Request, Response]):
             error = error_from_rpc(failure, self._address)
             if self._session is not None and isinstance(error, SaslSessionExpiredError):
                 self._session.forget(metadata)
+            error = _of_former_files(error, self._tls_files, made_with)
         except asyncio.CancelledError:
             if asyncio.current_task().cancelling():  # type: ignore[union-attr]
                 raise
         finally:
             writer.cancel()
             call.cancel()
-            self._task = self._call = None
-            self._on_health(False)
-            self._fail_unanswered(error)
+            if self._task is task:
+                self._task = self._call = None
+                self._on_health(False)
+                self._fail_unanswered(error)
 
-    async def _write(self, call: grpc.aio.StreamStreamCall[Request, Response]) -> None:
+    async def _write(self, call: grpc.aio.StreamStreamCall[Request, Response], task: asyncio.Task[None] | None) -> None:
         try:
-            while True:
-                while self._outgoing:
+            while self._task is task:
+                while self._outgoing and self._task is task:
                     request = self._outgoing.popleft()
                     await call.write(request)
                     written = self._written.pop(request.correlation_id, None)
                     if written is not None and not written.done():
                         written.set_result(None)
-                self._wake.clear()
-                await self._wake.wait()
+                if self._task is task:
+                    self._wake.clear()
+                    await self._wake.wait()
+            await call.done_writing()
         except (grpc.RpcError, asyncio.InvalidStateError, asyncio.CancelledError):
             # The reading side learns of the same end and says why.
             return
@@ -207,14 +240,18 @@ class ClientStream(Generic[Request, Response]):
             with suppress(grpc.RpcError, asyncio.InvalidStateError):
                 await call.done_writing()
             await asyncio.wait([task], timeout=CLOSE_TIMEOUT_S)
+        if self._left:
+            await asyncio.wait(self._left, timeout=CLOSE_TIMEOUT_S)
 
-    def end(self) -> asyncio.Task[None] | None:
-        """Ends the stream at once; what is unanswered fails. Returns what runs on until it has ended, if anything."""
-        task = self._task
-        if task is not None:
-            task.cancel()
+    def end(self) -> list[asyncio.Task[None]]:
+        """Ends the stream at once; what is unanswered fails. Returns what runs on until it has ended."""
+        ending = list(self._left)
+        if self._task is not None:
+            ending.append(self._task)
             self._fail_unanswered(self._closed_error())  # A task that has not begun never does it.
-        return task
+        for task in ending:
+            task.cancel()
+        return ending
 
     def _not_sent_error(self, error: QuorumlogError) -> QuorumlogError:
         """For what a node has never seen of a stream that it ended, once for all, for the sake of another request."""
@@ -232,6 +269,7 @@ class NodeConnection:
         runtime: makes the channel.
         next_correlation_id: the client's count of the requests on all its streams.
         identity: who signs in by password; None: nobody.
+        tls_files: that the runtime's channels are made with; None: without TLS.
 
     Attributes:
         address: ``host:port``.
@@ -246,7 +284,9 @@ class NodeConnection:
         runtime: ClientRuntime,
         next_correlation_id: Callable[[], int],
         identity: ScramIdentity | None = None,
+        tls_files: TlsFiles | None = None,
     ) -> None:
+        self._tls_files = tls_files
         self.address = address
         self.suspect = False
         self.failed_at_s = 0.0
@@ -254,8 +294,9 @@ class NodeConnection:
         self._channel = runtime.open_channel(self, address, client_id)
         self._closed = False
         self._session = None if identity is None else NodeSession(self._channel, identity, runtime, address)
-        # Of a channel, stubs use what SessionChannel has.
-        channel = self._channel
+        # Of a channel, stubs use what these two have.
+        self._room = RoomyChannel(self._channel, address, runtime.monotonic_s)
+        channel = cast("grpc.aio.Channel", self._room)
         if self._session is not None:
             channel = cast("grpc.aio.Channel", SessionChannel(channel, self._session))
         self._data_plane = data_plane_pb2_grpc.DataPlaneStub(channel)
@@ -271,6 +312,7 @@ class NodeConnection:
             self._heard,
             next_correlation_id,
             self._session,
+            tls_files,
         )
         self.fetch: ClientStream[data_plane_pb2.FetchRequest, FetchAnswer] = ClientStream(
             self._channel.stream_stream(
@@ -282,9 +324,10 @@ class NodeConnection:
             self._heard,
             next_correlation_id,
             self._session,
+            tls_files,
         )
         self.heartbeats: ClientStream[groups_pb2.GroupHeartbeatRequest, groups_pb2.GroupHeartbeatResponse] = (
-            ClientStream(self._groups.Heartbeat, address, self._heard, next_correlation_id, self._session)
+            ClientStream(self._groups.Heartbeat, address, self._heard, next_correlation_id, self._session, tls_files)
         )
 
     @property
@@ -321,11 +364,12 @@ class NodeConnection:
             QuorumlogError: it failed as a whole.
             ClientClosedError: the connection was closed meanwhile.
         """
+        made_with = 0 if self._tls_files is None else self._tls_files.look()
         try:
             reply = await call
         except grpc.RpcError as error:
             self._heard(False)
-            raise error_from_rpc(error, self.address) from None
+            raise _of_former_files(error_from_rpc(error, self.address), self._tls_files, made_with) from None
         except asyncio.CancelledError:
             # A channel that is closed cancels its calls; who waits for them is not cancelled, and must not look so.
             if self._closed and not asyncio.current_task().cancelling():  # type: ignore[union-attr]
@@ -341,7 +385,19 @@ class NodeConnection:
     async def close(self) -> list[asyncio.Task[None]]:
         """Closes streams and channel, without suspending. Returns what runs on until the streams have ended."""
         self._closed = True
-        ending = [self.produce.end(), self.fetch.end(), self.heartbeats.end()]
+        self._room.close()
+        ending = [*self.produce.end(), *self.fetch.end(), *self.heartbeats.end()]
         await self._channel.close(grace=None)
         in_session = self._session.close() if self._session is not None else []
-        return [*(task for task in ending if task is not None), *in_session]
+        return [*ending, *in_session]
+
+
+def _of_former_files(error: QuorumlogError, files: TlsFiles | None, made_with: int) -> QuorumlogError:
+    """What an error is for the client: a refusal of the certificate that it has replaced is a lost connection.
+
+    Arguments:
+        made_with: the state of the files with which the connection was made.
+    """
+    if files is None or not isinstance(error, SaslAuthenticationFailedError) or files.look(at_once=True) == made_with:
+        return error
+    return NetworkError(f"the connection was of a former certificate: {error.message}", definite=error.definite)

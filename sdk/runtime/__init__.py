@@ -7,6 +7,8 @@ May import: `sdk` itself.
 - ``wakeup``: what a thread waits at for another one; it may be interrupted at any moment.
 - ``client_runtime``: time, chance, channels to nodes and threads, which a simulation hands in instead.
 - ``security``: how nodes are reached: with or without TLS, by certificate or by password.
+- ``tls_files``: certificates, keys and authorities, read again when they have changed.
+- ``renewed_channel``: a channel whose connections are made anew with them.
 - ``passwords``: what of a password is hashed, however it was typed.
 - ``scram_client``: sign-in by password, without I/O.
 - ``backoff``: how long to wait before trying again.

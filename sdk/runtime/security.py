@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TypedDict
+from typing import TypedDict, cast
 
 import grpc
 import grpc.aio
@@ -13,7 +13,9 @@ from quorumlog.sdk.errors import IllegalArgumentError
 from quorumlog.sdk.runtime.client_runtime import CHANNEL_OPTIONS, ClientRuntime
 from quorumlog.sdk.runtime.fork import connecting
 from quorumlog.sdk.runtime.passwords import prepared_password
+from quorumlog.sdk.runtime.renewed_channel import RenewedChannel
 from quorumlog.sdk.runtime.scram_client import ScramIdentity
+from quorumlog.sdk.runtime.tls_files import TlsFiles
 from quorumlog.v1.scram import MECHANISM
 
 PLAINTEXT, SSL, SASL_SSL = "PLAINTEXT", "SSL", "SASL_SSL"
@@ -54,7 +56,7 @@ class SecurityOptions(TypedDict, total=False):
 
 @dataclass(slots=True, frozen=True)
 class ClientSecurity:
-    """The options, checked. Files are read when a connection is made.
+    """The options, checked. Files are read when a connection is made, and again once they have changed.
 
     Raises:
         IllegalArgumentError: they do not belong together.
@@ -115,43 +117,28 @@ class ClientSecurity:
         given = {name: properties.get(wanted) for name, wanted in PROPERTIES.items()}
         return cls(**{name: value for name, value in given.items() if value is not None})
 
-    def credentials(self) -> grpc.ChannelCredentials | None:
-        """What a connection is made with; None without TLS.
-
-        Raises:
-            IllegalArgumentError: a file cannot be read.
-        """
+    def files(self) -> TlsFiles | None:
+        """The files that connections are made with, for one client; None without TLS."""
         if self.security_protocol == PLAINTEXT:
             return None
-        return grpc.ssl_channel_credentials(
-            self._read("ssl_ca_location"), self._read("ssl_key_location"), self._read("ssl_certificate_location")
-        )
+        return TlsFiles(self.ssl_ca_location, self.ssl_certificate_location, self.ssl_key_location)
 
-    def applied_to(self, runtime: ClientRuntime) -> ClientRuntime:
-        """The same outside world, but with such connections."""
-        return runtime if self.security_protocol == PLAINTEXT else replace(runtime, open_channel=self._open_channel)
 
-    def _open_channel(self, holder: object, address: str, client_id: str) -> grpc.aio.Channel:
-        credentials = self.credentials()
-        assert credentials is not None
-        connecting(holder)
+def runtime_with_tls(runtime: ClientRuntime, files: TlsFiles | None) -> ClientRuntime:
+    """The same outside world, but with connections that are made with such files; as it is without any."""
+    if files is None:
+        return runtime
+
+    def open_channel(holder: object, address: str, client_id: str) -> grpc.aio.Channel:
         options = (*CHANNEL_OPTIONS, ("grpc.primary_user_agent", client_id))
-        return grpc.aio.secure_channel(address, credentials, options=options)
 
-    def _read(self, name: str) -> bytes | None:
-        path: str | None = getattr(self, name)
-        if path is None:
-            return None
-        try:
-            with open(path, "rb") as file:
-                content = file.read()
-        except (OSError, ValueError) as error:
-            raise IllegalArgumentError(
-                f"{name}: cannot read {path}: {getattr(error, 'strerror', None) or error}"
-            ) from None
-        if b"-----BEGIN " not in content:
-            raise IllegalArgumentError(f"{name}: {path} is not in PEM: it has no line -----BEGIN")
-        return content
+        def secured(credentials: grpc.ChannelCredentials) -> grpc.aio.Channel:
+            connecting(holder)
+            return grpc.aio.secure_channel(address, credentials, options=options)
+
+        return cast("grpc.aio.Channel", RenewedChannel(files, secured))
+
+    return replace(runtime, open_channel=open_channel)
 
 
 WITHOUT_TLS = ClientSecurity()

@@ -95,20 +95,24 @@ class Nodes:
         self._bootstrap = bootstrap_servers.split(",")
         self._security = security_of(bootstrap_servers)
         self._identity = self._security.identity()
+        self._tls_files = self._security.files()
+        self._made_with = 0
         #: Whom to ask first.
         self._first = self._bootstrap[0]
         self._channels: dict[str, grpc.Channel] = {}
         self._cache = MetadataCache.empty()
 
     def channel(self, address: str) -> grpc.Channel:
-        """The connection to the node at ``host:port``."""
+        """The connection to the node at ``host:port``; a new one once the files have changed that it is made with."""
+        if self._tls_files is not None and (state := self._tls_files.look()) != self._made_with:
+            # Calls under way keep the former ones up.
+            self._channels, self._made_with = {}, state
         channel = self._channels.get(address)
         if channel is None:
-            credentials = self._security.credentials()
-            if credentials is None:
+            if self._tls_files is None:
                 channel = grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
             else:
-                channel = grpc.secure_channel(address, credentials, options=CHANNEL_OPTIONS)
+                channel = grpc.secure_channel(address, self._tls_files.credentials(), options=CHANNEL_OPTIONS)
             if self._identity is not None:
                 channel = grpc.intercept_channel(channel, BlockingSession(channel, self._identity, address))
             self._channels[address] = channel

@@ -14,7 +14,7 @@ import random
 from dataclasses import dataclass
 
 from quorumlog.server.authentication.failed_sign_ins import FailedSignIns
-from quorumlog.server.authentication.sessions import LIFETIME_US, Sessions
+from quorumlog.server.authentication.sessions import Sessions
 from quorumlog.server.authorization.audit import AuditTrail
 from quorumlog.server.client_origin import USER_PREFIX, ClientOrigin, Listener
 from quorumlog.server.events import ClientRequest
@@ -148,7 +148,7 @@ class ScramSignIns(NodeService):
             return FinishScramResponse(error=error(ErrorCode.SERVER_BUSY, full))
         self._used[proved.nonce] = now + UNDER_WAY_US
         return FinishScramResponse(
-            server_signature=proved.signature, session_token=token, lifetime_ms=LIFETIME_US // 1_000
+            server_signature=proved.signature, session_token=token, lifetime_ms=self._sessions.lifetime_us // 1_000
         )
 
     def _prove(self, now: int, client: ClientOrigin, first: ClientFirst, final: ClientFinal) -> _Proved | Error:

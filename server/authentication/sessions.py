@@ -13,8 +13,6 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-#: How long a token is good, in microseconds. Clients renew their session before that.
-LIFETIME_US = 15 * 60 * 1_000_000
 TOKEN_BYTES = 32
 #: Sessions at one node, and of one user.
 MAX_SESSIONS = 20_000
@@ -48,10 +46,12 @@ class Sessions:
 
     Arguments:
         rng: a source that nobody can guess.
+        lifetime_us: how long a token is good. Clients renew their session before that.
     """
 
-    def __init__(self, rng: random.Random) -> None:
+    def __init__(self, rng: random.Random, lifetime_us: int) -> None:
         self._rng = rng
+        self.lifetime_us = lifetime_us
         self._numbers = 0
         self._sessions: dict[int, Session] = {}
         self._of_user: dict[str, dict[int, None]] = {}
@@ -89,7 +89,7 @@ class Sessions:
     def renew(self, now: int, session: Session) -> str:
         """Gives a session more time, and a new token. The one before that stays good until its time is over."""
         token = base64.urlsafe_b64encode(self._rng.randbytes(TOKEN_BYTES)).rstrip(b"=").decode()
-        session.ends_us = now + LIFETIME_US
+        session.ends_us = now + self.lifetime_us
         session.tokens.append(_hash(token))
         for old in session.tokens[:-2]:
             del self._tokens[old]

@@ -80,7 +80,7 @@ def problems_of(path: Path, key: Path | None, authority: Path | None) -> Iterato
 
     Arguments:
         key: its key, to be looked at as well.
-        authority: by which it should have been signed.
+        authority: by which it should have been signed; of several in the file, by one of them.
 
     Raises:
         CertificateError: a file cannot be read.
@@ -99,12 +99,8 @@ def problems_of(path: Path, key: Path | None, authority: Path | None) -> Iterato
         yield f"{path} names neither a node nor a user: its common name will be taken for a user's"
     if key is not None:
         yield from _problems_of_key(certificate, path, key)
-    if authority is not None:
-        signer = _load(authority)
-        try:
-            certificate.verify_directly_issued_by(signer)
-        except (ValueError, TypeError, InvalidSignature):
-            yield f"{path} was not signed by {authority}"
+    if authority is not None and not any(_has_signed(signer, certificate) for signer in _load_all(authority)):
+        yield f"{path} was not signed by {authority}"
 
 
 def _problems_of_key(certificate: x509.Certificate, path: Path, key: Path) -> Iterator[str]:
@@ -121,9 +117,21 @@ def _problems_of_key(certificate: x509.Certificate, path: Path, key: Path) -> It
         yield f"{key} may be read by others than its owner: chmod 600 {key}"
 
 
-def _load(path: Path) -> x509.Certificate:
+def _has_signed(signer: x509.Certificate, certificate: x509.Certificate) -> bool:
     try:
-        return x509.load_pem_x509_certificate(path.read_bytes())
+        certificate.verify_directly_issued_by(signer)
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return True
+
+
+def _load(path: Path) -> x509.Certificate:
+    return _load_all(path)[0]
+
+
+def _load_all(path: Path) -> list[x509.Certificate]:
+    try:
+        return x509.load_pem_x509_certificates(path.read_bytes())
     except OSError as error:
         raise CertificateError(f"cannot read {path}: {error.strerror}") from None
     except ValueError:

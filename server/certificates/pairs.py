@@ -1,7 +1,8 @@
 """A certificate with its key, and the authorities whose certificates are trusted, as files that change now and then.
 
 An operator replaces files while the node runs. What is read must be one state of them: a certificate whose key has not
-been replaced yet is no pair, and the one before stays in use.
+been replaced yet is no pair, and the one before stays in use. Authorities may be several, one after the other in their
+file: the former one and the next, while everybody gets new certificates.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from quorumlog.server.certificates.x509 import CertificateError, Validity, validity
+from quorumlog.server.certificates.x509 import CertificateError, Validity, certificates, validity
 from quorumlog.server.options import PairFiles
 
 #: Files are looked at once in so many seconds at most.
@@ -52,7 +53,8 @@ def read_pair(files: PairFiles, wall_s: Callable[[], float] = time.time) -> Pair
     except (ssl.SSLError, OSError, CertificateError):
         raise CertificateError(f"{files.key} is not the key of {files.certificate}, or has a password") from None
     if authorities is not None and files.authorities is not None:
-        _validity(authorities, files.authorities)
+        for each in _certificates(authorities, files.authorities):
+            _validity(each, files.authorities)
     now_s = wall_s()
     if now_s > valid.ends_s:
         raise CertificateError(f"{files.certificate} was valid until {_when(valid.ends_s)}: replace it")
@@ -81,34 +83,32 @@ class WatchedPair:
         self._looked_at_s = time.monotonic()
         self._refusal = ""
 
-    def changed(self) -> Pair | None:
-        """The pair, where it is another one than at the last call; else None."""
+    def current(self) -> Pair:
+        """The pair as it is now. As long as nothing changes it is the same object."""
         now_s = time.monotonic()
         if now_s < self._looked_at_s + LOOKED_AT_S:
-            return None
+            return self.pair
         self._looked_at_s = now_s
         stamp = self._stamp()
-        if stamp == self._seen and not self._refusal:
-            return None
-        self._seen = stamp
+        if stamp != self._seen or self._refusal:
+            self._read_again(stamp)
+        return self.pair
+
+    def _read_again(self, stamp: tuple[tuple[int, int, int], ...]) -> None:
         try:
             pair = read_pair(self.files)
         except CertificateError as error:
+            self._seen = stamp
             if str(error) != self._refusal:
                 self._refusal = str(error)
                 self._on_refused(self._refusal)
-            return None
-        self._refusal = ""
-        if pair == self.pair:
-            return None
-        self.pair = pair
-        self._on_taken(pair)
-        return pair
-
-    def current(self) -> Pair:
-        """The pair as it is now."""
-        self.changed()
-        return self.pair
+            return
+        if stamp != self._stamp():
+            return  # Replaced while it was read: perhaps half of it is of before. The next look decides.
+        self._seen, self._refusal = stamp, ""
+        if pair != self.pair:
+            self.pair = pair
+            self._on_taken(pair)
 
     def _stamp(self) -> tuple[tuple[int, int, int], ...]:
         stamps = []
@@ -121,8 +121,24 @@ class WatchedPair:
         return tuple(stamps)
 
 
+def changed_since(watched: WatchedPair, known: Pair) -> Pair | None:
+    """The pair as it is now, where it is another one than ``known``; else None.
+
+    Each of those that serve with a pair knows which one it has: whoever else looks at it takes no change from them.
+    """
+    pair = watched.current()
+    return None if pair is known else pair
+
+
 def _no_password() -> bytes:
     raise CertificateError("the key has a password")
+
+
+def _certificates(pem: bytes, path: Path) -> list[bytes]:
+    try:
+        return certificates(pem)
+    except CertificateError as error:
+        raise CertificateError(f"{path}: {error}") from None
 
 
 def _validity(pem: bytes, path: Path) -> Validity:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 _BEGIN, _END = b"-----BEGIN CERTIFICATE-----", b"-----END CERTIFICATE-----"
 _INTEGER, _SEQUENCE, _UTC_TIME, _GENERALIZED_TIME, _VERSION = 0x02, 0x30, 0x17, 0x18, 0xA0
+_NONE = "there is no certificate in it: expected PEM, -----BEGIN CERTIFICATE----- and so on"
 _DAMAGED = "the certificate in it is damaged"
 #: Of two-digit years the RFC says: from 50 on they are of the twentieth century.
 _CENTURY_TURNS = 50
@@ -46,6 +47,21 @@ def validity(pem: bytes) -> Validity:
         raise CertificateError(_DAMAGED) from None
 
 
+def certificates(pem: bytes) -> list[bytes]:
+    """The certificates of some PEM text, one after the other.
+
+    Raises:
+        CertificateError: there is none in it, or one of them is not whole.
+    """
+    before, *others = pem.split(_BEGIN)
+    found = [_BEGIN + each.partition(_END)[0] + _END for each in others if _END in each]
+    if not found:
+        raise CertificateError(_NONE)
+    if _END in before or len(found) < len(others) or pem.count(_END) != len(found):
+        raise CertificateError("one of the certificates in it is not whole")
+    return found
+
+
 def serial_number(pem: bytes) -> str:
     """The serial number of the first certificate of some PEM text, in hexadecimal digits.
 
@@ -64,7 +80,7 @@ def _fields(pem: bytes) -> bytes:
     _, begin, rest = pem.partition(_BEGIN)
     body, end, _ = rest.partition(_END)
     if not begin or not end:
-        raise CertificateError("there is no certificate in it: expected PEM, -----BEGIN CERTIFICATE----- and so on")
+        raise CertificateError(_NONE)
     der = binascii.a2b_base64(body)
     certificate, _ = _take(der, _SEQUENCE)
     fields, _ = _take(certificate, _SEQUENCE)

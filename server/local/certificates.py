@@ -22,10 +22,12 @@ class LocalCertificates:
 
     Arguments:
         folder: made if it is missing.
+        hosts: by which clients reach nodes, beside those of this machine.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, hosts: Iterable[str] = ()) -> None:
         self.folder = folder
+        self._hosts = (*_HOSTS, *hosts)
         #: For ``--command-config``: the options of ``admin``.
         self.properties = folder / "client.properties"
         self.node_ca, self.client_ca = folder / "node-ca.crt", folder / "client-ca.crt"
@@ -43,7 +45,7 @@ class LocalCertificates:
                 create_authority(self.folder, name)
         for node in nodes:
             if not (self.folder / f"node-{node}.crt").exists():
-                create_node(self.folder, self._authority("node-ca"), node, _HOSTS)
+                create_node(self.folder, self._authority("node-ca"), node, self._hosts)
         if not (self.folder / f"{ADMIN}.crt").exists():
             create_client(self.folder, self._authority("client-ca"), ADMIN)
         lines = (f"{name.replace('_', '.')}={value}\n" for name, value in self.of_client(ADMIN).items())

@@ -13,6 +13,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
 from quorumlog.server.listening import ListenError, try_to_bind
 from quorumlog.server.local import janitor
@@ -64,6 +65,8 @@ class LocalCluster:
         controllers: how many of the first nodes vote on metadata; the largest odd number up to 5 unless given.
         advertise: node id -> host:port at which others are told to reach a node, say a proxy in front of it; where it
             listens unless given.
+        advertise_host: the host at which others are told to reach all nodes, at the ports where they listen; instead
+            of ``advertise``, and for peers too.
         settings: of every node, by name as in ``quorumlog.server.settings``.
         node_settings: node id -> settings that only this node has.
         env: environment variables of every node, on top of this process's.
@@ -84,6 +87,7 @@ class LocalCluster:
         base_port: int | None = None,
         controllers: int | None = None,
         advertise: Mapping[int, str] | None = None,
+        advertise_host: str | None = None,
         settings: Mapping[str, object] | None = None,
         node_settings: Mapping[int, Mapping[str, object]] | None = None,
         env: Mapping[str, str] | None = None,
@@ -98,12 +102,13 @@ class LocalCluster:
             raise ValueError(f"of {nodes} nodes 1 to {nodes} can be controllers, not {controllers}")
         if base_port is not None and not 1 <= base_port <= 65_536 - nodes * (1 + tls):
             raise ValueError(f"base_port {base_port} leaves no {nodes * (1 + tls)} ports up to 65535")
-        if detached and advertise:
+        if detached and (advertise or advertise_host):
             raise ValueError("a detached cluster advertises where it listens: whoever comes later knows nothing else")
         if detached and data_dir is None:
             raise ValueError("a detached cluster needs a data_dir: whoever comes later finds it there")
         self._detached = detached
         self._advertise = dict(advertise or {})
+        self._advertise_host = advertise_host
         self._node_settings = {node: dict(its) for node, its in (node_settings or {}).items()}
         self._temporary = data_dir is None
         self._owner = os.getpid()
@@ -116,7 +121,8 @@ class LocalCluster:
         self._state = self._make_state(nodes, base_port, controllers, text, dict(env or {}), tls)
         self._certificates = None
         if self._state.nodes[0].peer_address:
-            self._certificates = LocalCertificates(self._root / CERTIFICATES)
+            more = (advertise_host,) if advertise_host is not None else ()
+            self._certificates = LocalCertificates(self._root / CERTIFICATES, more)
             self._certificates.make(node.node_id for node in self._state.nodes)
         self._nodes = {node.node_id: self._process(node) for node in self._state.nodes}
         self._wanted = {node.node_id for node in self._nodes.values() if node.is_running()}
@@ -134,7 +140,7 @@ class LocalCluster:
             raise ClusterError(f"{root} holds no local cluster: start one with quorumlog cluster up --data-dir {root}")
         return cls(len(state.nodes), data_dir=root, controllers=len(state.controllers), detached=True)
 
-    def __enter__(self) -> LocalCluster:
+    def __enter__(self) -> Self:
         try:
             self.up()
         except NodeWaitsError:
@@ -426,7 +432,10 @@ class LocalCluster:
             raise ClusterError(f"there is no node {node}: nodes are {', '.join(map(str, self._nodes))}") from None
 
     def _advertised(self, node: int) -> str:
-        return self._advertise.get(node, self._nodes[node].address)
+        return self._advertise.get(node, self._at_advertised_host(self._nodes[node].address))
+
+    def _at_advertised_host(self, address: str) -> str:
+        return address if self._advertise_host is None else f"{self._advertise_host}:{address.rpartition(':')[2]}"
 
     def _peer_address(self, node: int) -> str:
         records = {record.node_id: record.peer_address for record in self._state.nodes}
@@ -438,7 +447,9 @@ class LocalCluster:
             "listen": node.address,
             "advertise": self._advertised(node.node_id),
             "data_dir": str(node.data_dir),
-            "controllers": ",".join(f"{one}@{self._peer_address(one)}" for one in self._state.controllers),
+            "controllers": ",".join(
+                f"{one}@{self._at_advertised_host(self._peer_address(one))}" for one in self._state.controllers
+            ),
             **self._state.settings,
             **{name: str(value) for name, value in self._node_settings.get(node.node_id, {}).items()},
         }

@@ -46,6 +46,7 @@ from quorumlog.server.node.serving_conditions import ServingConditions
 from quorumlog.server.node_service import NodeServices, StepTime
 from quorumlog.server.partition.partition import Partition
 from quorumlog.server.partition.witness import PartitionWitness
+from quorumlog.server.requests.absent_partitions import AbsentPartitions
 from quorumlog.server.requests.acl_requests import AclRequests
 from quorumlog.server.requests.cluster_changes import ClusterChanges
 from quorumlog.server.requests.credential_requests import CredentialRequests
@@ -56,6 +57,7 @@ from quorumlog.server.requests.linearizable_reads import MetadataReads
 from quorumlog.server.requests.metadata_queries import MetadataQueries
 from quorumlog.server.requests.producer_identities import ProducerIdentities
 from quorumlog.server.requests.quorum_requests import QuorumRequests
+from quorumlog.server.requests.rules_age import RulesAge
 from quorumlog.server.requests.topics import TopicRequests
 from quorumlog.storage.transaction import RaftGroupState
 from quorumlog.v1 import errors_pb2
@@ -108,12 +110,14 @@ class ClusterMember:
         self._refusals = Refusals(Authorizer(resources.options.authorization, metadata), self._audit)
         if resources.options.authorization.audited:
             resources.replies.listener = self._audit
-        self._sessions = Sessions(resources.rng)
+        self._sessions = Sessions(resources.rng, resources.options.session_lifetime_us)
         self.admission = Admission(metadata, self._sessions)
         self._sign_ins = ScramSignIns(
             resources.options.authorization, metadata, self._sessions, self._audit, resources.replies, resources.rng
         )
-        self.logs = LogServices(resources, self.partitions, metadata, rounds, conditions, self._refusals, time.now)
+        rules_age = RulesAge(resources.options.authorization, self._image_age, time)
+        absent = AbsentPartitions(metadata, self._refusals, rules_age)
+        self.logs = LogServices(resources, self.partitions, metadata, rounds, conditions, absent, time.now)
         self._make_broker()
         self._make_other_services(rounds)
         self.services = self._in_order()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from quorumlog.server.authorization.refusals import Refusals
 from quorumlog.server.broker.replicas import Replicas
 from quorumlog.server.hosting.read_index import HeartbeatRounds
 from quorumlog.server.metadata.image import CurrentImage
@@ -33,13 +32,12 @@ class LogServices:
         metadata: CurrentImage,
         rounds: HeartbeatRounds,
         conditions: ServingConditions,
-        refusals: Refusals,
+        absent: AbsentPartitions,
         now: int,
     ) -> None:
         options, host, storage = resources.options, resources.host, resources.storage
         limits, snapshots, replies, space = options.limits, resources.snapshots, resources.replies, resources.space
-        absent, logs = AbsentPartitions(metadata, refusals), replicas.logs
-        self._logs = logs
+        self._logs = logs = replicas.logs
         self._conditions = conditions
         self.produce = ProduceRequests(
             host, replicas, limits, conditions, replies, absent, SilentRefusals(resources.log)

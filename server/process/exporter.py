@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import platform
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import Future
-from socketserver import ThreadingMixIn
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
-from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from prometheus_client import (
     CollectorRegistry,
@@ -20,9 +20,12 @@ from prometheus_client import (
 )
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
+from quorumlog.server.certificates.pairs import WatchedPair
+from quorumlog.server.client_origin import ClientOrigin
 from quorumlog.server.listening import ListenError
 from quorumlog.server.metric_catalogue import CATALOGUE, MetricKind, Readings
 from quorumlog.server.metrics import Histogram, Meters
+from quorumlog.server.process.page_server import CLIENT, PageHandler, PageServer, TlsPageServer
 from quorumlog.server.transport.request_times import RequestTimes
 
 if TYPE_CHECKING:
@@ -32,34 +35,33 @@ Answer = TypeVar("Answer")
 
 #: How long a scrape, or whoever asks whether the node lives, waits for the node's own thread.
 ANSWER_TIMEOUT_S = 2.0
-#: A client that says nothing for so long is cut off: every connection takes a thread.
-SILENCE_S = 10.0
 _PREFIX = "quorumlog_"
 
 #: By labels: the cumulative buckets, and the sum of what was observed.
 _Histograms: TypeAlias = "dict[tuple[str, ...], tuple[list[tuple[str, float]], float]]"
 
 
-class _Server(ThreadingMixIn, WSGIServer):
-    """A thread for each connection, so that a slow reader holds up nobody."""
+@dataclass(slots=True, frozen=True)
+class SecuredPages:
+    """Pages for whoever has a certificate of a user.
 
-    daemon_threads = True
+    Arguments:
+        listen: host:port.
+        watched: the certificate that is served with, with the authorities of users.
+        refusal: says why a client may not see the metrics, in one line; empty if it may. Awaited on the loop.
+    """
 
-
-class _Handler(WSGIRequestHandler):
-    """Writes no line per request."""
-
-    timeout = SILENCE_S
-
-    def log_message(self, format: str, *args: object) -> None:  # the name that is overridden
-        """Says nothing."""
+    listen: str
+    watched: WatchedPair
+    refusal: Callable[[ClientOrigin], Coroutine[Any, Any, str]]
 
 
 class Exporter:
     """Serves ``/metrics``, ``/livez`` and ``/readyz`` over HTTP.
 
     Arguments:
-        address: host:port.
+        listen: host:port for everybody who reaches it; None: nowhere.
+        secured: where pages are served by certificate; None: nowhere.
         readings: ``Node.readings``; called on the loop's thread, for the node belongs to it.
         not_ready: why the node does not serve clients, in one line; empty when it does. Called on the loop's thread.
         build: of this program: version, and whether it is compiled.
@@ -71,7 +73,8 @@ class Exporter:
 
     def __init__(
         self,
-        address: str,
+        listen: str | None,
+        secured: SecuredPages | None,
         meters: Meters,
         readings: Callable[[], Readings],
         not_ready: Callable[[], str],
@@ -91,12 +94,22 @@ class Exporter:
         PlatformCollector(registry=registry)
         GCCollector(registry=registry)
         self._metrics = make_wsgi_app(registry)
+        self._secured = secured
+        self._servers: list[PageServer] = []
+        if listen is not None:
+            self._start("metrics_listen", listen, PageServer)
+        if secured is not None:
+            self._start("metrics_tls_listen", secured.listen, partial(TlsPageServer, watched=secured.watched))
+
+    def _start(self, name: str, address: str, kind: Callable[..., PageServer]) -> None:
         host, _, port = address.rpartition(":")
         try:
-            self._server = make_server(host.strip("[]"), int(port), self._serve, _Server, _Handler)
+            server = kind((host.strip("[]"), int(port)), PageHandler)
         except OSError as error:
-            raise ListenError(f"metrics_listen = {address}: cannot listen there: {error.strerror}") from None
-        threading.Thread(target=self._server.serve_forever, name="quorumlog-metrics", daemon=True).start()
+            raise ListenError(f"{name} = {address}: cannot listen there: {error.strerror}") from None
+        self._servers.append(server)
+        server.set_app(self._serve)
+        threading.Thread(target=server.serve_forever, name=f"quorumlog-{name}", daemon=True).start()
 
     def describe(self) -> Iterator[Metric]:
         """Nothing: asking the node takes a running loop."""
@@ -136,12 +149,15 @@ class Exporter:
 
     def close(self) -> None:
         """Stops serving."""
-        self._server.shutdown()
-        self._server.server_close()
+        for server in self._servers:
+            server.shutdown()
+            server.server_close()
 
     def _serve(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         path = environ.get("PATH_INFO", "/")
         if path == "/metrics":
+            if refused := self._refuse(environ.get(CLIENT)):
+                return _answer(start_response, "403 Forbidden", refused)
             page: Iterable[bytes] = self._metrics(environ, start_response)
             return page
         if path in ("/livez", "/readyz"):
@@ -153,6 +169,17 @@ class Exporter:
                 return _answer(start_response, "503 Service Unavailable", reason)
             return _answer(start_response, "200 OK", "ok")
         return _answer(start_response, "404 Not Found", "there are /metrics, /livez and /readyz")
+
+    def _refuse(self, client: ClientOrigin | None) -> str:
+        """Why a client may not see the metrics; empty if it may, or if nobody is asked who they are."""
+        if client is None or self._secured is None:
+            return ""
+        asked = asyncio.run_coroutine_threadsafe(self._secured.refusal(client), self._loop)
+        try:
+            return asked.result(ANSWER_TIMEOUT_S)
+        except TimeoutError:
+            asked.cancel()
+            return "the node does not answer"
 
     def _ask(self, question: Callable[[], Answer]) -> Answer:
         """Asks the node on its own thread.

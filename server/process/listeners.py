@@ -31,8 +31,11 @@ from quorumlog.server.transport.unary_calls import Handlers
 _REQUEST_OVERHEAD_BYTES = 1 << 20
 
 
-def watch_pair(settings: Settings, listener: Listener, log: Log) -> WatchedPair | None:
+def watch_pair(settings: Settings, listener: Listener, log: Log, name: str = "") -> WatchedPair | None:
     """The files of a listener; None for one without TLS.
+
+    Arguments:
+        name: by which the log calls it, if not by its kind.
 
     Raises:
         CertificateError: they cannot be used.
@@ -40,11 +43,13 @@ def watch_pair(settings: Settings, listener: Listener, log: Log) -> WatchedPair 
     if listener is Listener.PLAINTEXT:
         return None
 
+    name = name or listener.name.lower()
+
     def taken(pair: Pair) -> None:
-        log.info("certificate_taken", listener=listener.name.lower(), ends_s=pair.validity.ends_s)
+        log.info("certificate_taken", listener=name, ends_s=pair.validity.ends_s)
 
     def refused(reason: str) -> None:
-        log.warning("certificate_not_taken", listener=listener.name.lower(), reason=reason)
+        log.warning("certificate_not_taken", listener=name, reason=reason)
 
     return WatchedPair(settings.pair_files(listener), refused, taken)
 

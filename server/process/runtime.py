@@ -11,12 +11,14 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import uvloop
 
 from quorumlog.pure import is_compiled
 from quorumlog.server.certificates.x509 import CertificateError
+from quorumlog.server.client_origin import Listener
 from quorumlog.server.events import StopRequested
 from quorumlog.server.listening import ListenError, check_listening
 from quorumlog.server.log_output import Log, open_log, take_over_library_logs
@@ -26,6 +28,7 @@ from quorumlog.server.process.audit_log import AuditLog, AuditLogError
 from quorumlog.server.process.driver import DrivenNode, Driver
 from quorumlog.server.process.listeners import Listeners, watch_pair
 from quorumlog.server.process.malloc import keep_freed_memory
+from quorumlog.server.process.scrape_permission import refuse_scrape
 from quorumlog.server.process.service_manager import ServiceManager
 from quorumlog.server.settings import Settings, SettingsError
 from quorumlog.server.transport.credentials import PeerDialer
@@ -147,13 +150,19 @@ async def serve(settings: Settings, node: DrivenNode, storage: Storage, log: Log
     asyncio.get_running_loop().set_exception_handler(_unhandled(driver))
     server = Listeners(settings, node, driver, log, meters)
     exporter = None
-    if settings.metrics_listen is not None:
+    if settings.metrics_listen is not None or settings.metrics_tls_listen is not None:
         # It brings a library of its own, for those who want it.
-        from quorumlog.server.process.exporter import Exporter
+        from quorumlog.server.process.exporter import Exporter, SecuredPages
 
         build = (settings.node_options().version, is_compiled())
+        secured = None
+        if settings.metrics_tls_listen is not None:
+            watched = watch_pair(settings, Listener.CLIENT, log, "metrics")
+            assert watched is not None, "settings of TLS come together"
+            secured = SecuredPages(settings.metrics_tls_listen, watched, partial(refuse_scrape, driver.requests))
         exporter = Exporter(
             settings.metrics_listen,
+            secured,
             meters,
             lambda: node.readings() | server.readings(),
             lambda: _why_not_ready(node),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from quorumlog.server.authorization.refusals import Refusals
 from quorumlog.server.client_origin import ClientOrigin
 from quorumlog.server.metadata.image import CurrentImage
+from quorumlog.server.requests.rules_age import RulesAge
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import errors_pb2
 from quorumlog.v1.acls_pb2 import ACL_RESOURCE_TOPIC, AclOperation
@@ -17,11 +18,13 @@ class AbsentPartitions:
 
     Arguments:
         refusals: of what clients may not do.
+        rules_age: whether the rules may be decided by; None: whatever their age.
     """
 
-    def __init__(self, current: CurrentImage, refusals: Refusals) -> None:
+    def __init__(self, current: CurrentImage, refusals: Refusals, rules_age: RulesAge | None = None) -> None:
         self._current = current
         self._refusals = refusals
+        self._rules_age = rules_age
 
     def refusal(
         self, client: ClientOrigin, operation: AclOperation.ValueType, topic_id: bytes
@@ -34,12 +37,18 @@ class AbsentPartitions:
         authorizer = self._refusals.authorizer
         if not authorizer.enforced:
             return None
+        if (stale := self.too_old(client)) is not None:
+            return stale
         topic = self._current.image.topics_by_id.get(topic_id)
         if topic is None:
             return _unknown(topic_id)
         if authorizer.may(client.principal, operation, ACL_RESOURCE_TOPIC, topic.name):
             return None
         return self._refusals.topic(client, operation, topic.name, lambda: _unknown(topic_id))
+
+    def too_old(self, client: ClientOrigin) -> errors_pb2.Error | None:
+        """Why a client is served no records whatever it may do; None where the rules may be decided by."""
+        return None if self._rules_age is None else self._rules_age.refusal(client)
 
     def allows(self, client: ClientOrigin, operation: AclOperation.ValueType, topic_id: bytes) -> bool:
         """The same, where nobody is told yet."""

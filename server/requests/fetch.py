@@ -172,6 +172,9 @@ class FetchRequests(NodeService):
                 found.entries = []
 
     def _read(self, reader: FetchedPartition, budget: int) -> Found:
+        stale = self._absent.too_old(reader.session.client)
+        if stale is not None:
+            return Found(stale)
         version = self._absent.rights_version
         if reader.allowed_by != version:
             refused = self._absent.refusal(reader.session.client, _OPERATION, reader.topic_id)

@@ -7,11 +7,13 @@ import time
 from functools import lru_cache
 from typing import TypeAlias
 
-import grpc
 import grpc.aio
 
 from quorumlog.server.certificates.x509 import CertificateError, validity
 from quorumlog.server.transport.principals import certificate_of
+from quorumlog.server.transport.rpc_errors import refuse
+from quorumlog.server.wire_errors import error
+from quorumlog.v1.errors_pb2 import ErrorCode
 
 Context: TypeAlias = "grpc.aio.ServicerContext[bytes, bytes]"
 
@@ -24,10 +26,14 @@ def certificate_end_s(context: Context) -> float:
     return math.inf if certificate is None else _end_s(certificate)
 
 
-async def refuse_ended(context: Context) -> None:
-    """Ends the call where the certificate of its connection has ended."""
+async def refuse_ended(context: Context, *, definite: bool = True) -> None:
+    """Ends the call where the certificate of its connection has ended.
+
+    Arguments:
+        definite: nothing was done; False: requests of the stream that are under way may yet take effect.
+    """
     if time.time() > certificate_end_s(context):
-        await context.abort(grpc.StatusCode.UNAUTHENTICATED, ENDED)
+        await refuse(context, error(ErrorCode.SASL_AUTHENTICATION_FAILED, ENDED, definite=definite))
 
 
 @lru_cache(maxsize=1_024)

@@ -10,20 +10,25 @@ import grpc
 import grpc.aio
 
 from quorumlog.server.certificates.names import node_host
-from quorumlog.server.certificates.pairs import Pair, WatchedPair
+from quorumlog.server.certificates.pairs import Pair, WatchedPair, changed_since
 from quorumlog.server.transport.channel_options import PEER_CHANNEL_OPTIONS
 
 
 def server_credentials(watched: WatchedPair) -> grpc.ServerCredentials:
     """What a listener serves with. It asks for certificates where the pair has authorities, and takes no others."""
 
+    served = watched.pair
+
     def changed() -> grpc.ServerCertificateConfiguration:
-        pair = watched.changed()
-        # None stands for no change; the stubs do not know that.
-        return None if pair is None else _configuration(pair)  # type: ignore[return-value]
+        nonlocal served
+        pair = changed_since(watched, served)
+        if pair is None:
+            return None  # type: ignore[return-value]  # it stands for no change; the stubs do not know that
+        served = pair
+        return _configuration(pair)
 
     return grpc.dynamic_ssl_server_credentials(
-        _configuration(watched.pair), changed, require_client_authentication=watched.pair.authorities is not None
+        _configuration(served), changed, require_client_authentication=served.authorities is not None
     )
 
 

@@ -109,7 +109,7 @@ class RequestStream:
             if self._why_ended is not None:
                 await refuse(self.context, self._why_ended)
             if done == {watch}:
-                await refuse_ended(self.context)
+                await refuse_ended(self.context, definite=False)
                 self._stalled_writer = writer
                 tasks.remove(writer)
             for task in done:

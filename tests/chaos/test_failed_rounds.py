@@ -15,9 +15,10 @@ from quorumlog.chaos.processes.compaction_rounds import CompactionRun
 from quorumlog.chaos.processes.nemesis import ChaosError, Nemesis
 from quorumlog.chaos.processes.once_writers import Gate, OnceWriter, WriterKind, await_ended
 from quorumlog.chaos.processes.report import Report
+from quorumlog.chaos.processes.scenario_cluster import ClientOptions, ScenarioCluster
 from quorumlog.chaos.processes.workload import Recorder, sequential_writer
 from quorumlog.sdk import Admin, TopicPartition
-from quorumlog.server.local import ClusterError, LocalCluster
+from quorumlog.server.local import ClusterError
 
 WRITTEN = 2 * scenarios.STEADY_ACKS
 
@@ -26,7 +27,7 @@ class FakeCluster:
     """Three nodes, of which the round has killed the first and paused the second."""
 
     node_ids = (1, 2, 3)
-    bootstrap_servers = "nowhere:1"
+    client_options = ClientOptions(bootstrap_servers="nowhere:1")
 
     def __init__(self, can_start: bool = True) -> None:
         self.running = {2, 3}
@@ -62,7 +63,7 @@ class FakeWorkload:
 
     readable = WRITTEN
 
-    def __init__(self, bootstrap_servers: str, partitions: list[TopicPartition], recorder: Recorder) -> None:
+    def __init__(self, clients: ClientOptions, partitions: list[TopicPartition], recorder: Recorder) -> None:
         self.failures: list[str] = []
         self.stopped = False
         self._partitions = partitions
@@ -94,9 +95,6 @@ class FakeWorkload:
 
 class FakeAdmin:
     """Knows nothing."""
-
-    def __init__(self, bootstrap_servers: str) -> None:
-        pass
 
     def __enter__(self) -> FakeAdmin:
         return self
@@ -131,8 +129,8 @@ def run_failing(monkeypatch: pytest.MonkeyPatch) -> RunFailing:
         assert scenario.fault is not None
         failing = replace(scenario, fault=replace(scenario.fault, victim=fail))
         monkeypatch.setitem(scenarios.SCENARIOS, "kill-follower", failing)
-        monkeypatch.setattr(scenarios, "LocalCluster", lambda nodes: cluster)
-        monkeypatch.setattr(scenarios, "Admin", FakeAdmin)
+        monkeypatch.setattr(scenarios, "ScenarioCluster", lambda nodes, secure: cluster)
+        monkeypatch.setattr(scenarios, "operator_of", lambda cluster: FakeAdmin())
         monkeypatch.setattr(FakeWorkload, "readable", readable)
         monkeypatch.setattr(scenarios, "Workload", FakeWorkload)
         monkeypatch.setattr(scenarios, "replicas_agree", lambda data_dirs: [])
@@ -197,7 +195,7 @@ def test_what_is_lost_is_said_after_a_failed_round_too(
 
 
 def test_a_key_that_was_being_written_when_the_writer_failed_has_no_last_value_to_lose() -> None:
-    run = CompactionRun(cast(LocalCluster, FakeCluster()), cast(Admin, FakeAdmin("")), 1, print)
+    run = CompactionRun(cast(ScenarioCluster, FakeCluster()), cast(Admin, FakeAdmin()), 1, print)
     run.writer.last = {b"settled": b"1", b"unresolved": b"1"}
     run.writer.unresolved = {b"unresolved"}
     (anomaly,) = run._anomalies({0: (b"unresolved", b"2")})
@@ -206,7 +204,7 @@ def test_a_key_that_was_being_written_when_the_writer_failed_has_no_last_value_t
 
 def test_writers_that_go_on_are_waited_for_no_longer_than_said() -> None:
     gate = Gate()
-    writer = OnceWriter(0, WriterKind.REPLAYING, 1_000, "nowhere:1", "t", gate, 1)
+    writer = OnceWriter(0, WriterKind.REPLAYING, 1_000, {"bootstrap_servers": "nowhere:1"}, "t", gate, 1)
     writer.start()
     with pytest.raises(TimeoutError, match=r"replaying-0 does not end within 0.01 s"):
         await_ended([writer], 0.01)

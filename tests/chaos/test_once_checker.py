@@ -13,7 +13,7 @@ class Reading:
     """One writer of ten records, and a log that the test makes up."""
 
     def __init__(self, *fates: Fate) -> None:
-        self.writer = OnceWriter(0, WriterKind.UNNAMED, 10, "127.0.0.1:1", "t", Gate(), 1)
+        self.writer = OnceWriter(0, WriterKind.UNNAMED, 10, {"bootstrap_servers": "127.0.0.1:1"}, "t", Gate(), 1)
         self.writer.fates[: len(fates)] = bytes(fates)
         self.checker = OnceChecker([self.writer], 2)
 

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -19,7 +20,17 @@ from pathlib import Path
 import grpc
 import pytest
 
-from quorumlog.sdk import Admin, Consumer, NewTopic, Producer
+from quorumlog.sdk import (
+    ACL,
+    ACLOperation,
+    ACLPermissionType,
+    Admin,
+    Consumer,
+    NewTopic,
+    Producer,
+    ResourcePattern,
+    ResourceType,
+)
 from quorumlog.sdk.errors import IllegalArgumentError, NoBrokersAvailableError, SaslAuthenticationFailedError
 from quorumlog.server.certificates import issuing
 from quorumlog.server.certificates.issuing import Issued, create_authority, create_client, create_node
@@ -372,16 +383,76 @@ def test_clients_without_a_certificate_have_a_listener_of_their_own(tmp_path: Pa
     reserved.close()
 
 
-def test_how_long_a_nodes_certificate_is_valid_is_a_metric() -> None:
-    reserved = ReservedPorts(1)
-    place = f"127.0.0.1:{reserved.ports[0]}"
-    with (
-        LocalCluster(nodes=1, tls=True, settings={"metrics_listen": place}),
-        urllib.request.urlopen(f"http://{place}/metrics", timeout=LIMIT_S) as page,
-    ):
-        text = page.read().decode()
-    (seconds,) = re.findall(r"^quorumlog_certificate_expiry_seconds ([0-9.e+]+)$", text, re.M)
-    assert 396 * 86_400 < float(seconds) < 399 * 86_400
+def https_context(authority: Path, pair: Issued | None = None) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=str(authority))
+    if pair is not None:
+        context.load_cert_chain(pair.certificate, pair.key)
+    return context
+
+
+def test_metrics_are_served_here_in_plain_and_elsewhere_to_whoever_may_see_them(tmp_path: Path) -> None:
+    reserved = ReservedPorts(2)
+    plain, secured = (f"127.0.0.1:{port}" for port in reserved.ports)
+    settings = {
+        "metrics_listen": plain, "metrics_tls_listen": secured, "authorization": True, "super_users": "User:admin",
+    }  # fmt: skip
+    with LocalCluster(nodes=1, tls=True, settings=settings) as cluster:
+        certificates = cluster.certificates
+        assert certificates is not None
+        certificates.add_user("scraper")
+        certificates.add_user("other")
+        admins, scrapers, others = (
+            Issued(certificates.folder / f"{name}.crt", certificates.folder / f"{name}.key")
+            for name in ("admin", "scraper", "other")
+        )
+
+        def page(pair: Issued | None, path: str = "metrics") -> str:
+            context = https_context(certificates.node_ca, pair)
+            with urllib.request.urlopen(f"https://{secured}/{path}", timeout=LIMIT_S, context=context) as served:
+                return served.read().decode()
+
+        with urllib.request.urlopen(f"http://{plain}/metrics", timeout=LIMIT_S) as served:
+            text = served.read().decode()
+        (seconds,) = re.findall(r"^quorumlog_certificate_expiry_seconds ([0-9.e+]+)$", text, re.M)
+        assert 396 * 86_400 < float(seconds) < 399 * 86_400
+        assert "quorumlog_certificate_expiry_seconds" in page(admins)
+        with Admin(bootstrap_servers=cluster.bootstrap_servers, **cluster.client_tls) as admin:
+            see = ResourcePattern(ResourceType.CLUSTER, "kafka-cluster")
+            admin.create_acls([ACL("User:scraper", ACLOperation.DESCRIBE, ACLPermissionType.ALLOW, see)])
+            assert "quorumlog_ready 1" in page(scrapers)
+            # Who has no permission is told so; whether the node serves is no secret.
+            with pytest.raises(urllib.error.HTTPError, match="403") as refused:
+                page(others)
+            assert "User:other has no permission for Describe on Cluster" in refused.value.read().decode()
+            assert page(others, "readyz") == "ok\n"
+            # Nor is anybody let in without a certificate, with one of another authority, of a node, or revoked.
+            stranger = create_client(tmp_path, create_authority(tmp_path, "other-ca"), "scraper")
+            nodes = Issued(certificates.folder / "node-1.crt", certificates.folder / "node-1.key")
+            for pair in (None, stranger, nodes):
+                with pytest.raises(OSError):  # noqa: PT011 - the connection ends, sooner or later in the handshake
+                    page(pair)
+            admin.revoke(principals=["User:scraper"])
+            with pytest.raises(urllib.error.HTTPError, match="403"):
+                page(scrapers)
+        # A new certificate is served from the next connection on.
+        folder = certificates.folder
+        fresh = create_node(
+            tmp_path, Issued(folder / "node-ca.crt", folder / "node-ca.key"), 1, ["127.0.0.1", "fresh.example"]
+        )
+        for path in fresh:
+            os.replace(path, folder / path.name)
+        context = https_context(certificates.node_ca, admins)
+
+        def is_served() -> bool:
+            host, _, port = secured.rpartition(":")
+            with socket.create_connection((host, int(port)), LIMIT_S) as raw:
+                try:
+                    context.wrap_socket(raw, server_hostname="fresh.example").close()
+                except ssl.SSLCertVerificationError:
+                    return False
+            return True
+
+        until(is_served, "the node serves its pages with what it had at its start")
     reserved.close()
 
 

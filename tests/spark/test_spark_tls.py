@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
-from quorumlog.sdk import Admin, NewTopic, UserScramCredentialUpsertion
+from quorumlog.sdk import (
+    ACL,
+    ACLOperation,
+    ACLPermissionType,
+    Admin,
+    NewTopic,
+    ResourcePattern,
+    ResourceType,
+    UserScramCredentialUpsertion,
+)
+from quorumlog.sdk.runtime import tls_files
 from quorumlog.sdk.runtime.security import ClientSecurity
 from quorumlog.sdk.spark.errors import OptionError
+from quorumlog.sdk.spark.nodes import Nodes
 from quorumlog.sdk.spark.option_values import GivenOptions
 from quorumlog.sdk.spark.servers import Servers, security_of
+from quorumlog.server.certificates.issuing import create_authority, create_client
 from quorumlog.server.local import LocalCluster
 from quorumlog.server.local.ports import ReservedPorts
 
@@ -68,17 +82,36 @@ def test_options_that_do_not_go_together_are_refused(options: dict[str, str], wo
         GivenOptions({"quorumlog.bootstrap.servers": "a:1", **options}).bootstrap_servers()
 
 
+def test_tasks_connect_with_the_files_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tls_files, "LOOKED_AT_S", 0.0)
+    authority = create_authority(tmp_path, "ca")
+    alice = create_client(tmp_path, authority, "alice")
+    nodes = Nodes(Servers("127.0.0.1:1", ClientSecurity("SSL", *map(str, (authority.certificate, *alice)))))
+    former = nodes.channel("127.0.0.1:1")
+    assert nodes.channel("127.0.0.1:1") is former
+    for made, own in zip(create_client(tmp_path / "next", authority, "alice"), alice, strict=True):
+        os.replace(made, own)
+    present = nodes.channel("127.0.0.1:1")
+    assert present is not former
+    assert nodes.channel("127.0.0.1:1") is present
+
+
 @pytest.mark.spark
 @pytest.mark.cluster
 @pytest.mark.timeout(300)
-def test_rows_go_in_and_come_out_by_password_and_no_plan_shows_it(
+def test_rows_go_in_and_come_out_by_password_and_permission_and_no_plan_shows_it(
     spark: SparkSession, capfd: pytest.CaptureFixture[str]
 ) -> None:
     reserved = ReservedPorts(1)
     place = f"127.0.0.1:{reserved.ports[0]}"
-    with LocalCluster(nodes=1, tls=True, settings={"password_listen": place}) as cluster:
+    asking = {"password_listen": place, "authorization": True, "super_users": "User:admin"}
+    with LocalCluster(nodes=1, tls=True, settings=asking) as cluster:
         with Admin(bootstrap_servers=cluster.bootstrap_servers, **cluster.client_tls) as admin:
-            admin.create_topics([NewTopic("orders", num_partitions=2, replication_factor=1)])
+            admin.create_topics([NewTopic(name, num_partitions=2, replication_factor=1) for name in ("orders", "hers")])
+            admin.create_acls(
+                ACL("User:alice", operation, ACLPermissionType.ALLOW, ResourcePattern(ResourceType.TOPIC, "orders"))
+                for operation in (ACLOperation.READ, ACLOperation.WRITE)
+            )
             admin.alter_user_scram_credentials([UserScramCredentialUpsertion("alice", "canary-of-spark")])
         options = {
             "quorumlog.bootstrap.servers": place, "quorumlog.security.protocol": "SASL_SSL",
@@ -90,11 +123,21 @@ def test_rows_go_in_and_come_out_by_password_and_no_plan_shows_it(
         read = spark.read.format("quorumlog").options(**options).option("subscribe", "orders").load()
         assert {bytes(row.value) for row in read.select("value").collect()} == {b"%d" % (2 * n) for n in range(100)}
         read.explain(extended=True)
-        wrong = options | {"quorumlog.sasl.password": "canary-of-spark\n"}
-        with pytest.raises(Exception) as refused:  # noqa: PT011 - Spark wraps it, and what it says is the point
-            spark.read.format("quorumlog").options(**wrong).option("subscribe", "orders").load().collect()
+        said = {}
+        for why, more in {
+            "another password": {"quorumlog.sasl.password": "canary-of-nobody"},
+            "no password": {"quorumlog.sasl.password": "canary-of-spark\n"},
+            "no permission": {"subscribe": "hers"},
+        }.items():
+            with pytest.raises(Exception) as refused:  # noqa: PT011 - Spark wraps it, and what it says is the point
+                spark.read.format("quorumlog").options(**{"subscribe": "orders", **options, **more}).load().collect()
+            said[why] = str(refused.value)
+            assert "canary" not in said[why]
     reserved.close()
-    assert "canary" not in str(refused.value)
+    wrong = [line for line in said["another password"].splitlines() if "password is wrong" in line]
+    assert len(wrong) == 1, said
+    assert "hers" in said["no permission"]
+    assert "which the cluster does not have" in said["no permission"]
     shown = capfd.readouterr()
     assert "canary" not in shown.out + shown.err
 

@@ -20,8 +20,16 @@ ResponseT = TypeVar("ResponseT", bound=ProtoMessage)
 class Restricted(Quiet):
     """A cluster whose super user is "admin", with alice and bob, who may do nothing at first."""
 
-    def __init__(self, seed: int, nodes: int = 3, *, audited: bool = False, checkpoint_entries: int = 2_000) -> None:
-        options = dataclasses.replace(RESTRICTED, audited=audited)
+    def __init__(
+        self,
+        seed: int,
+        nodes: int = 3,
+        *,
+        audited: bool = False,
+        checkpoint_entries: int = 2_000,
+        image_max_age_ms: int = 0,
+    ) -> None:
+        options = dataclasses.replace(RESTRICTED, audited=audited, image_max_age_ms=image_max_age_ms)
         super().__init__(
             seed, nodes=nodes, authorization=options, clients=PRINCIPALS, checkpoint_entries=checkpoint_entries
         )

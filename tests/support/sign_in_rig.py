@@ -17,7 +17,7 @@ from quorumlog.server.client_origin import ClientOrigin, Listener
 from quorumlog.server.events import ClientRequest, EndedStream
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.node_service import StepTime
-from quorumlog.server.options import AuthorizationOptions
+from quorumlog.server.options import SESSION_LIFETIME_US, AuthorizationOptions
 from quorumlog.server.replies import Replies
 from quorumlog.v1 import admin_pb2, metadata_log_pb2
 from quorumlog.v1.credentials_pb2 import Revocation, ScramCredential
@@ -41,7 +41,7 @@ class SignInRig:
         options = AuthorizationOptions(enabled=True, super_users=frozenset({"User:root"}), audited=True)
         current = holder(self.image)
         self.audit = AuditTrail(True, self.time, current, SimpleNamespace(bound_ms=lambda now: 0))
-        self.sessions = Sessions(self.rng)
+        self.sessions = Sessions(self.rng, SESSION_LIFETIME_US)
         self.sign_ins = ScramSignIns(options, current, self.sessions, self.audit, self.replies, self.rng)
         self.admission = Admission(current, self.sessions)
 

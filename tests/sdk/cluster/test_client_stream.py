@@ -12,7 +12,8 @@ import grpc.aio
 import pytest
 
 from quorumlog.sdk.cluster.connection import ClientStream
-from quorumlog.sdk.errors import InvalidRequestError, NetworkError, QuorumlogError
+from quorumlog.sdk.errors import InvalidRequestError, NetworkError, QuorumlogError, SaslAuthenticationFailedError
+from quorumlog.sdk.runtime.tls_files import TlsFiles
 from quorumlog.server.transport.rpc_errors import refuse
 from quorumlog.server.wire_errors import error as wire_error
 from quorumlog.v1 import data_plane_pb2, errors_pb2
@@ -87,7 +88,7 @@ class PlayedCall:
 class Bench:
     """A stream, and the calls that it has opened."""
 
-    def __init__(self) -> None:
+    def __init__(self, files: TlsFiles | None = None) -> None:
         self.calls: list[PlayedCall] = []
         self.health: list[bool] = []
         ids: Iterator[int] = itertools.count(1)
@@ -96,6 +97,7 @@ class Bench:
             "127.0.0.1:1",
             self.health.append,
             lambda: next(ids),
+            tls_files=files,
         )
 
     def _open(self) -> PlayedCall:
@@ -294,8 +296,90 @@ async def test_who_closes_ends_a_stream_with_posts_and_waits_until_the_node_has_
 async def test_an_end_before_the_stream_has_begun_fails_what_was_asked_too() -> None:
     bench = Bench()
     asked = bench.ask()
-    ending = bench.stream.end()
-    assert ending is not None
+    (ending,) = bench.stream.end()
     await asyncio.wait([ending], timeout=1)
     assert isinstance(asked.exception(), NetworkError)
-    assert bench.stream.end() is None or bench.calls == []
+    assert not bench.stream.end() or bench.calls == []
+
+
+class PlayedFiles(TlsFiles):
+    """Files of which the test says when they change."""
+
+    def __init__(self) -> None:
+        super().__init__(None, None, None)
+        self.state = 1
+
+    def look(self, *, at_once: bool = False) -> int:
+        return self.state
+
+
+async def test_a_stream_of_former_files_is_left_once_nothing_is_awaited() -> None:
+    files = PlayedFiles()
+    bench = Bench(files)
+    first, life = bench.ask(), bench.stream.life
+    await turn()
+    files.state = 2
+    second = bench.ask()
+    await turn()
+    assert len(bench.calls) == 1, "an answer was awaited"
+    for number in (0, 1):
+        bench.calls[0].answer(number)
+    await turn()
+    assert first.done() and second.done()
+    third = bench.ask()
+    await turn()
+    former, present = bench.calls
+    assert former.done, "the node reads what was sent and ends it"
+    assert len(former.written) == 2 and len(present.written) == 1
+    assert bench.stream.life == life + 1, "what was bound to the former one is gone"
+    present.answer(0)
+    await turn()
+    assert third.done()
+    assert all(bench.health), "nothing was lost"
+    fourth = bench.ask()
+    await turn()
+    assert len(bench.calls) == 2 and len(present.written) == 2
+    bench.stream.end()
+    await turn()
+    assert isinstance(fourth.exception(), NetworkError)
+
+
+async def test_what_was_posted_is_not_thrown_away_with_the_stream_that_is_left() -> None:
+    files = PlayedFiles()
+    bench = Bench(files)
+    posted = bench.stream.post(data_plane_pb2.FetchRequest())
+    await turn()
+    assert posted.done()
+    files.state = 2
+    asked = bench.ask()
+    await turn()
+    former, present = bench.calls
+    assert former.done and former.written, "it is ended, and not cancelled: the node reads it first"
+    assert len(present.written) == 1
+    present.answer(0)
+    await turn()
+    assert asked.done()
+    bench.stream.end()
+    await turn()
+
+
+@pytest.mark.parametrize("replaced", [True, False])
+async def test_a_refused_certificate_is_the_last_word_only_where_it_is_the_newest(replaced: bool) -> None:
+    files = PlayedFiles()
+    bench = Bench(files)
+    asked = bench.ask()
+    await turn()
+    files.state = 2 if replaced else 1
+    bench.calls[0].answers.put_nowait(refused(ErrorCode.SASL_AUTHENTICATION_FAILED))
+    await turn()
+    error = asked.exception()
+    assert isinstance(error, NetworkError if replaced else SaslAuthenticationFailedError)
+    assert error.retriable == replaced
+    again = bench.ask()
+    await turn()
+    assert len(bench.calls) == 2
+    bench.calls[1].answer(0)
+    await turn()
+    assert again.done()
+    bench.stream.end()
+    await turn()

@@ -27,7 +27,7 @@ from quorumlog.sdk.errors import (
 from quorumlog.sdk.runtime.client_runtime import SYSTEM_RUNTIME
 from quorumlog.sdk.runtime.passwords import prepared_password
 from quorumlog.sdk.runtime.scram_client import ScramIdentity
-from quorumlog.server.authentication.sessions import LIFETIME_US
+from quorumlog.server.options import SESSION_LIFETIME_US as LIFETIME_US
 from quorumlog.v1 import sign_in_pb2
 from quorumlog.v1.errors_pb2 import Error, ErrorCode
 

@@ -14,7 +14,7 @@ from quorumlog.server.certificates import pairs
 from quorumlog.server.certificates.inspection import problems_of, view_of
 from quorumlog.server.certificates.issuing import Issued, create_authority, create_client, create_node
 from quorumlog.server.certificates.names import node_of, user_of
-from quorumlog.server.certificates.pairs import Pair, WatchedPair, read_pair
+from quorumlog.server.certificates.pairs import Pair, WatchedPair, changed_since, read_pair
 from quorumlog.server.certificates.x509 import CertificateError, serial_number, validity
 from quorumlog.server.options import PairFiles
 
@@ -99,17 +99,59 @@ def test_a_pair_is_taken_once_both_of_it_have_been_replaced(
     taken: list[Pair] = []
     watched = WatchedPair(PairFiles(node.certificate, node.key), refused.append, taken.append)
     first = watched.pair
-    assert watched.changed() is None
+    assert watched.current() is first
     fresh = create_node(tmp_path / "fresh", authority, 3, [])
     os.replace(fresh.certificate, node.certificate)
-    assert watched.changed() is None
-    assert watched.changed() is None
-    assert watched.current() == first
+    assert watched.current() is first
+    assert watched.current() is first
     assert len(refused) == 1 and "is not the key of" in refused[0]
     os.replace(fresh.key, node.key)
-    changed = watched.changed()
-    assert changed is not None and changed != first
-    assert taken == [changed] and watched.changed() is None and len(refused) == 1
+    changed = watched.current()
+    assert changed != first
+    assert taken == [changed] and watched.current() is changed and len(refused) == 1
+
+
+def test_whoever_only_looks_at_a_pair_takes_no_change_from_those_that_serve_with_it(
+    tmp_path: Path, authority: Issued, node: Issued, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pairs, "LOOKED_AT_S", 0.0)
+    watched = WatchedPair(PairFiles(node.certificate, node.key), lambda reason: None, lambda pair: None)
+    served = watched.pair
+    fresh = create_node(tmp_path / "fresh", authority, 3, [])
+    os.replace(fresh.certificate, node.certificate)
+    os.replace(fresh.key, node.key)
+    # The metric of its end is read, before a connection comes.
+    looked_at = watched.current()
+    assert looked_at != served
+    assert changed_since(watched, served) is looked_at
+    assert changed_since(watched, looked_at) is None
+
+
+def test_authorities_are_taken_whole(
+    tmp_path: Path, authority: Issued, node: Issued, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pairs, "LOOKED_AT_S", 0.0)
+    second = create_authority(tmp_path / "second", "node-ca").certificate.read_bytes()
+    first = authority.certificate.read_bytes()
+    files = PairFiles(node.certificate, node.key, authority.certificate)
+    refused: list[str] = []
+    watched = WatchedPair(files, refused.append, lambda pair: None)
+    for cut in (second[: len(second) // 2], second[40:], b"-----BEGIN CERTIFICATE-----\nAAAA\n" + second):
+        authority.certificate.write_bytes(first + cut)
+        assert watched.current().authorities == first, cut
+    assert refused and all(str(authority.certificate) in said for said in refused)
+    authority.certificate.write_bytes(first + b"# the next one\n" + second)
+    assert watched.current().authorities == first + b"# the next one\n" + second
+
+
+def test_a_certificate_may_be_of_one_of_several_authorities(tmp_path: Path, authority: Issued, node: Issued) -> None:
+    second = create_authority(tmp_path / "second", "node-ca")
+    other = create_node(tmp_path / "second", second, 4, [])
+    both = tmp_path / "both.crt"
+    both.write_bytes(second.certificate.read_bytes() + authority.certificate.read_bytes())
+    for made in (node, other):
+        assert list(problems_of(made.certificate, made.key, both)) == []
+    assert "was not signed by" in "; ".join(problems_of(node.certificate, node.key, second.certificate))
 
 
 def test_problems_are_found(tmp_path: Path, authority: Issued, node: Issued) -> None:

@@ -64,6 +64,8 @@ def test_who_may_do_everything_is_a_list_in_the_file_and_text_elsewhere(tmp_path
     assert (told.enabled, told.super_users, told.audited) == (True, {"User:admin", "User:größe, gmbh"}, False)
     told = load({**FLAGS, "super_users": "User:a, User:b", "audit_log": "/tmp/audit"}).node_options().authorization
     assert (told.enabled, told.super_users, told.audited) == (False, {"User:a", "User:b"}, True)
+    limited = {"authorization": True, "super_users": "User:a", "acl_image_max_age_ms": 2_000}
+    assert load({**FLAGS, **limited}).node_options().authorization.image_max_age_ms == 2_000
 
 
 @pytest.mark.parametrize(
@@ -72,6 +74,8 @@ def test_who_may_do_everything_is_a_list_in_the_file_and_text_elsewhere(tmp_path
         ({"super_users": "admin"}, "'admin' is not User: and a name"),
         ({"super_users": "User:a,User:*"}, "'User:*' is not User: and a name"),
         ({"super_users": "User:a,"}, "'' is not User:"),
+        ({"acl_image_max_age_ms": 60_000}, "authorization is off"),
+        ({"acl_image_max_age_ms": 1_999, "authorization": True, "super_users": "User:a"}, "at least 20 times"),
         ({"authorization": True}, "super_users with authorization: expected User:NAME"),
         ({"authorization": True, "super_users": "User:a", "insecure": True}, "cannot prove who they are"),
         ({"authorization": "perhaps"}, "wrong value 'perhaps' for authorization"),

@@ -1,0 +1,129 @@
+"""A client asks a node more at once than one connection takes: what is too much waits at the client."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator
+
+import pytest
+
+from quorumlog.sdk.cluster.connection import NodeConnection
+from quorumlog.sdk.cluster.connection_room import MOST_CALLS
+from quorumlog.sdk.errors import ClientClosedError, RequestTimedOutError
+from quorumlog.sdk.runtime.client_runtime import SYSTEM_RUNTIME
+from quorumlog.server.events import ClientRequest, Event, Reply
+from quorumlog.server.local.ports import ReservedPorts
+from quorumlog.server.metrics import Meters
+from quorumlog.server.options import NodeLimits
+from quorumlog.server.transport.channel_options import DEFAULT_LIMITS
+from quorumlog.server.transport.client_requests import ClientRequests
+from quorumlog.server.transport.data_plane_service import DataPlaneService
+from quorumlog.server.transport.grpc_server import GrpcServer
+from quorumlog.v1 import data_plane_pb2 as pb
+
+LIMIT_S = 30.0
+
+
+class Node:
+    """A server that answers each Metadata, at once or when it is told to, and counts what waits."""
+
+    def __init__(self) -> None:
+        self._reserved = ReservedPorts(1)
+        self.address = f"127.0.0.1:{self._reserved.ports[0]}"
+        self.requests = ClientRequests(self._take)
+        self.answers_at_once = True
+        self.waiting: list[int] = []
+        self.asked = 0
+        self.server = GrpcServer(
+            self.address, (DataPlaneService(self.requests, NodeLimits(), Meters()).handlers(),)
+        )  # fmt: skip
+
+    def _take(self, event: Event) -> None:
+        if isinstance(event, ClientRequest):
+            self.asked += 1
+            self.waiting.append(event.request_id)
+            if self.answers_at_once:
+                asyncio.get_running_loop().call_soon(self.answer)
+
+    def answer(self) -> None:
+        for number in self.waiting:
+            self.requests.deliver(Reply(number, pb.MetadataResponse()))
+        self.waiting.clear()
+
+    async def close(self) -> None:
+        await self.server.stop(0)
+        self._reserved.close()
+
+
+@pytest.fixture
+async def node() -> AsyncIterator[Node]:
+    made = Node()
+    await made.server.start()
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+async def connection(node: Node) -> AsyncIterator[NodeConnection]:
+    ids = itertools.count(1)
+    made = NodeConnection(node.address, "many", SYSTEM_RUNTIME, lambda: next(ids))
+    yield made
+    await made.close()
+
+
+def ask(connection: NodeConnection, timeout_s: float = LIMIT_S) -> asyncio.Task[pb.MetadataResponse]:
+    call = connection.call(connection.data_plane.Metadata(pb.MetadataRequest(), timeout=timeout_s))
+    return asyncio.ensure_future(call)
+
+
+async def until_asked(node: Node, count: int) -> None:
+    async with asyncio.timeout(LIMIT_S):
+        while node.asked < count:  # noqa: ASYNC110 - the node is told on gRPC's own threads
+            await asyncio.sleep(0.01)
+
+
+async def test_no_call_is_refused_for_being_one_of_many(node: Node, connection: NodeConnection) -> None:
+    for _ in range(3):
+        failed = await asyncio.gather(*(ask(connection) for _ in range(500)), return_exceptions=True)
+        assert [each for each in failed if isinstance(each, BaseException)] == []
+    assert node.asked == 1_500
+
+
+async def test_a_connection_has_room_for_its_streams_beside_the_calls(node: Node, connection: NodeConnection) -> None:
+    assert DEFAULT_LIMITS.streams // 2 > MOST_CALLS
+    node.answers_at_once = False
+    asked = [ask(connection) for _ in range(MOST_CALLS + 20)]
+    await until_asked(node, MOST_CALLS)
+    assert not any(each.done() for each in asked)
+    node.answers_at_once = True
+    node.answer()
+    await asyncio.wait_for(asyncio.gather(*asked), LIMIT_S)
+
+
+async def test_a_call_that_finds_no_room_in_its_time_was_never_made(node: Node, connection: NodeConnection) -> None:
+    node.answers_at_once = False
+    asked = [ask(connection) for _ in range(MOST_CALLS)]
+    await until_asked(node, MOST_CALLS)
+    late = ask(connection, timeout_s=0.05)
+    with pytest.raises(RequestTimedOutError, match="under way") as error:
+        await late
+    assert error.value.definite
+    given_up = ask(connection)
+    await asyncio.sleep(0)
+    given_up.cancel()
+    node.answer()
+    await asyncio.wait_for(asyncio.gather(*asked), LIMIT_S)
+    assert node.asked == MOST_CALLS
+    node.answers_at_once = True
+    assert await ask(connection) is not None
+
+
+async def test_a_close_ends_what_waits_for_room(node: Node, connection: NodeConnection) -> None:
+    node.answers_at_once = False
+    asked = [ask(connection) for _ in range(MOST_CALLS + 5)]
+    await until_asked(node, MOST_CALLS)
+    await connection.close()
+    ended = await asyncio.wait_for(asyncio.gather(*asked, return_exceptions=True), LIMIT_S)
+    assert {type(each) for each in ended} == {ClientClosedError}
+    assert node.asked == MOST_CALLS

@@ -1,0 +1,111 @@
+"""Pages over HTTPS: nobody sees them without a certificate, nobody sees the metrics without permission."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+import urllib.error
+import urllib.request
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from quorumlog.server.certificates.issuing import Issued, create_authority, create_client, create_node
+from quorumlog.server.certificates.pairs import WatchedPair
+from quorumlog.server.client_origin import ClientOrigin, Listener
+from quorumlog.server.local.ports import ReservedPorts
+from quorumlog.server.metrics import Meters
+from quorumlog.server.options import PairFiles
+from quorumlog.server.process import page_server
+from quorumlog.server.process.exporter import Exporter, SecuredPages
+from quorumlog.server.transport.request_times import RequestTimes
+
+LIMIT_S = 10.0
+
+
+class Served:
+    """A node's pages, and who asked for the metrics. Alice may see them."""
+
+    def __init__(self, folder: Path) -> None:
+        self._reserved = ReservedPorts(1)
+        self.address = f"127.0.0.1:{self._reserved.ports[0]}"
+        authority = create_authority(folder, "ca")
+        node = create_node(folder, authority, 1, ["127.0.0.1"])
+        self.authority = authority.certificate
+        with self.authority.open("ab") as file:
+            file.write("# Főtanúsítvány\n".encode())
+        self.users = {user: create_client(folder, authority, user) for user in ("alice", "bob")}
+        self.asked: list[ClientOrigin] = []
+        watched = WatchedPair(
+            PairFiles(node.certificate, node.key, self.authority), lambda reason: None, lambda pair: None
+        )
+        secured = SecuredPages(self.address, watched, self._refuse)
+        self.exporter = Exporter(
+            None, secured, Meters(), dict, lambda: "", ("0", False), RequestTimes()
+        )  # fmt: skip
+
+    async def _refuse(self, client: ClientOrigin) -> str:
+        self.asked.append(client)
+        return "" if client.principal == "User:alice" else f"{client.principal} may not"
+
+    def get(self, path: str, pair: Issued | None) -> tuple[int, str]:
+        context = ssl.create_default_context(cafile=str(self.authority))
+        if pair is not None:
+            context.load_cert_chain(pair.certificate, pair.key)
+        try:
+            with urllib.request.urlopen(f"https://{self.address}/{path}", timeout=LIMIT_S, context=context) as page:
+                return page.status, page.read().decode()
+        except urllib.error.HTTPError as refused:
+            return refused.code, refused.read().decode()
+
+    def close(self) -> None:
+        self.exporter.close()
+        self._reserved.close()
+
+
+@pytest.fixture
+async def served(tmp_path: Path) -> AsyncIterator[Served]:
+    made = Served(tmp_path)
+    yield made
+    await asyncio.to_thread(made.close)
+
+
+async def test_metrics_are_for_those_who_may_see_them(served: Served) -> None:
+    status, text = await asyncio.to_thread(served.get, "metrics", served.users["alice"])
+    assert (status, "quorumlog_build_info" in text) == (200, True)
+    (client,) = served.asked
+    assert (client.principal, client.listener, client.host) == ("User:alice", Listener.CLIENT, "127.0.0.1")
+    assert client.serial, "it can be revoked"
+    assert await asyncio.to_thread(served.get, "metrics", served.users["bob"]) == (403, "User:bob may not\n")
+    assert await asyncio.to_thread(served.get, "livez", served.users["bob"]) == (200, "ok\n")
+    assert len(served.asked) == 2
+
+
+async def test_nobody_is_served_without_a_certificate_of_a_user(served: Served, tmp_path: Path) -> None:
+    stranger = create_client(tmp_path, create_authority(tmp_path / "other", "ca"), "carol")
+    for path in ("metrics", "livez"):
+        for pair in (None, stranger):
+            with pytest.raises(OSError, match=r"(?i)ssl|tls|certificate|reset|closed|refused|EOF"):
+                await asyncio.to_thread(served.get, path, pair)
+    assert served.asked == []
+
+
+async def test_strangers_who_stay_silent_hold_only_so_many_connections(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page_server, "HANDSHAKE_S", 0.3)
+    host, _, port = served.address.rpartition(":")
+    silent = [
+        socket.create_connection((host, int(port)), LIMIT_S) for _ in range(page_server.MAX_CONNECTIONS + 8)
+    ]  # fmt: skip
+
+    def ended() -> bool:
+        return all(each.recv(1) == b"" for each in silent)
+
+    assert await asyncio.to_thread(ended), "those beyond the limit at once, all others with their handshake"
+    for each in silent:
+        each.close()
+    status, _ = await asyncio.to_thread(served.get, "metrics", served.users["alice"])
+    assert status == 200
