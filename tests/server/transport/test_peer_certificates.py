@@ -7,20 +7,34 @@ import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
+import grpc
+import grpc.aio
 import pytest
 
 from quorumlog.server.certificates.issuing import Issued, create_authority, create_client, create_node
 from quorumlog.server.certificates.pairs import WatchedPair
-from quorumlog.server.events import ClusterStanding, Event, FrameReceived, PeerConnected, PeerDisconnected, PeerIdentity
+from quorumlog.server.events import (
+    AuditLine,
+    ClusterStanding,
+    Event,
+    FrameReceived,
+    PeerConnected,
+    PeerDisconnected,
+    PeerIdentity,
+)
 from quorumlog.server.local.ports import ReservedPorts
 from quorumlog.server.log_output import Log
 from quorumlog.server.metrics import Meters
 from quorumlog.server.options import PairFiles
 from quorumlog.server.transport.credentials import PeerDialer, server_credentials
 from quorumlog.server.transport.grpc_server import GrpcServer
+from quorumlog.server.transport.peer_codec import encode_hello, encode_identity
 from quorumlog.server.transport.peer_links import PeerLinks
 from quorumlog.server.transport.peer_service import PeerService
+from quorumlog.server.transport.peer_session import GENERATION_KEY
+from quorumlog.server.transport.refused_peers import RefusedPeers
 from quorumlog.server.transport.supervision import Supervisor
+from quorumlog.v1 import peer_pb2
 
 LIMIT_S = 15.0
 SECOND = 1 / 86_400
@@ -46,6 +60,7 @@ class Side:
         self.identity = PeerIdentity("cluster", node_id, "directory", node_id, self.address)
         self.events: list[Event] = []
         self.log = Lines()
+        self.audited: list[AuditLine] = []
         log: Log = self.log  # type: ignore[assignment]
         files = PairFiles(pair.certificate, pair.key, authority)
 
@@ -60,7 +75,8 @@ class Side:
         )  # fmt: skip
         service = PeerService(
             identity=lambda: self.identity, standing=lambda asker: ClusterStanding((), "", 0),
-            accepts=lambda identity: None, links=self.links, log=log, by_certificate=True,
+            accepts=lambda identity: None, links=self.links, refused=RefusedPeers(log, self.audited.append),
+            by_certificate=True,
         )  # fmt: skip
         self.server = GrpcServer(self.address, (service.handlers(),), credentials=server_credentials(watched()))
 
@@ -126,6 +142,9 @@ async def test_a_node_that_says_it_is_another_gets_no_frame_in(world: World, tmp
     assert honest.said("peer_refused") == ["it says that it is node 3, but its certificate is of node 2"]
     assert liar.said("peer_unreachable") == ["it says that it is node 3, but its certificate is of node 2"]
     assert not honest.has(FrameReceived) and not liar.has(PeerConnected)
+    (told,) = honest.audited
+    assert (told.event, told.fields["principal"], told.fields["host"]) == ("peer_refused", "Node:2", "127.0.0.1")
+    assert (told.fields["peer"], told.fields["times"]) == (3, 1)
 
 
 async def test_whoever_answers_with_another_nodes_certificate_is_not_spoken_to(world: World, tmp_path: Path) -> None:
@@ -144,6 +163,7 @@ async def test_a_users_certificate_speaks_for_no_node(world: World, tmp_path: Pa
     user.links.connect({1: honest.address})
     await until(lambda: honest.said("peer_refused"))
     assert honest.said("peer_refused") == ["it says that it is node 2, but its certificate is of no node"]
+    assert [line.fields["principal"] for line in honest.audited] == ["User:mallory"]
 
 
 async def test_a_link_ends_with_the_certificate_that_opened_it(world: World, tmp_path: Path) -> None:
@@ -156,3 +176,50 @@ async def test_a_link_ends_with_the_certificate_that_opened_it(world: World, tmp
     assert time.time() > ends_s - 1
     await until(lambda: long.said("link_broken") or short.said("link_broken"))
     assert "not valid any more" in short.said("link_broken")[0]
+
+
+async def test_with_a_certificate_that_has_ended_no_stream_begins_on_a_connection_that_is_open(
+    world: World, tmp_path: Path
+) -> None:
+    honest = await world.side(1, create_node(tmp_path / "a", world.authority, 1, []))
+    pair = create_node(tmp_path / "b", world.authority, 2, [], days=4 * SECOND)
+    credentials = grpc.ssl_channel_credentials(
+        world.authority.certificate.read_bytes(), pair.key.read_bytes(), pair.certificate.read_bytes()
+    )
+    expected = (("grpc.ssl_target_name_override", "node-1.quorumlog.internal"),)
+    peer = PeerIdentity("cluster", 2, "directory", 2, "127.0.0.1:9")
+    async with grpc.aio.secure_channel(honest.address, credentials, expected) as channel:
+        identify = channel.unary_unary("/quorumlog.v1.Peer/Identify", bytes, bytes)
+        question = peer_pb2.IdentifyRequest(identity=encode_identity(peer)).SerializeToString()
+        await identify(question, timeout=LIMIT_S)
+        stream = channel.stream_stream("/quorumlog.v1.Peer/Control", bytes, bytes)
+        open_call = stream(None, metadata=((GENERATION_KEY, "1"),))
+        await open_call.write(encode_hello(peer))
+        assert await open_call.read()
+        with pytest.raises(grpc.aio.AioRpcError):
+            await open_call.read()
+        for again in (2, 3):
+            late = stream(None, metadata=((GENERATION_KEY, str(again)),))
+            await late.write(encode_hello(peer))
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await late.read()
+            assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED, "not even greeted"
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await identify(question, timeout=LIMIT_S)
+        assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
+
+
+async def test_who_asks_under_another_nodes_name_is_told_of_too(world: World, tmp_path: Path) -> None:
+    honest = await world.side(1, create_node(tmp_path / "a", world.authority, 1, []))
+    pair = create_node(tmp_path / "b", world.authority, 2, [])
+    credentials = grpc.ssl_channel_credentials(
+        world.authority.certificate.read_bytes(), pair.key.read_bytes(), pair.certificate.read_bytes()
+    )
+    expected = (("grpc.ssl_target_name_override", "node-1.quorumlog.internal"),)
+    async with grpc.aio.secure_channel(honest.address, credentials, expected) as channel:
+        question = peer_pb2.IdentifyRequest(identity=peer_pb2.NodeIdentity(node_id=3)).SerializeToString()
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await channel.unary_unary("/quorumlog.v1.Peer/Identify", bytes, bytes)(question, timeout=LIMIT_S)
+    assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
+    assert honest.said("peer_refused") == [refused.value.details()]
+    assert [line.fields["principal"] for line in honest.audited] == ["Node:2"]
