@@ -21,6 +21,7 @@ class RawHttp2:
     Attributes:
         taken: bytes of messages that have left: the node has room for them, or has read them.
         ended: streams that the node has ended.
+        answered: streams on which it has sent headers.
     """
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -29,8 +30,10 @@ class RawHttp2:
         self._windows: dict[int, int] = {}
         self._unsent: dict[int, bytearray] = {}
         self._next = 1
+        self._scheme = "http" if writer.get_extra_info("ssl_object") is None else "https"
         self.taken = 0
         self.ended: set[int] = set()
+        self.answered: set[int] = set()
         writer.write(_PREFACE + _frame(_SETTINGS, 0, 0, b""))
 
     @classmethod
@@ -51,7 +54,7 @@ class RawHttp2:
         """
         stream, self._next = self._next, self._next + 2
         headers = {
-            ":method": "POST", ":scheme": "http", ":path": path, ":authority": "node", "te": "trailers",
+            ":method": "POST", ":scheme": self._scheme, ":path": path, ":authority": "node", "te": "trailers",
             "content-type": "application/grpc", **metadata,
         }  # fmt: skip
         block = b"".join(_literal(name, value) for name, value in headers.items())
@@ -105,15 +108,15 @@ class RawHttp2:
             self._writer.write(_frame(_SETTINGS, _ACK, 0, b""))
         elif kind == _PING and not flags & _ACK:
             self._writer.write(_frame(_PING, _ACK, 0, body))
-        elif kind == _RESET or (kind in (_HEADERS, _DATA) and flags & END_STREAM):
+        if kind == _HEADERS:
+            self.answered.add(stream)
+        if kind == _RESET or (kind in (_HEADERS, _DATA) and flags & END_STREAM):
             self.ended.add(stream)
             self._unsent.pop(stream, None)
 
-    async def close(self) -> None:
-        """Closes the connection."""
-        self._writer.close()
-        with contextlib.suppress(ConnectionError):
-            await self._writer.wait_closed()
+    def close(self) -> None:
+        """Closes the connection, without a word."""
+        self._writer.transport.abort()
 
 
 def _frame(kind: int, flags: int, stream: int, body: bytes) -> bytes:

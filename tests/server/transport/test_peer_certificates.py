@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -20,7 +21,9 @@ from quorumlog.server.events import (
     FrameReceived,
     PeerConnected,
     PeerDisconnected,
+    PeerFrame,
     PeerIdentity,
+    Stream,
 )
 from quorumlog.server.local.ports import ReservedPorts
 from quorumlog.server.log_output import Log
@@ -223,3 +226,64 @@ async def test_who_asks_under_another_nodes_name_is_told_of_too(world: World, tm
     assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
     assert honest.said("peer_refused") == [refused.value.details()]
     assert [line.fields["principal"] for line in honest.audited] == ["Node:2"]
+
+
+class Recorder:
+    """Stands before a node, and keeps what each connection sends to it."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self.said: list[bytearray] = []
+        self._server: asyncio.Server | None = None
+
+    async def start(self) -> str:
+        self._server = await asyncio.start_server(self._carry, "127.0.0.1", 0)
+        return f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+
+    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        behind, before = await asyncio.open_connection("127.0.0.1", self._port)
+        kept = bytearray()
+        self.said.append(kept)
+
+        async def pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter, keep: bool) -> None:
+            with contextlib.suppress(ConnectionError):
+                while data := await source.read(65_536):
+                    kept.extend(data if keep else b"")
+                    sink.write(data)
+            sink.close()
+
+        await asyncio.gather(pump(reader, before, True), pump(behind, writer, False))
+
+    async def close(self) -> None:
+        assert self._server is not None
+        self._server.close()
+        await asyncio.sleep(0)
+
+
+async def test_a_connection_that_was_recorded_gets_nothing_in_when_it_is_sent_again(
+    world: World, tmp_path: Path
+) -> None:
+    sender = await world.side(1, create_node(tmp_path / "a", world.authority, 1, []))
+    receiver = await world.side(2, create_node(tmp_path / "b", world.authority, 2, []))
+    recorder = Recorder(int(receiver.address.rpartition(":")[2]))
+    sender.links.connect({2: await recorder.start()})
+    await until(lambda: sender.has(PeerConnected))
+    for number in range(1, 4):
+        sender.links.send(2, PeerFrame(Stream.DATA, number))
+    await until(lambda: sum(isinstance(event, FrameReceived) for event in receiver.events) == 3)
+    sender.links.connect({})
+    await until(lambda: receiver.has(PeerDisconnected))
+    before = list(receiver.events)
+    for said in recorder.said:
+        assert len(said) > 500, "its handshake and its frames"
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(receiver.address.rpartition(":")[2]))
+        writer.write(said)
+        answered = b""
+        async with asyncio.timeout(LIMIT_S):
+            with contextlib.suppress(ConnectionError):
+                while data := await reader.read(65_536):
+                    answered += data
+        writer.close()
+        assert len(answered) < 5_000, "no more than its half of a handshake"
+    assert receiver.events == before and not receiver.said("peer_refused")
+    await recorder.close()

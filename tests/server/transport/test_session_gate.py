@@ -102,7 +102,7 @@ async def test_of_a_call_without_a_session_nothing_is_read(node: Node, rpc: str)
     assert len(stranger.ended) == CALLS, "each is told so at once"
     assert stranger.taken <= (CALLS + 1) * LOOKED_AHEAD
     assert all(isinstance(each.message, CheckAclsRequest) for each in node.asked)
-    await stranger.close()
+    stranger.close()
 
 
 @pytest.mark.parametrize("path", ["/quorumlog.v1.SignIn/BeginScram", "/grpc.health.v1.Health/Check"])
@@ -117,7 +117,7 @@ async def test_of_what_everybody_may_call_few_requests_are_read_at_once(
     async with asyncio.timeout(LIMIT_S):
         while len(stranger.ended) < CALLS:
             await stranger.push(0.5)
-    await stranger.close()
+    stranger.close()
 
 
 async def test_a_stream_without_a_session_takes_no_place(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
