@@ -228,6 +228,30 @@ async def test_who_asks_under_another_nodes_name_is_told_of_too(world: World, tm
     assert [line.fields["principal"] for line in honest.audited] == ["Node:2"]
 
 
+#: Certificates with which no handshake succeeds. With one that is over or not begun a node does not even start.
+WRONG: dict[str, Callable[[Path, Issued], Issued]] = {
+    "a client's, of the authority of clients": lambda folder, ca: create_client(
+        folder, create_authority(folder, "client-ca"), "admin"
+    ),
+    "a node's, of another authority": lambda folder, ca: create_node(folder, create_authority(folder, "other"), 2, []),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+async def test_a_wrong_certificate_gets_no_frame_in_and_is_a_line_at_who_tried(
+    world: World, tmp_path: Path, what: str
+) -> None:
+    honest = await world.side(1, create_node(tmp_path / "a", world.authority, 1, []))
+    wrong = await world.side(2, WRONG[what](tmp_path / "b", world.authority))
+    wrong.links.connect({1: honest.address})
+    honest.links.connect({2: wrong.address})
+    await until(lambda: wrong.said("peer_unreachable") and honest.said("peer_unreachable"))
+    await until(lambda: wrong.links._peer(1).generation > 2)
+    assert not honest.has(FrameReceived) and not honest.has(PeerConnected) and not wrong.has(PeerConnected)
+    assert len(wrong.said("peer_unreachable")) == 1 and "\n" not in wrong.said("peer_unreachable")[0]
+    assert not honest.said("peer_refused"), "it fails inside gRPC, which tells nobody of it"
+
+
 class Recorder:
     """Stands before a node, and keeps what each connection sends to it."""
 

@@ -228,6 +228,7 @@ async def test_a_refused_peer_hears_why_and_is_logged_once(ends: tuple[End, End]
     await until(lambda: first.links._peer(2).generation > 2)
     assert [line["reason"] for line in first.said("peer_unreachable")] == ["you belong to another cluster"]
     assert len(second.said("peer_refused")) == 1
+    assert [line.fields["reason"] for line in second.audited] == ["you belong to another cluster"]
     assert first.of(PeerConnected) == []
     assert (second.address, "cluster") in first.clusters
 

@@ -44,6 +44,8 @@ def offset_of(topic: bytes, offset: int) -> groups_pb2.CommittedOffset:
     return groups_pb2.CommittedOffset(topic_id=topic, partition=0, offset=offset, leader_epoch=-1, metadata=label)
 
 
+#: An answer that a node gives by itself comes within this; what the controller is asked for takes longer.
+AT_ONCE_US = 6_000
 #: What names a topic, with the type of its answer. Each is made of the id that the topic has, or had.
 BY_NAME: dict[str, tuple[Callable[[], ProtoMessage], type[ProtoMessage]]] = {
     "Metadata": (lambda: pb.MetadataRequest(topics=[SECRET, "no/name"]), pb.MetadataResponse),
@@ -236,8 +238,14 @@ def delete(cluster: Restricted, name: str) -> None:
 def test_a_name_says_nothing_of_whether_a_topic_has_it(cluster: Restricted, what: str) -> None:
     make, kind = BY_NAME[what]
 
-    def answers() -> list[bytes]:
-        return [told(cluster.ask("alice", make(), kind, node)) for node in (1, 2, 3)]
+    def answers() -> list[tuple[bytes, bool]]:
+        """What each node says, and whether at once: that needs nobody else, who might know more."""
+        found = []
+        for node in (1, 2, 3):
+            began = cluster.scheduler.now
+            answer = told(cluster.ask("alice", make(), kind, node))
+            found.append((answer, cluster.scheduler.now - began <= AT_ONCE_US))
+        return found
 
     before = answers()
     cluster.create(SECRET, partitions=2)
@@ -245,6 +253,14 @@ def test_a_name_says_nothing_of_whether_a_topic_has_it(cluster: Restricted, what
     while_there = answers()
     delete(cluster, SECRET)
     assert before == while_there == answers()
+
+
+def test_what_the_controller_is_asked_for_is_not_answered_at_once(cluster: Restricted) -> None:
+    follower = next(node for node in (1, 2, 3) if node != cluster.led_by(0))
+    request = admin_pb2.DeleteTopicsRequest(names=["mine-not"], timeout_ms=3_000)
+    began = cluster.scheduler.now
+    cluster.ask("alice", request, admin_pb2.DeleteTopicsResponse, follower)
+    assert cluster.scheduler.now - began > AT_ONCE_US
 
 
 @pytest.mark.parametrize("what", BY_ID)
