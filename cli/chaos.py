@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from quorumlog.chaos.hostile.caller import HostileCaller
 from quorumlog.cli.boundary import FAILED, CommandError
 from quorumlog.cli.options import Output, OutputFormat, path
 from quorumlog.cli.rendering import print_json, print_table
@@ -91,6 +92,10 @@ def fuzz_nodes(
         int, typer.Option("--requests", min=1, help="How many requests are sent, by all clients together.")
     ] = 20_000,
     seed: Annotated[int | None, typer.Option("--seed", help="Decides on the requests; else drawn and printed.")] = None,
+    caller: Annotated[
+        HostileCaller,
+        typer.Option("--as", help="As whom: but for anybody, nodes have TLS, and clients need permission."),
+    ] = HostileCaller.ANYBODY,
     duration: Annotated[
         float | None,
         typer.Option("--duration", min=1, max=86_400, metavar="SECONDS", help="Send nothing after this time."),
@@ -131,7 +136,15 @@ def fuzz_nodes(
         if findings:
             raise typer.Exit(FAILED)
         return
-    outcome = fuzz(requests=requests, seed=seed, duration_s=duration, workers=workers, report_dir=report, say=say)
+    outcome = fuzz(
+        requests=requests,
+        seed=seed,
+        caller=caller,
+        duration_s=duration,
+        workers=workers,
+        report_dir=report,
+        say=say,
+    )
     if as_json:
         print(outcome.to_json())
     if not outcome.passed:

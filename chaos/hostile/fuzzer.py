@@ -14,22 +14,19 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-import grpc
-
+from quorumlog.chaos.hostile.caller import HostileCaller
 from quorumlog.chaos.hostile.record import read_record, write_record
+from quorumlog.chaos.hostile.staging import NODES, staged_cluster
 from quorumlog.chaos.hostile.verdict import Watch, complaints, works
-from quorumlog.chaos.hostile.vocabulary import STAGE
-from quorumlog.chaos.hostile.worker import WorkerNews, WorkerOrder, stage
+from quorumlog.chaos.hostile.worker import WorkerNews, WorkerOrder
 from quorumlog.server.local import LocalCluster
-from quorumlog.v1 import admin_pb2_grpc
 
 Say = Callable[[str], None]
-NODES = 3
 DEFAULT_REQUESTS = 20_000
 #: As many processes of clients as keep two cores busy together with the nodes.
 WORKERS = 2
@@ -37,8 +34,6 @@ WORKERS = 2
 _LOOK_S, _TELL_S = 0.25, 15.0
 #: How long clients may take to end once they are told to.
 _STOP_S = 20.0
-#: Compaction soon, so that what hostile clients wrote is read by it; small files, for every run has its own.
-SETTINGS: dict[str, object] = {"compaction_interval_ms": 1_000, "storage_map_size_bytes": 16 << 30}
 RECORD_NAME = "hostile-requests.jsonl"
 
 
@@ -55,6 +50,7 @@ class FuzzReport:
     """
 
     seed: int
+    caller: HostileCaller = HostileCaller.ANYBODY
     requests: int = 0
     duration_s: float = 0.0
     outcomes: dict[str, int] = field(default_factory=dict)
@@ -76,7 +72,9 @@ class FuzzReport:
     def summary(self) -> list[str]:
         """The report in lines."""
         rate = self.requests / self.duration_s if self.duration_s else 0.0
-        lines = [f"{self.requests} requests in {self.duration_s:.0f} s ({rate:.0f}/s), seed {self.seed}"]
+        lines = [
+            f"{self.requests} requests in {self.duration_s:.0f} s ({rate:.0f}/s), seed {self.seed}, as {self.caller}"
+        ]
         lines.append("calls and streams ended: " + _counts(self.outcomes))
         lines.append("requests: " + _counts(self.by_method))
         for node, (first, last, most) in sorted(self.memory_mib.items()):
@@ -92,6 +90,7 @@ def fuzz(
     *,
     requests: int = DEFAULT_REQUESTS,
     seed: int | None = None,
+    caller: HostileCaller = HostileCaller.ANYBODY,
     duration_s: float | None = None,
     workers: int = WORKERS,
     report_dir: Path | None = None,
@@ -101,18 +100,20 @@ def fuzz(
 
     Arguments:
         seed: drawn when None.
+        caller: as whom they are sent.
         report_dir: where the record goes if something was found; a temporary directory when None.
     """
     seed = secrets.randbelow(1 << 31) if seed is None else seed
-    say(f"hostile clients: {requests} requests to {NODES} nodes; seed {seed}")
-    report = FuzzReport(seed)
-    with tempfile.TemporaryDirectory(prefix="quorumlog-fuzz-") as scratch, staged_cluster() as cluster:
+    whose = "" if caller is HostileCaller.ANYBODY else f" as {caller}"
+    say(f"hostile clients: {requests} requests{whose} to {NODES} nodes; seed {seed}")
+    report = FuzzReport(seed, caller)
+    with tempfile.TemporaryDirectory(prefix="quorumlog-fuzz-") as scratch, staged_cluster(caller) as staged:
+        cluster = staged.cluster
         watch = Watch.of(cluster)
         began = time.monotonic()
         orders = [
             WorkerOrder(
-                number, seed, {node: cluster.address(node) for node in cluster.node_ids}, -(-requests // workers),
-                str(Path(scratch) / f"{number}.jsonl"),
+                number, seed, -(-requests // workers), str(Path(scratch) / f"{number}.jsonl"), caller, staged.entrance
             )
             for number in range(workers)
         ]  # fmt: skip
@@ -126,6 +127,7 @@ def fuzz(
         _gather(report, crew)
         report.findings += [line for line in watch.look(cluster) if line not in report.findings]
         report.findings += complaints(cluster)
+        report.findings += staged.leaks(token for one in crew for token in one.news.tokens)
         if not any("ended" in finding for finding in report.findings):
             report.findings += works(cluster)
             report.findings += [line for line in watch.look(cluster) if line not in report.findings]
@@ -133,22 +135,13 @@ def fuzz(
             node: (first >> 20, last >> 20, most >> 20) for node, (first, last, most) in watch.rss.items()
         }
         if report.findings:
-            report.record = str(_keep_record(orders, report_dir))
+            report.record = str(_keep_record(orders, report_dir, caller))
     if report_dir is not None:
         report_dir.mkdir(parents=True, exist_ok=True)
         (report_dir / "hostile.json").write_text(report.to_json())
     for line in report.summary():
         say(line)
     return report
-
-
-@contextmanager
-def staged_cluster() -> Iterator[LocalCluster]:
-    """A cluster with the topics of the stage; nothing of it is left behind."""
-    with LocalCluster(nodes=NODES, settings=SETTINGS) as cluster:
-        with grpc.insecure_channel(cluster.address(1)) as channel:
-            admin_pb2_grpc.AdminStub(channel).CreateTopics(stage(list(STAGE)), timeout=10)
-        yield cluster
 
 
 class _Crewman:
@@ -240,7 +233,7 @@ def _gather(report: FuzzReport, crew: list[_Crewman]) -> None:
     report.answers = dict(answers.most_common())
 
 
-def _keep_record(orders: list[WorkerOrder], report_dir: Path | None) -> Path:
+def _keep_record(orders: list[WorkerOrder], report_dir: Path | None, caller: HostileCaller) -> Path:
     """The records of all processes in one, in the order of time."""
     directory = Path(tempfile.mkdtemp(prefix="quorumlog-found-")) if report_dir is None else report_dir
     directory.mkdir(parents=True, exist_ok=True)
@@ -251,7 +244,7 @@ def _keep_record(orders: list[WorkerOrder], report_dir: Path | None) -> Path:
             known, some = read_record(Path(order.record))
             topics |= known
             sent += some
-    write_record(directory / RECORD_NAME, topics, sorted(sent, key=lambda one: one.at_us))
+    write_record(directory / RECORD_NAME, topics, sorted(sent, key=lambda one: one.at_us), caller)
     return directory / RECORD_NAME
 
 

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
+from quorumlog.chaos.hostile.caller import HostileCaller
+
 #: What is kept of what one process sent to one node: messages, and their bytes.
 KEPT_MESSAGES = 4_000
 KEPT_BYTES = 16 << 20
@@ -63,18 +65,34 @@ class SentLog:
         return sorted((sent for kept in self._kept.values() for sent in kept), key=lambda sent: sent.at_us)
 
 
-def write_record(path: Path, topics: dict[str, str], sent: Iterable[SentRequest]) -> None:
+def write_record(
+    path: Path, topics: dict[str, str], sent: Iterable[SentRequest], caller: HostileCaller = HostileCaller.ANYBODY
+) -> None:
     """Writes a record.
 
     Arguments:
+        caller: as whom it was sent.
         topics: the topics of the stage as they were when it was made: name -> id in hexadecimal digits. A cluster that
             is made anew has others, and what is sent again is changed accordingly.
     """
-    lines = [json.dumps({"topics": topics})]
+    lines = [json.dumps({"topics": topics, "caller": caller})]
     for one in sent:
         data = base64.b64encode(one.data).decode()
         lines.append(json.dumps([one.at_us, one.node, one.stream, one.action.value, one.path, data]))
     path.write_text("\n".join(lines) + "\n")
+
+
+def caller_of(path: Path) -> HostileCaller:
+    """As whom a record's requests were sent.
+
+    Raises:
+        ValueError: it is no record.
+    """
+    try:
+        first = path.read_text().partition("\n")[0]
+        return HostileCaller(json.loads(first).get("caller", HostileCaller.ANYBODY))
+    except (AttributeError, ValueError) as error:
+        raise ValueError(f"{path} is no record of hostile requests: {error}") from None
 
 
 def read_record(path: Path) -> tuple[dict[str, str], list[SentRequest]]:

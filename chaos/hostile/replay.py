@@ -9,17 +9,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
-import grpc
-
-from quorumlog.chaos.hostile.fuzzer import RECORD_NAME, Say, staged_cluster
-from quorumlog.chaos.hostile.record import Action, SentLog, SentRequest, read_record, write_record
+from quorumlog.chaos.hostile.caller import HostileCaller
+from quorumlog.chaos.hostile.fuzzer import RECORD_NAME, Say
+from quorumlog.chaos.hostile.record import Action, SentLog, SentRequest, caller_of, read_record, write_record
 from quorumlog.chaos.hostile.services import BY_PATH
+from quorumlog.chaos.hostile.staging import StagedCluster, staged_cluster
 from quorumlog.chaos.hostile.verdict import Watch, complaints
 from quorumlog.chaos.hostile.vocabulary import Vocabulary
 from quorumlog.chaos.hostile.wire import Wire, WireStream
+from quorumlog.sdk import Admin
 from quorumlog.server.local import LocalCluster
-from quorumlog.v1 import data_plane_pb2, data_plane_pb2_grpc
 
 #: How long a unary call may take (s), and how long the nodes are watched after the last request.
 _CALL_S, _AFTER_S = 0.5, 2.0
@@ -36,14 +37,14 @@ def replay(record: Path, *, reduce: bool = False, say: Say = print) -> list[str]
     Raises:
         ValueError: the file is no record.
     """
-    topics, sent = read_record(record)
+    caller, (topics, sent) = caller_of(record), read_record(record)
     say(f"{len(sent)} things to do again")
-    findings = _played(topics, sent)
+    findings = _played(caller, topics, sent)
     for finding in findings:
         say(f"FOUND: {finding}")
     if reduce and findings:
-        fewest = fewest_that(sent, lambda some: bool(_played(topics, some)), say)
-        write_record(record.with_name(f"reduced-{RECORD_NAME}"), topics, fewest)
+        fewest = fewest_that(sent, lambda some: bool(_played(caller, topics, some)), say)
+        write_record(record.with_name(f"reduced-{RECORD_NAME}"), topics, fewest, caller)
         say(f"{len(fewest)} are enough: {record.with_name(f'reduced-{RECORD_NAME}')}")
         for one in fewest:
             say(f"  node {one.node} {one.path} {one.action.value} {len(one.data)} bytes")
@@ -69,25 +70,24 @@ def fewest_that(
     return left
 
 
-def _played(topics: dict[str, str], sent: Sequence[SentRequest]) -> list[str]:
-    with staged_cluster() as cluster:
-        watch = Watch.of(cluster)
-        asyncio.run(_play(cluster, _new_ids(cluster, topics), sent))
-        return [*watch.look(cluster), *complaints(cluster)]
+def _played(caller: HostileCaller, topics: dict[str, str], sent: Sequence[SentRequest]) -> list[str]:
+    with staged_cluster(caller) as staged:
+        watch, tokens = Watch.of(staged.cluster), staged.entrance.sign_in()
+        asyncio.run(_play(staged, _new_ids(staged.cluster, topics), sent, tokens))
+        return [*watch.look(staged.cluster), *complaints(staged.cluster), *staged.leaks(tokens.values())]
 
 
 def _new_ids(cluster: LocalCluster, topics: dict[str, str]) -> dict[bytes, bytes]:
-    with grpc.insecure_channel(cluster.address(1)) as channel:
-        request = data_plane_pb2.MetadataRequest(all_topics=True)
-        answer = data_plane_pb2_grpc.DataPlaneStub(channel).Metadata(request, timeout=10)
-    return {
-        bytes.fromhex(topics[topic.name]): topic.topic_id for topic in answer.topics if topic.name in topics
-    }  # fmt: skip
+    tls: dict[str, Any] = cluster.client_tls
+    with Admin(bootstrap_servers=cluster.bootstrap_servers, **tls) as admin:
+        known = {topic.name: bytes.fromhex(topic.topic_id) for topic in admin.describe_topics()}
+    return {bytes.fromhex(topics[name]): known[name] for name in topics.keys() & known.keys()}
 
 
-async def _play(cluster: LocalCluster, new_ids: dict[bytes, bytes], sent: Sequence[SentRequest]) -> None:
-    addresses = {node: cluster.address(node) for node in cluster.node_ids}
-    wire = Wire(addresses, Vocabulary(cluster.node_ids), SentLog(), 0)
+async def _play(
+    staged: StagedCluster, new_ids: dict[bytes, bytes], sent: Sequence[SentRequest], tokens: dict[int, str]
+) -> None:
+    wire = Wire(staged.entrance, Vocabulary(staged.cluster.node_ids), SentLog(), 0, tokens)
     streams: dict[int, WireStream] = {}
     calls: set[asyncio.Future[object]] = set()
     for one in sent:

@@ -8,7 +8,7 @@ from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
-from quorumlog.v1 import admin_pb2, data_plane_pb2, groups_pb2, peer_pb2
+from quorumlog.v1 import admin_pb2, data_plane_pb2, groups_pb2, peer_pb2, sign_in_pb2
 
 #: Each of these costs the whole cluster a command in the metadata log, and replicas: they come more rarely.
 _HEAVY = {
@@ -56,6 +56,10 @@ def _methods_of(file: object) -> dict[str, Method]:
 METHODS: dict[str, Method] = {
     **_methods_of(admin_pb2), **_methods_of(data_plane_pb2), **_methods_of(groups_pb2)
 }  # fmt: skip
+#: What is served where passwords are asked for, and nowhere else.
+SIGN_IN_METHODS: dict[str, Method] = _methods_of(sign_in_pb2)
 #: What nodes serve to nodes.
 PEER_METHODS: dict[str, Method] = _methods_of(peer_pb2)
-BY_PATH: dict[str, Method] = {method.path: method for method in (*METHODS.values(), *PEER_METHODS.values())}
+BY_PATH: dict[str, Method] = {
+    method.path: method for method in (*METHODS.values(), *SIGN_IN_METHODS.values(), *PEER_METHODS.values())
+}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 from quorumlog.chaos.hostile.requests import RequestMaker, Subject
 from quorumlog.chaos.hostile.services import METHODS, Method
@@ -31,9 +31,18 @@ class Stories:
 
     Arguments:
         chance: decides on everything.
+        methods: those that are called without a plan.
     """
 
-    def __init__(self, wire: Wire, vocabulary: Vocabulary, maker: RequestMaker, chance: random.Random) -> None:
+    def __init__(
+        self,
+        wire: Wire,
+        vocabulary: Vocabulary,
+        maker: RequestMaker,
+        chance: random.Random,
+        methods: Mapping[str, Method] = METHODS,
+    ) -> None:
+        self._methods = methods
         self._wire = wire
         self._vocabulary = vocabulary
         self._maker = maker
@@ -47,7 +56,7 @@ class Stories:
 
     async def calls(self) -> None:
         """Unary calls, one after the other, of any kind."""
-        methods = [method for method in METHODS.values() if not method.streams]
+        methods = [method for method in self._methods.values() if not method.streams]
         weights = [method.weight for method in methods]
         for method in self._chance.choices(methods, weights, k=self._chance.choice((1, 10, 30))):
             about = self._maker.subject()
@@ -58,7 +67,7 @@ class Stories:
 
     async def burst(self) -> None:
         """A stream with many requests at once."""
-        method = self._chance.choice([method for method in METHODS.values() if method.streams])
+        method = self._chance.choice([method for method in self._methods.values() if method.streams])
         about = self._maker.subject()
         stream = self._wire.open(self._node_for(method, about), method)
         count = self._chance.choice((1, 10, 40, 40, 120))

@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import psutil
 
@@ -80,9 +81,9 @@ def works(cluster: LocalCluster) -> list[str]:
 
     The topics' configurations are taken back first: somebody may have asked for the strangest ones.
     """
-    servers = cluster.bootstrap_servers
+    options: dict[str, Any] = {"bootstrap_servers": cluster.bootstrap_servers, **cluster.client_tls}
     deadline = time.monotonic() + RECOVERY_S
-    with Admin(bootstrap_servers=servers) as admin:
+    with Admin(**options) as admin:
         while True:
             try:
                 topics = admin.describe_topics()
@@ -96,15 +97,15 @@ def works(cluster: LocalCluster) -> list[str]:
                 time.sleep(0.5)
     partitions = [TopicPartition(topic.name, one.partition) for topic in topics for one in topic.partitions]
     step = max(1, len(partitions) // MOST_PARTITIONS)
-    return list(_fail_to_carry(servers, partitions[::step]))
+    return list(_fail_to_carry(options, partitions[::step]))
 
 
-def _fail_to_carry(servers: str, partitions: list[TopicPartition]) -> Iterator[str]:
+def _fail_to_carry(options: dict[str, Any], partitions: list[TopicPartition]) -> Iterator[str]:
     # It says what the last refusal was, and no record is left that its close would wait for.
     limit_ms = RECOVERY_S * 1_000
     with (
-        Producer(bootstrap_servers=servers, delivery_timeout_ms=limit_ms) as producer,
-        Consumer(bootstrap_servers=servers) as consumer,
+        Producer(**options, delivery_timeout_ms=limit_ms) as producer,
+        Consumer(**options) as consumer,
     ):
         for partition in partitions:
             name = f"{partition.topic}-{partition.partition}"

@@ -15,6 +15,7 @@ from google.protobuf.message import DecodeError, Message
 
 from quorumlog.chaos.hostile.record import Action, SentLog, SentRequest
 from quorumlog.chaos.hostile.services import Method
+from quorumlog.chaos.hostile.staging import Entrance, metadata_of
 from quorumlog.chaos.hostile.vocabulary import Vocabulary
 from quorumlog.v1.errors_pb2 import ErrorCode
 
@@ -38,14 +39,28 @@ class Wire:
     """The connections of one process of clients.
 
     Arguments:
-        addresses: node id -> host:port.
+        entrance: how they get to the nodes.
         first_stream: streams are numbered from here on, apart from those of other processes.
+        tokens: node id -> of the session there, for who has signed in.
     """
 
     def __init__(
-        self, addresses: Mapping[int, str], vocabulary: Vocabulary, recorder: SentLog, first_stream: int
+        self,
+        entrance: Entrance,
+        vocabulary: Vocabulary,
+        recorder: SentLog,
+        first_stream: int,
+        tokens: Mapping[int, str] | None = None,
     ) -> None:
-        self._channels = {node: grpc.aio.insecure_channel(at, options=_OPTIONS) for node, at in addresses.items()}
+        credentials, nodes = entrance.credentials(), entrance.nodes
+        if credentials is None:
+            self._channels = {node: grpc.aio.insecure_channel(at, options=_OPTIONS) for node, at in nodes.items()}
+        else:
+            self._channels = {
+                node: grpc.aio.secure_channel(at, credentials, options=_OPTIONS) for node, at in nodes.items()
+            }
+        self._session = {node: metadata_of((tokens or {}).get(node)) for node in nodes}
+        self._forbidden = [each.encode() for each in entrance.forbidden]
         self._vocabulary = vocabulary
         self._recorder = recorder
         self._streams = itertools.count(first_stream + 1)
@@ -70,7 +85,8 @@ class Wire:
         """Makes a unary call; the answer, or None if it failed."""
         self.note(node, 0, Action.CALL, method, data)
         try:
-            answer = await self._channels[node].unary_unary(method.path, bytes, bytes)(data, timeout=timeout_s)
+            call = self._channels[node].unary_unary(method.path, bytes, bytes)
+            answer = await call(data, timeout=timeout_s, metadata=self._session[node])
         except grpc.aio.AioRpcError as error:
             self.ended(node, method, error.code(), error.details())
             return None
@@ -81,12 +97,14 @@ class Wire:
         """Opens a stream."""
         number = next(self._streams)
         self.note(node, number, Action.OPEN, method)
-        call = self._channels[node].stream_stream(method.path, bytes, bytes)(None, metadata=metadata)
+        made = self._channels[node].stream_stream(method.path, bytes, bytes)
+        call = made(None, metadata=(*metadata, *self._session[node]))
         keep_the_nodes_status(call)
         return WireStream(self, node, method, number, call)
 
     def learn(self, node: int, method: Method, data: bytes) -> Message | None:
         """Takes up an answer."""
+        self._look_for_secrets(node, method, data)
         if method.name == "Fetch":
             self._fetches += 1
             if self._fetches % _FETCHES_READ:
@@ -105,9 +123,14 @@ class Wire:
                 self.findings.append(f"node {node} answered {method.name} with UNKNOWN_SERVER_ERROR")
         return message
 
+    def _look_for_secrets(self, node: int, method: Method, data: bytes) -> None:
+        if any(secret in data for secret in self._forbidden):
+            self.findings.append(f"node {node} answered {method.name} with a secret")
+
     def ended(self, node: int, method: Method, code: grpc.StatusCode, details: str | None) -> None:
         """A call or a stream ended with a status."""
         self.outcomes[code.name] += 1
+        self._look_for_secrets(node, method, (details or "").encode())
         if code in INTERNAL:
             self.findings.append(
                 f"node {node} answered {method.name} with {code.name}: {' '.join((details or '').split())}"

@@ -14,14 +14,16 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TextIO
 
+from quorumlog.chaos.hostile.caller import HostileCaller
 from quorumlog.chaos.hostile.record import SentLog, write_record
 from quorumlog.chaos.hostile.requests import RequestMaker
-from quorumlog.chaos.hostile.services import METHODS
+from quorumlog.chaos.hostile.services import METHODS, SIGN_IN_METHODS
+from quorumlog.chaos.hostile.staging import Entrance, stage
 from quorumlog.chaos.hostile.stories import Stories
 from quorumlog.chaos.hostile.strangers import Strangers
 from quorumlog.chaos.hostile.vocabulary import STAGE, Vocabulary
 from quorumlog.chaos.hostile.wire import Wire
-from quorumlog.v1 import admin_pb2, data_plane_pb2, groups_pb2
+from quorumlog.v1 import data_plane_pb2, groups_pb2
 
 #: Clients of one process at once; most of them wait for something.
 CLIENTS = 48
@@ -39,16 +41,17 @@ class WorkerOrder:
 
     Arguments:
         number: of the process, from 0.
-        nodes: node id -> host:port.
         requests: how many to send.
         record: where to write down what was sent last.
+        caller, entrance: as whom, and how they get to the nodes.
     """
 
     number: int
     seed: int
-    nodes: dict[int, str]
     requests: int
     record: str
+    caller: HostileCaller
+    entrance: Entrance
 
     def to_line(self) -> str:
         """The order as the process reads it."""
@@ -58,13 +61,19 @@ class WorkerOrder:
     def from_line(cls, line: str) -> WorkerOrder:
         """An order that was written by ``to_line``."""
         values = json.loads(line)
-        values["nodes"] = {int(node): address for node, address in values["nodes"].items()}
-        return cls(**values)
+        entrance = values.pop("entrance")
+        nodes = {int(node): address for node, address in entrance.pop("nodes").items()}
+        caller = HostileCaller(values.pop("caller"))
+        return cls(**values, caller=caller, entrance=Entrance(nodes=nodes, **entrance))
 
 
 @dataclass(slots=True)
 class WorkerNews:
-    """What a process has done so far."""
+    """What a process has done so far.
+
+    Arguments:
+        tokens: of the sessions in which it called.
+    """
 
     sent: int = 0
     done: bool = False
@@ -72,6 +81,7 @@ class WorkerNews:
     by_method: dict[str, int] = field(default_factory=dict)
     answers: dict[str, int] = field(default_factory=dict)
     findings: list[str] = field(default_factory=list)
+    tokens: list[str] = field(default_factory=list)
 
 
 class HostileProcess:
@@ -81,11 +91,14 @@ class HostileProcess:
         chance = random.Random(f"{order.seed}/{order.number}")
         self._order = order
         self._chance = chance
-        self._vocabulary = Vocabulary(tuple(order.nodes))
+        self._vocabulary = Vocabulary(tuple(order.entrance.nodes))
         self._recorder = SentLog()
-        self._wire = Wire(order.nodes, self._vocabulary, self._recorder, order.number * _STREAMS_PER_WORKER)
+        self._tokens = order.entrance.sign_in()
+        first_stream = order.number * _STREAMS_PER_WORKER
+        self._wire = Wire(order.entrance, self._vocabulary, self._recorder, first_stream, self._tokens)
         self._maker = RequestMaker(self._vocabulary, chance)
-        self._stories = Stories(self._wire, self._vocabulary, self._maker, chance)
+        methods = METHODS | SIGN_IN_METHODS if order.caller.by_password else METHODS
+        self._stories = Stories(self._wire, self._vocabulary, self._maker, chance, methods)
         self._strangers = Strangers(self._wire, self._vocabulary, self._maker, chance)
         self._over = asyncio.Event()
 
@@ -106,7 +119,7 @@ class HostileProcess:
         topics = {
             name: self._vocabulary.topics[name].topic_id.hex() for name in STAGE if name in self._vocabulary.topics
         }
-        write_record(Path(self._order.record), topics, self._recorder.all())
+        write_record(Path(self._order.record), topics, self._recorder.all(), self._order.caller)
         for client in clients:
             if not client.cancelled() and (problem := client.exception()) is not None:
                 raise problem
@@ -148,25 +161,11 @@ class HostileProcess:
         wire = self._wire
         # The same finding a thousand times is one.
         findings = list(dict.fromkeys(wire.findings))[:100]
-        news = WorkerNews(wire.sent, done, dict(wire.outcomes), dict(wire.by_method), dict(wire.answers), findings)
+        news = WorkerNews(
+            wire.sent, done, dict(wire.outcomes), dict(wire.by_method), dict(wire.answers), findings,
+            list(self._tokens.values()),
+        )  # fmt: skip
         return json.dumps(asdict(news))
-
-
-def stage(names: list[str]) -> admin_pb2.CreateTopicsRequest:
-    """The request that makes topics of the stage."""
-    configs = {
-        "stage-compacted": {
-            "cleanup.policy": "compact",
-            "min.cleanable.dirty.ratio": "0",
-            "delete.retention.ms": "100",
-        },
-        "stage-stamped": {"message.timestamp.type": "LogAppendTime", "retention.bytes": "1000000"},
-    }
-    request = admin_pb2.CreateTopicsRequest(timeout_ms=5_000)
-    for name in names:
-        factor = 1 if name == "stage-single" else 3
-        request.topics.add(name=name, num_partitions=2, replication_factor=factor, configs=configs.get(name, {}))
-    return request
 
 
 def main() -> None:

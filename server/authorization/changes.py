@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import TypeVar, cast
 
+from google.protobuf.descriptor import EnumDescriptor
 from google.protobuf.message import Message as ProtoMessage
 
 from quorumlog.server.metadata.acl_rules import operation_name, resource_name, rule_of, shown
@@ -50,8 +51,8 @@ def _configs(change: admin_pb2.AlterTopicConfig) -> str:
 
 
 def _filter(wanted: acls_pb2.AclFilter) -> str:
-    pattern = acls_pb2.AclPatternType.Name(wanted.pattern_type).removeprefix("ACL_PATTERN_").lower()
-    permission = acls_pb2.AclPermission.Name(wanted.permission).removeprefix("ACL_PERMISSION_").lower()
+    pattern = _word(acls_pb2.AclPatternType.DESCRIPTOR, wanted.pattern_type, "ACL_PATTERN_")
+    permission = _word(acls_pb2.AclPermission.DESCRIPTOR, wanted.permission, "ACL_PERMISSION_")
     name = wanted.resource_name if wanted.HasField("resource_name") else "(any name)"
     who = wanted.principal if wanted.HasField("principal") else "(anybody)"
     kind, operation = resource_name(wanted.resource_type), operation_name(wanted.operation)
@@ -95,7 +96,9 @@ _declare(
 )
 _declare(
     admin_pb2.AlterNodeRequest,
-    lambda request, image: [f"node {request.node_id}: {_action(request.action)}"],
+    lambda request, image: [
+        f"node {request.node_id}: {_word(admin_pb2.NodeAction.DESCRIPTOR, request.action, 'NODE_ACTION_')}"
+    ],
 )
 _declare(admin_pb2.UpgradeFeaturesRequest, lambda request, image: ["feature level"])
 _declare(admin_pb2.RebalancePartitionsRequest, lambda request, image: ["all partitions"])
@@ -129,6 +132,7 @@ _declare(
 )
 
 
-def _action(action: admin_pb2.NodeAction.ValueType) -> str:
-    known = action in admin_pb2.NodeAction.values()
-    return admin_pb2.NodeAction.Name(action).removeprefix("NODE_ACTION_").lower() if known else str(action)
+def _word(kind: EnumDescriptor, value: int, prefix: str) -> str:
+    """A value of an enumeration; of one that this version does not know its number."""
+    known = kind.values_by_number.get(value)
+    return known.name.removeprefix(prefix).lower() if known is not None else str(value)

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
 
-from quorumlog.server.certificates.names import USER_NAME, node_host, node_uri, user_uri
+from quorumlog.server.certificates.names import NODE_DOMAIN, USER_NAME, node_host, node_uri, user_uri
 from quorumlog.server.certificates.x509 import CertificateError
 
 try:
@@ -67,7 +67,7 @@ def create_node(
         hosts: names and addresses by which clients reach the node.
 
     Raises:
-        CertificateError: as for an authority; or a host is neither a name nor an address.
+        CertificateError: as for an authority; or a host is neither a name nor an address, or has the name of a node.
     """
     names: list[x509.GeneralName] = [
         x509.UniformResourceIdentifier(node_uri(node_id)),
@@ -156,6 +156,9 @@ def _host_name(host: str) -> x509.GeneralName:
         0 < len(each) <= 63 and each.isascii() and each.replace("-", "").isalnum() for each in labels
     ):
         raise CertificateError(f"'{host}' is neither the name of a host nor an address")
+    if f".{host.lower()}".endswith(f".{NODE_DOMAIN}"):
+        # With another node's name this node could answer as that one.
+        raise CertificateError(f"'{host}' is the name of a node, and not of a host: names in {NODE_DOMAIN} are given")
     return x509.DNSName(host)
 
 

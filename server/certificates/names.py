@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 
+#: Of names that stand for nodes wherever they run; no host has one.
+NODE_DOMAIN = "quorumlog.internal"
 _NODE = re.compile(r"quorumlog:node:(0|[1-9][0-9]{0,9})")
 _USER_PREFIX = "quorumlog:user:"
 #: Characters of a user's name: those of topics' names, and what is in mail addresses.
@@ -20,7 +22,7 @@ def node_uri(node_id: int) -> str:
 
 def node_host(node_id: int) -> str:
     """The host name that every node's certificate has, wherever the node runs: those that dial it expect it."""
-    return f"node-{node_id}.quorumlog.internal"
+    return f"node-{node_id}.{NODE_DOMAIN}"
 
 
 def user_uri(name: str) -> str:

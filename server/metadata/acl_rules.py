@@ -135,13 +135,15 @@ def shown(rule: AclRule) -> str:
 
 
 def operation_name(operation: AclOperation.ValueType) -> str:
-    """An operation as people write it: Read, DescribeConfigs."""
-    return _camel(AclOperation.Name(operation).removeprefix("ACL_OPERATION_"))
+    """An operation as people write it: Read, DescribeConfigs; of one that this version does not know its number."""
+    known = operation in AclOperation.values()
+    return _camel(AclOperation.Name(operation).removeprefix("ACL_OPERATION_")) if known else f"operation {operation}"
 
 
 def resource_name(kind: AclResourceType.ValueType) -> str:
-    """A type of resource as people write it: Topic, ProducerName."""
-    return _camel(AclResourceType.Name(kind).removeprefix("ACL_RESOURCE_"))
+    """A type of resource as people write it: Topic, ProducerName; of one that this version does not know its number."""
+    known = kind in AclResourceType.values()
+    return _camel(AclResourceType.Name(kind).removeprefix("ACL_RESOURCE_")) if known else f"resource {kind}"
 
 
 def _camel(name: str) -> str:
@@ -159,7 +161,7 @@ def check_rule(acl: Acl) -> errors_pb2.Error | None:
     elif problem is None and acl.operation not in (ACL_OPERATION_ALL, *OPERATIONS[acl.resource_type]):
         possible = ", ".join(operation_name(each) for each in sorted(OPERATIONS[acl.resource_type]))
         problem = (
-            f"nobody can {_operation_or_number(acl.operation)} a {resource_name(acl.resource_type)}: choose from All,"
+            f"nobody can {operation_name(acl.operation)} a {resource_name(acl.resource_type)}: choose from All,"
             f" {possible}"
         )
     return None if problem is None else error(ErrorCode.INVALID_REQUEST, problem)
@@ -225,8 +227,3 @@ def check_filter(wanted: AclFilter) -> errors_pb2.Error | None:
     if wanted.pattern_type == ACL_PATTERN_MATCH and not wanted.HasField("resource_name"):
         return error(ErrorCode.INVALID_REQUEST, "the pattern type MATCH needs a resource's name")
     return None
-
-
-def _operation_or_number(operation: AclOperation.ValueType) -> str:
-    known = operation in AclOperation.values()
-    return operation_name(operation) if known else f"operation {operation}"

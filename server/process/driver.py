@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from quorumlog.server.events import (
+    AuditLine,
     ClusterStanding,
     Effects,
     Event,
@@ -239,11 +240,15 @@ class Driver:
             self.links.connect(effects.connect)
         for line in effects.logs:
             self._write_log(line)
-        if self._audit is not None:
-            for told in effects.audit:
-                self._audit.write(told)
+        for told in effects.audit:
+            self.tell_audit(told)
         if effects.halt is not None:
             self.halt(effects.halt.error)
+
+    def tell_audit(self, line: AuditLine) -> None:
+        """Has a line written into the audit log, where there is one."""
+        if self._audit is not None:
+            self._audit.write(line)
 
     def _submit(self, transaction: Transaction) -> None:
         assert self._writer is not None

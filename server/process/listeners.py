@@ -24,11 +24,15 @@ from quorumlog.server.transport.groups_service import GroupsService
 from quorumlog.server.transport.grpc_server import GrpcServer, wait_for_calls
 from quorumlog.server.transport.loss_report import loss_report_handlers
 from quorumlog.server.transport.peer_service import PeerService
+from quorumlog.server.transport.refused_peers import RefusedPeers
+from quorumlog.server.transport.session_gate import SessionGate
 from quorumlog.server.transport.sign_in_service import sign_in_handlers
 from quorumlog.server.transport.unary_calls import Handlers
 
 #: Around the batches of one request.
 _REQUEST_OVERHEAD_BYTES = 1 << 20
+#: What a call may bring before it is clear whose it is.
+_STRANGERS_BYTES = 64 << 10
 
 
 def watch_pair(settings: Settings, listener: Listener, log: Log, name: str = "") -> WatchedPair | None:
@@ -72,16 +76,18 @@ class Listeners:
         if connections < wanted:
             log.warning("connections_limited", max_connections=connections, reason="file descriptors (ulimit -n)")
         clients = _client_handlers(settings, driver, meters)
+        refused = RefusedPeers(log, driver.tell_audit)
         for listener, address in places.items():
             peers = PeerService(
                 identity=lambda: node.identity,
                 standing=node.standing,
                 accepts=node.accepts_peer,
                 links=driver.links,
-                log=log,
+                refused=refused,
                 by_certificate=listener is Listener.PEER,
             )
             handlers: tuple[Handlers, ...]
+            gates: tuple[SessionGate, ...] = ()
             limits = ConnectionLimits(connections=connections)
             match listener:
                 case Listener.PEER:
@@ -92,10 +98,17 @@ class Listeners:
                     handlers = clients
                     if listener is Listener.PASSWORD:
                         handlers = (*clients, sign_in_handlers(driver.requests, meters))
+                        gates = (SessionGate(driver.requests),)
                     message_bytes = settings.max_request_bytes + _REQUEST_OVERHEAD_BYTES
-                    limits = ConnectionLimits(connections=connections, message_bytes=message_bytes)
+                    limits = ConnectionLimits(
+                        connections=connections,
+                        message_bytes=message_bytes,
+                        unasked_bytes=_STRANGERS_BYTES if listener is Listener.PASSWORD else None,
+                    )
             credentials = self._credentials(listener, log)
-            self._servers.append(GrpcServer(address, handlers, limits, credentials, requests=driver.requests))
+            self._servers.append(
+                GrpcServer(address, handlers, limits, credentials, requests=driver.requests, interceptors=gates)
+            )
 
     def _credentials(self, listener: Listener, log: Log) -> grpc.ServerCredentials | None:
         watched = watch_pair(self._settings, listener, log)

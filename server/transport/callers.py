@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TypeAlias
 from urllib.parse import unquote
@@ -26,23 +27,27 @@ def origin_of(context: Context) -> ClientOrigin:
     metadata = dict(context.invocation_metadata() or ())
     agent = metadata.get("user-agent", "")
     client_id = (agent.decode(errors="replace") if isinstance(agent, bytes) else agent).partition(" grpc-")[0]
-    # gRPC writes a peer as ipv4:127.0.0.1:40000, ipv6:%5B::1%5D:40000 or unix:...
-    peer = unquote(context.peer())
-    host = peer.partition(":")[2].rpartition(":")[0].strip("[]")
     proved = context.auth_context()
     listener = listener_of(proved)
     return ClientOrigin(
         client_id[:MAX_CLIENT_ID_LENGTH],
-        host,
+        host_of(context),
         principal_of(proved),
         listener,
         serial_of(proved),
-        _token(metadata.get("authorization", "")) if listener is Listener.PASSWORD else "",
+        session_token(metadata) if listener is Listener.PASSWORD else "",
     )
 
 
-def _token(authorization: str | bytes) -> str:
-    """The token of a session; empty where there is none."""
+def host_of(context: Context) -> str:
+    """The address that a call comes from, without its port."""
+    # gRPC writes a peer as ipv4:127.0.0.1:40000, ipv6:%5B::1%5D:40000 or unix:...
+    return unquote(context.peer()).partition(":")[2].rpartition(":")[0].strip("[]")
+
+
+def session_token(metadata: Mapping[str, str | bytes]) -> str:
+    """The token of a session in the metadata of a call; empty where there is none."""
+    authorization = metadata.get("authorization", "")
     scheme, _, token = authorization.partition(" ") if isinstance(authorization, str) else ("", "", "")
     return token if scheme == SESSION_SCHEME and len(token) <= MAX_TOKEN_LENGTH else ""
 

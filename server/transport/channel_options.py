@@ -47,6 +47,8 @@ class ConnectionLimits:
         streams: calls on one connection; a client's further ones wait at the client.
         message_bytes: of one message, decompressed or not.
         metadata_bytes: of the metadata of one call.
+        unasked_bytes: what gRPC takes in of a call that nobody reads yet. None: as much as it finds that the connection
+            carries, up to 16 MiB.
     """
 
     connections: int = 10_000
@@ -55,6 +57,7 @@ class ConnectionLimits:
     streams: int = 100
     message_bytes: int = MAX_MESSAGE_BYTES
     metadata_bytes: int = 16 << 10
+    unasked_bytes: int | None = None
 
 
 DEFAULT_LIMITS = ConnectionLimits()
@@ -62,7 +65,11 @@ DEFAULT_LIMITS = ConnectionLimits()
 
 def server_options(limits: ConnectionLimits) -> tuple[tuple[str, int], ...]:
     """gRPC's settings of a server."""
+    windows: tuple[tuple[str, int], ...] = ()
+    if limits.unasked_bytes is not None:
+        windows = (("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", limits.unasked_bytes))
     return (
+        *windows,
         ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
         ("grpc.max_receive_message_length", limits.message_bytes),
         ("grpc.max_metadata_size", limits.metadata_bytes),

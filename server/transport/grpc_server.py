@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import grpc
 import grpc.aio
@@ -34,6 +35,7 @@ class GrpcServer:
         credentials: with TLS.
         name: of the setting that the address is of, for messages.
         requests: the way to the node, which decides who may see what there is; None: everybody may.
+        interceptors: stand before all services.
 
     Raises:
         ListenError: the address cannot be listened on.
@@ -47,8 +49,9 @@ class GrpcServer:
         credentials: grpc.ServerCredentials | None = None,
         name: str = "listen",
         requests: ClientRequests | None = None,
+        interceptors: Sequence[grpc.aio.ServerInterceptor[bytes, bytes]] = (),
     ) -> None:
-        self._server = grpc.aio.server(options=server_options(limits))
+        self._server = grpc.aio.server(options=server_options(limits), interceptors=tuple(interceptors))
         self._server.add_generic_rpc_handlers(handlers)
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]  # the stubs leave it out
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)

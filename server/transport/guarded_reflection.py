@@ -9,6 +9,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from grpc_reflection.v1alpha._async import ReflectionServicer
 
 from quorumlog.server.transport.callers import origin_of
+from quorumlog.server.transport.certificate_ends import refuse_ended
 from quorumlog.server.transport.client_requests import ClientRequests
 from quorumlog.server.transport.rpc_errors import refuse
 from quorumlog.server.wire_errors import error
@@ -42,6 +43,7 @@ class GuardedReflection(ReflectionServicer):  # type: ignore[misc]  # it has no 
         self, request_iterator: AsyncIterable[reflection_pb2.ServerReflectionRequest], context: Any
     ) -> AsyncIterator[reflection_pb2.ServerReflectionResponse]:
         """Serves one stream of questions."""
+        await refuse_ended(context)
         question = CheckAclsRequest(
             operation=ACL_OPERATION_DESCRIBE, resource_type=ACL_RESOURCE_CLUSTER, resource_name=_CLUSTER_NAME
         )

@@ -11,10 +11,10 @@ import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError
 
+from quorumlog.server.client_origin import node_principal
 from quorumlog.server.events import ClusterStanding, PeerIdentity, Stream
-from quorumlog.server.log_output import Log
-from quorumlog.server.transport.callers import Context
-from quorumlog.server.transport.certificate_ends import ENDED, certificate_end_s
+from quorumlog.server.transport.callers import Context, origin_of
+from quorumlog.server.transport.certificate_ends import ENDED, certificate_end_s, refuse_ended
 from quorumlog.server.transport.peer_codec import (
     FrameError,
     decode_identity,
@@ -25,16 +25,11 @@ from quorumlog.server.transport.peer_codec import (
 from quorumlog.server.transport.peer_links import PeerLinks
 from quorumlog.server.transport.peer_session import CLUSTER_KEY, GENERATION_KEY, HELLO_TIMEOUT_S, WANTED_KEY
 from quorumlog.server.transport.principals import node_id_of
+from quorumlog.server.transport.refused_peers import RefusedPeers
 from quorumlog.server.transport.unary_calls import Handlers
 from quorumlog.v1 import peer_pb2
 
 SERVICE = "quorumlog.v1.Peer"
-
-
-#: Refused nodes of which is remembered what was said in the log, and characters of that: what strangers call
-#: themselves takes no more memory.
-MAX_REFUSED = 100
-MAX_REASON_LENGTH = 500
 
 
 class PeerService:
@@ -44,6 +39,7 @@ class PeerService:
         identity: says who this node is now.
         standing: ``Node.standing``.
         accepts: ``Node.accepts_peer``.
+        refused: is told of who is refused.
         by_certificate: who calls must have the certificate of the node that it says it is.
     """
 
@@ -54,7 +50,7 @@ class PeerService:
         standing: Callable[[int], ClusterStanding],
         accepts: Callable[[PeerIdentity], str | None],
         links: PeerLinks,
-        log: Log,
+        refused: RefusedPeers,
         by_certificate: bool = False,
     ) -> None:
         self._by_certificate = by_certificate
@@ -62,8 +58,7 @@ class PeerService:
         self._standing = standing
         self._accepts = accepts
         self._links = links
-        self._log = log
-        self._refused: dict[int, str] = {}
+        self._refused = refused
 
     def handlers(self) -> Handlers:
         """What the gRPC server serves."""
@@ -81,9 +76,11 @@ class PeerService:
             request = peer_pb2.IdentifyRequest.FromString(data)
         except DecodeError:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"{len(data)} bytes that are not an IdentifyRequest")
-        if self._by_certificate and node_id_of(context.auth_context()) != request.identity.node_id:
-            stranger = f"it asks as node {request.identity.node_id}, and its certificate is not that node's"
-            await context.abort(grpc.StatusCode.PERMISSION_DENIED, stranger)
+        await refuse_ended(context)
+        said = request.identity
+        asker = PeerIdentity(said.cluster_id, said.node_id, said.directory_id, said.boot_id, said.address)
+        if (stranger := self._stranger(asker, context)) is not None:
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, self._refuse(asker, context, stranger))
         standing = self._standing(request.identity.node_id)
         voters = [
             peer_pb2.QuorumMember(node_id=node_id, directory_id=directory, address=address)
@@ -131,6 +128,7 @@ class PeerService:
             await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "the first frame did not come in time")
         except FrameError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        await refuse_ended(context)
         await self._admit(identity, context)
         await context.write(encode_hello(self._identity()))
         return identity, generation
@@ -156,16 +154,16 @@ class PeerService:
         else:
             refusal = self._accepts(identity)
         if refusal is None:
-            self._refused.pop(identity.node_id, None)
+            self._refused.accepted(identity.node_id)
             return
-        # It will try again every second: one line per reason is enough.
-        refusal = refusal[:MAX_REASON_LENGTH]
-        if self._refused.get(identity.node_id) != refusal:
-            self._refused[identity.node_id] = refusal
-            if len(self._refused) > MAX_REFUSED:
-                del self._refused[next(iter(self._refused))]
-            self._log.info("peer_refused", peer=identity.node_id, address=identity.address, reason=refusal)
+        refusal = self._refuse(identity, context, refusal)
         await context.abort(grpc.StatusCode.FAILED_PRECONDITION, refusal, ((CLUSTER_KEY, own.cluster_id),))
+
+    def _refuse(self, identity: PeerIdentity, context: Context, reason: str) -> str:
+        """Has it told, and returns the reason as it is said."""
+        caller, node = origin_of(context), node_id_of(context.auth_context())
+        principal = caller.principal if node is None else node_principal(node)
+        return self._refused.refused(identity, caller.host, principal, reason)
 
 
 def _seconds_until(end_s: float) -> float | None:

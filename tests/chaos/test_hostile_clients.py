@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import os
 import random
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import grpc
 import grpc.aio
 import pytest
 
 from quorumlog.chaos.hostile.batches import FIELDS, BatchMaker, assemble
 from quorumlog.chaos.hostile.boundaries import integers
+from quorumlog.chaos.hostile.caller import HostileCaller
 from quorumlog.chaos.hostile.fuzzer import fuzz
 from quorumlog.chaos.hostile.record import Action, SentLog, SentRequest, read_record, write_record
 from quorumlog.chaos.hostile.replay import fewest_that
 from quorumlog.chaos.hostile.requests import RequestMaker
-from quorumlog.chaos.hostile.services import METHODS, PEER_METHODS
+from quorumlog.chaos.hostile.services import METHODS, PEER_METHODS, SIGN_IN_METHODS
+from quorumlog.chaos.hostile.staging import Entrance, StagedCluster
 from quorumlog.chaos.hostile.vocabulary import KnownTopic, LearntPartition, Vocabulary
 from quorumlog.chaos.hostile.wire import Wire
+from quorumlog.chaos.hostile.worker import WorkerOrder
+from quorumlog.v1 import data_plane_pb2
 from quorumlog.v1.entry import CorruptEntryError, parse_header, verify_batch
 
 #: Enough of them that a write meets the end of some stream.
@@ -35,6 +43,53 @@ def test_nodes_refuse_and_live_on() -> None:
         assert report.answers.get(f"{method} NONE"), f"no {method} got through: {report.answers}"
 
 
+@pytest.mark.cluster
+@pytest.mark.timeout(120)
+def test_a_user_with_few_rights_breaks_nothing_and_learns_no_secret() -> None:
+    report = fuzz(requests=2_000, seed=16, duration_s=5, caller=HostileCaller.USER, say=lambda line: None)
+    assert report.passed, report.findings
+    assert report.outcomes["PERMISSION_DENIED"] > 10
+    assert report.answers.get("Produce NONE"), f"nothing got through: {report.answers}"
+
+
+@pytest.mark.cluster
+@pytest.mark.timeout(120)
+def test_who_has_not_signed_in_gets_nothing_but_sign_in() -> None:
+    report = fuzz(requests=2_000, seed=17, duration_s=3, caller=HostileCaller.UNSIGNED, say=lambda line: None)
+    assert report.passed, report.findings
+    assert report.outcomes["UNAUTHENTICATED"] > 50
+    assert {answer.partition(" ")[0] for answer in report.answers} <= SIGN_IN_METHODS.keys()
+
+
+async def test_a_secret_in_an_answer_or_a_log_is_found(tmp_path: Path) -> None:
+    wire = Wire(Entrance({1: "127.0.0.1:1"}, forbidden=("canary",)), Vocabulary((1,)), SentLog(), 0)
+    metadata = METHODS["Metadata"]
+    wire.learn(1, metadata, data_plane_pb2.MetadataResponse(cluster_id="fine").SerializeToString())
+    assert wire.findings == []
+    wire.learn(1, metadata, data_plane_pb2.MetadataResponse(cluster_id="a-canary").SerializeToString())
+    wire.ended(1, METHODS["Produce"], grpc.StatusCode.PERMISSION_DENIED, "not for canary")
+    await wire.close()
+    assert wire.findings == ["node 1 answered Metadata with a secret", "node 1 answered Produce with a secret"]
+    cluster: Any = SimpleNamespace(root=tmp_path, node_ids=(1,), pid=lambda node: os.getpid())
+    (tmp_path / "node-1").mkdir()
+    (tmp_path / "node-1" / "node.log").write_text("level=info event=signed_in token=stolen\n")
+    staged = StagedCluster(cluster, Entrance({}), ("canary",), tmp_path / "audit.jsonl")
+    assert staged.leaks() == []
+    assert staged.leaks(["stolen"]) == [f"a secret stands in {tmp_path / 'node-1' / 'node.log'}"]
+    (tmp_path / "audit.jsonl").write_text("{canary}")
+    assert staged.leaks() == [f"a secret stands in {tmp_path / 'audit.jsonl'}"]
+
+
+def test_an_order_is_read_as_it_was_given() -> None:
+    entrance = Entrance({1: "127.0.0.1:1", 2: "127.0.0.1:2"}, {"security_protocol": "SSL"}, ("canary",))
+    order = WorkerOrder(1, 2, 3, "record", HostileCaller.SIGNED_IN, entrance)
+    read = WorkerOrder.from_line(order.to_line())
+    assert (read.caller, read.entrance.nodes, read.entrance.options) == (
+        HostileCaller.SIGNED_IN, entrance.nodes, entrance.options
+    )  # fmt: skip
+    assert tuple(read.entrance.forbidden) == ("canary",)
+
+
 async def test_a_broken_stream_hides_no_status_of_a_node() -> None:
     """A write that meets the end of its stream must not put words of this side in the place of the node's."""
 
@@ -47,7 +102,7 @@ async def test_a_broken_stream_hides_no_status_of_a_node() -> None:
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
-    wire = Wire({1: f"127.0.0.1:{port}"}, Vocabulary((1,)), SentLog(), 0)
+    wire = Wire(Entrance({1: f"127.0.0.1:{port}"}), Vocabulary((1,)), SentLog(), 0)
     for _ in range(_STREAMS_BROKEN):
         stream = wire.open(1, METHODS["Produce"])
         while await stream.send(b"x" * 1_000):

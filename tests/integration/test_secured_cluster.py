@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
+import ssl
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -30,7 +34,7 @@ pytestmark = pytest.mark.cluster
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[LocalCluster]:
     asking = {"authorization": True, "super_users": "User:admin"}
-    with LocalCluster(nodes=3, tls=True, settings=asking) as running:
+    with LocalCluster(nodes=3, tls=True, settings=asking, env={"GRPC_VERBOSITY": "info"}) as running:
         with Admin(bootstrap_servers=running.bootstrap_servers, **running.client_tls) as admin:
             admin.create_topics([NewTopic("orders", 1, 3)])
             alice = ACL(
@@ -78,3 +82,28 @@ def test_a_nodes_certificate_is_its_permission_to_have_its_own_disk_given_up(clu
         assert isinstance(refused.value, grpc.Call)
         assert refused.value.code() is not grpc.StatusCode.PERMISSION_DENIED
         assert "another" in (refused.value.details() or "")
+
+
+def test_handshakes_that_fail_are_lines_of_a_node_that_was_asked_for_them(cluster: LocalCluster) -> None:
+    def said() -> int:
+        return cluster.log_path(2).read_text().count("Handshake failed")
+
+    stranger = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    stranger.check_hostname, stranger.verify_mode = False, ssl.CERT_NONE
+    stranger.set_alpn_protocols(["h2"])
+    for place in (cluster.address(2), cluster.peer_address(2)):
+        host, _, port = place.rpartition(":")
+        for context in (None, stranger):
+            before = said()
+            with contextlib.suppress(OSError), socket.create_connection((host, int(port)), 10) as raw:
+                if context is None:
+                    raw.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+                    raw.recv(100)
+                else:
+                    with context.wrap_socket(raw) as wrapped:
+                        wrapped.recv(100)
+            deadline = time.monotonic() + 10
+            while said() == before:
+                assert time.monotonic() < deadline, f"{place}: nothing was said"
+                time.sleep(0.02)
+            assert said() == before + 1

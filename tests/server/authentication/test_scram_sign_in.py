@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hmac
+
 import pytest
 from sign_in_rig import SignInRig
 
@@ -152,3 +154,30 @@ def test_failures_stand_in_the_audit_log_without_a_password(rig: SignInRig) -> N
     assert lines[0].fields["user"] == "alice"
     assert lines[0].fields["host"] == "10.6.6.6"
     assert "guess" not in str(lines)
+
+
+def test_a_user_who_is_not_there_costs_a_node_as_much_work_as_one_who_is(
+    rig: SignInRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Times are those of the machine; what is counted here makes them up."""
+    digested: list[int] = []
+    digest = hmac.digest
+
+    def counted(key: bytes, message: bytes, name: str) -> bytes:
+        digested.append((len(message) + 9 + 63) // 64)  # blocks of SHA-256
+        return digest(key, message, name)
+
+    def work_of(user: str) -> tuple[list[int], list[int]]:
+        digested.clear()
+        first, begun = rig.begin(user)
+        beginning = digested.copy()
+        digested.clear()
+        answer = ServerFirst.of(begun.server_first, first.nonce)
+        refused = rig.send_final(first.text, ClientFinal(answer.nonce, bytes(32)).text).error
+        assert refused.message == WRONG
+        return beginning, digested.copy()
+
+    monkeypatch.setattr(hmac, "digest", counted)
+    known, unknown = work_of("alice"), work_of("alicf")
+    assert all(known), "something is counted"
+    assert known == unknown

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from rights import holder, rule
 
+from quorumlog.chaos.hostile.requests import RequestMaker
+from quorumlog.chaos.hostile.vocabulary import Vocabulary
 from quorumlog.server.authorization.audit import MOST_PRINCIPALS, OTHERS, TELL_EVERY_US, AuditTrail
+from quorumlog.server.authorization.changes import what_changes
+from quorumlog.server.authorization.permissions import PERMISSIONS
 from quorumlog.server.client_origin import ClientOrigin
 from quorumlog.server.events import AuditLine, ClientRequest
 from quorumlog.server.metadata.image import MetadataImage
@@ -124,6 +129,15 @@ def test_a_large_change_is_told_by_its_first_things(told: Told) -> None:
     what = line["what"]
     assert isinstance(what, list)
     assert (len(what), what[-1]) == (21, "and 80 more")
+
+
+@pytest.mark.parametrize("rpc", sorted(name for name, row in PERMISSIONS.items() if row.is_change))
+def test_no_request_is_so_strange_that_it_cannot_be_told_of(rpc: str) -> None:
+    kind = PERMISSIONS[rpc].request
+    assert kind is not None
+    maker = RequestMaker(Vocabulary((1, 2, 3)), random.Random(rpc))
+    for _ in range(300):
+        assert all(isinstance(each, str) for each in what_changes(maker.request(kind), MetadataImage()))
 
 
 # -- the file ---------------------------------------------------------------------------------------------------------

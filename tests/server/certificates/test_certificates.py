@@ -173,3 +173,10 @@ def test_what_is_no_nodes_uri_names_none(uri: str) -> None:
 def test_some_names_are_nobodys(tmp_path: Path, authority: Issued, name: str) -> None:
     with pytest.raises(CertificateError, match="is no name of a user"):
         create_client(tmp_path, authority, name)
+
+
+@pytest.mark.parametrize("host", ["node-2.quorumlog.internal", "NODE-2.Quorumlog.Internal", "quorumlog.internal", "*"])
+def test_no_nodes_certificate_has_the_name_of_another_node(tmp_path: Path, authority: Issued, host: str) -> None:
+    with pytest.raises(CertificateError, match=f"^'{host.replace('*', '.')}' is [^\n]*$"):
+        create_node(tmp_path, authority, 3, [host])
+    assert create_node(tmp_path, authority, 3, ["not-quorumlog.internal"])

@@ -9,6 +9,7 @@ from pathlib import Path
 import grpc
 import grpc.aio
 import pytest
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from quorumlog.server.certificates.issuing import create_authority, create_client, create_node
 from quorumlog.server.certificates.pairs import WatchedPair
@@ -43,6 +44,7 @@ class Node:
             self.address,
             (DataPlaneService(self.requests, NodeLimits(), Meters()).handlers(),),
             credentials=server_credentials(WatchedPair(files, lambda reason: None, lambda taken: None)),
+            requests=self.requests,
         )
         self._folder = folder
 
@@ -93,4 +95,10 @@ async def test_streams_and_later_calls_end_with_the_certificate(node: Node) -> N
             await stub.Metadata(pb.MetadataRequest(), timeout=LIMIT_S)
         assert late.value.code() is grpc.StatusCode.UNAUTHENTICATED
         assert "not valid any more" in (late.value.details() or "")
+        question = reflection_pb2.ServerReflectionRequest(list_services="")
+        reflection = reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo(timeout=LIMIT_S)
+        await reflection.write(question)
+        with pytest.raises(grpc.aio.AioRpcError) as blind:
+            await reflection.read()
+        assert blind.value.code() is grpc.StatusCode.UNAUTHENTICATED
     assert len(node.asked) == 1

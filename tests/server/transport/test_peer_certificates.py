@@ -3,24 +3,41 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
+import grpc
+import grpc.aio
 import pytest
 
 from quorumlog.server.certificates.issuing import Issued, create_authority, create_client, create_node
 from quorumlog.server.certificates.pairs import WatchedPair
-from quorumlog.server.events import ClusterStanding, Event, FrameReceived, PeerConnected, PeerDisconnected, PeerIdentity
+from quorumlog.server.events import (
+    AuditLine,
+    ClusterStanding,
+    Event,
+    FrameReceived,
+    PeerConnected,
+    PeerDisconnected,
+    PeerFrame,
+    PeerIdentity,
+    Stream,
+)
 from quorumlog.server.local.ports import ReservedPorts
 from quorumlog.server.log_output import Log
 from quorumlog.server.metrics import Meters
 from quorumlog.server.options import PairFiles
 from quorumlog.server.transport.credentials import PeerDialer, server_credentials
 from quorumlog.server.transport.grpc_server import GrpcServer
+from quorumlog.server.transport.peer_codec import encode_hello, encode_identity
 from quorumlog.server.transport.peer_links import PeerLinks
 from quorumlog.server.transport.peer_service import PeerService
+from quorumlog.server.transport.peer_session import GENERATION_KEY
+from quorumlog.server.transport.refused_peers import RefusedPeers
 from quorumlog.server.transport.supervision import Supervisor
+from quorumlog.v1 import peer_pb2
 
 LIMIT_S = 15.0
 SECOND = 1 / 86_400
@@ -46,6 +63,7 @@ class Side:
         self.identity = PeerIdentity("cluster", node_id, "directory", node_id, self.address)
         self.events: list[Event] = []
         self.log = Lines()
+        self.audited: list[AuditLine] = []
         log: Log = self.log  # type: ignore[assignment]
         files = PairFiles(pair.certificate, pair.key, authority)
 
@@ -60,7 +78,8 @@ class Side:
         )  # fmt: skip
         service = PeerService(
             identity=lambda: self.identity, standing=lambda asker: ClusterStanding((), "", 0),
-            accepts=lambda identity: None, links=self.links, log=log, by_certificate=True,
+            accepts=lambda identity: None, links=self.links, refused=RefusedPeers(log, self.audited.append),
+            by_certificate=True,
         )  # fmt: skip
         self.server = GrpcServer(self.address, (service.handlers(),), credentials=server_credentials(watched()))
 
@@ -126,6 +145,9 @@ async def test_a_node_that_says_it_is_another_gets_no_frame_in(world: World, tmp
     assert honest.said("peer_refused") == ["it says that it is node 3, but its certificate is of node 2"]
     assert liar.said("peer_unreachable") == ["it says that it is node 3, but its certificate is of node 2"]
     assert not honest.has(FrameReceived) and not liar.has(PeerConnected)
+    (told,) = honest.audited
+    assert (told.event, told.fields["principal"], told.fields["host"]) == ("peer_refused", "Node:2", "127.0.0.1")
+    assert (told.fields["peer"], told.fields["times"]) == (3, 1)
 
 
 async def test_whoever_answers_with_another_nodes_certificate_is_not_spoken_to(world: World, tmp_path: Path) -> None:
@@ -144,6 +166,7 @@ async def test_a_users_certificate_speaks_for_no_node(world: World, tmp_path: Pa
     user.links.connect({1: honest.address})
     await until(lambda: honest.said("peer_refused"))
     assert honest.said("peer_refused") == ["it says that it is node 2, but its certificate is of no node"]
+    assert [line.fields["principal"] for line in honest.audited] == ["User:mallory"]
 
 
 async def test_a_link_ends_with_the_certificate_that_opened_it(world: World, tmp_path: Path) -> None:
@@ -156,3 +179,135 @@ async def test_a_link_ends_with_the_certificate_that_opened_it(world: World, tmp
     assert time.time() > ends_s - 1
     await until(lambda: long.said("link_broken") or short.said("link_broken"))
     assert "not valid any more" in short.said("link_broken")[0]
+
+
+async def test_with_a_certificate_that_has_ended_no_stream_begins_on_a_connection_that_is_open(
+    world: World, tmp_path: Path
+) -> None:
+    honest = await world.side(1, create_node(tmp_path / "a", world.authority, 1, []))
+    pair = create_node(tmp_path / "b", world.authority, 2, [], days=4 * SECOND)
+    credentials = grpc.ssl_channel_credentials(
+        world.authority.certificate.read_bytes(), pair.key.read_bytes(), pair.certificate.read_bytes()
+    )
+    expected = (("grpc.ssl_target_name_override", "node-1.quorumlog.internal"),)
+    peer = PeerIdentity("cluster", 2, "directory", 2, "127.0.0.1:9")
+    async with grpc.aio.secure_channel(honest.address, credentials, expected) as channel:
+        identify = channel.unary_unary("/quorumlog.v1.Peer/Identify", bytes, bytes)
+        question = peer_pb2.IdentifyRequest(identity=encode_identity(peer)).SerializeToString()
+        await identify(question, timeout=LIMIT_S)
+        stream = channel.stream_stream("/quorumlog.v1.Peer/Control", bytes, bytes)
+        open_call = stream(None, metadata=((GENERATION_KEY, "1"),))
+        await open_call.write(encode_hello(peer))
+        assert await open_call.read()
+        with pytest.raises(grpc.aio.AioRpcError):
+            await open_call.read()
+        for again in (2, 3):
+            late = stream(None, metadata=((GENERATION_KEY, str(again)),))
+            await late.write(encode_hello(peer))
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await late.read()
+            assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED, "not even greeted"
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await identify(question, timeout=LIMIT_S)
+        assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
+
+
+async def test_who_asks_under_another_nodes_name_is_told_of_too(world: World, tmp_path: Path) -> None:
+    honest = await world.side(1, create_node(tmp_path / "a", world.authority, 1, []))
+    pair = create_node(tmp_path / "b", world.authority, 2, [])
+    credentials = grpc.ssl_channel_credentials(
+        world.authority.certificate.read_bytes(), pair.key.read_bytes(), pair.certificate.read_bytes()
+    )
+    expected = (("grpc.ssl_target_name_override", "node-1.quorumlog.internal"),)
+    async with grpc.aio.secure_channel(honest.address, credentials, expected) as channel:
+        question = peer_pb2.IdentifyRequest(identity=peer_pb2.NodeIdentity(node_id=3)).SerializeToString()
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await channel.unary_unary("/quorumlog.v1.Peer/Identify", bytes, bytes)(question, timeout=LIMIT_S)
+    assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
+    assert honest.said("peer_refused") == [refused.value.details()]
+    assert [line.fields["principal"] for line in honest.audited] == ["Node:2"]
+
+
+#: Certificates with which no handshake succeeds. With one that is over or not begun a node does not even start.
+WRONG: dict[str, Callable[[Path, Issued], Issued]] = {
+    "a client's, of the authority of clients": lambda folder, ca: create_client(
+        folder, create_authority(folder, "client-ca"), "admin"
+    ),
+    "a node's, of another authority": lambda folder, ca: create_node(folder, create_authority(folder, "other"), 2, []),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+async def test_a_wrong_certificate_gets_no_frame_in_and_is_a_line_at_who_tried(
+    world: World, tmp_path: Path, what: str
+) -> None:
+    honest = await world.side(1, create_node(tmp_path / "a", world.authority, 1, []))
+    wrong = await world.side(2, WRONG[what](tmp_path / "b", world.authority))
+    wrong.links.connect({1: honest.address})
+    honest.links.connect({2: wrong.address})
+    await until(lambda: wrong.said("peer_unreachable") and honest.said("peer_unreachable"))
+    await until(lambda: wrong.links._peer(1).generation > 2)
+    assert not honest.has(FrameReceived) and not honest.has(PeerConnected) and not wrong.has(PeerConnected)
+    assert len(wrong.said("peer_unreachable")) == 1 and "\n" not in wrong.said("peer_unreachable")[0]
+    assert not honest.said("peer_refused"), "it fails inside gRPC, which tells nobody of it"
+
+
+class Recorder:
+    """Stands before a node, and keeps what each connection sends to it."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self.said: list[bytearray] = []
+        self._server: asyncio.Server | None = None
+
+    async def start(self) -> str:
+        self._server = await asyncio.start_server(self._carry, "127.0.0.1", 0)
+        return f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+
+    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        behind, before = await asyncio.open_connection("127.0.0.1", self._port)
+        kept = bytearray()
+        self.said.append(kept)
+
+        async def pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter, keep: bool) -> None:
+            with contextlib.suppress(ConnectionError):
+                while data := await source.read(65_536):
+                    kept.extend(data if keep else b"")
+                    sink.write(data)
+            sink.close()
+
+        await asyncio.gather(pump(reader, before, True), pump(behind, writer, False))
+
+    async def close(self) -> None:
+        assert self._server is not None
+        self._server.close()
+        await asyncio.sleep(0)
+
+
+async def test_a_connection_that_was_recorded_gets_nothing_in_when_it_is_sent_again(
+    world: World, tmp_path: Path
+) -> None:
+    sender = await world.side(1, create_node(tmp_path / "a", world.authority, 1, []))
+    receiver = await world.side(2, create_node(tmp_path / "b", world.authority, 2, []))
+    recorder = Recorder(int(receiver.address.rpartition(":")[2]))
+    sender.links.connect({2: await recorder.start()})
+    await until(lambda: sender.has(PeerConnected))
+    for number in range(1, 4):
+        sender.links.send(2, PeerFrame(Stream.DATA, number))
+    await until(lambda: sum(isinstance(event, FrameReceived) for event in receiver.events) == 3)
+    sender.links.connect({})
+    await until(lambda: receiver.has(PeerDisconnected))
+    before = list(receiver.events)
+    for said in recorder.said:
+        assert len(said) > 500, "its handshake and its frames"
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(receiver.address.rpartition(":")[2]))
+        writer.write(said)
+        answered = b""
+        async with asyncio.timeout(LIMIT_S):
+            with contextlib.suppress(ConnectionError):
+                while data := await reader.read(65_536):
+                    answered += data
+        writer.close()
+        assert len(answered) < 5_000, "no more than its half of a handshake"
+    assert receiver.events == before and not receiver.said("peer_refused")
+    await recorder.close()

@@ -23,6 +23,7 @@ from quorumlog.raft.types import (
     Heartbeat,
 )
 from quorumlog.server.events import (
+    AuditLine,
     ClusterStanding,
     Event,
     FrameReceived,
@@ -42,6 +43,7 @@ from quorumlog.server.transport.peer_codec import encode_frame, encode_hello
 from quorumlog.server.transport.peer_links import PeerLinks
 from quorumlog.server.transport.peer_service import PeerService
 from quorumlog.server.transport.peer_session import GENERATION_KEY, MAX_QUEUED_BYTES, MAX_QUEUED_FRAMES, FrameQueue
+from quorumlog.server.transport.refused_peers import RefusedPeers
 from quorumlog.server.transport.supervision import Supervisor
 from quorumlog.v1.entry import EnvelopeKind, seal
 
@@ -56,6 +58,7 @@ class End:
         self.identity = PeerIdentity("cluster", node_id, f"directory-{node_id}", boot_id, self.address)
         self.events: list[Event] = []
         self.log = RecordedLog()
+        self.audited: list[AuditLine] = []
         self.failures: list[BaseException] = []
         self.clusters: list[tuple[str, str]] = []
         self.refusal: str | None = None
@@ -74,7 +77,7 @@ class End:
             standing=lambda asker: ClusterStanding(((1, "directory-1", "127.0.0.1:1"),), f"directory-{asker}", 7),
             accepts=lambda identity: self.refusal,
             links=self.links,
-            log=self.log,
+            refused=RefusedPeers(self.log, self.audited.append),
         )
         self._server = GrpcServer(self.address, (self.service.handlers(),))
 
@@ -225,6 +228,7 @@ async def test_a_refused_peer_hears_why_and_is_logged_once(ends: tuple[End, End]
     await until(lambda: first.links._peer(2).generation > 2)
     assert [line["reason"] for line in first.said("peer_unreachable")] == ["you belong to another cluster"]
     assert len(second.said("peer_refused")) == 1
+    assert [line.fields["reason"] for line in second.audited] == ["you belong to another cluster"]
     assert first.of(PeerConnected) == []
     assert (second.address, "cluster") in first.clusters
 
@@ -267,10 +271,10 @@ async def test_strangers_who_came_and_went_leave_nothing_behind(ends: tuple[End,
     first.refusal = None
     await channel.close()
     await until(lambda: first.links._peers.keys() == {2})
-    remembered = first.service._refused
-    assert len(remembered) == (100 if refused else 0)
-    assert sum(map(len, remembered.values())) <= 100 * 500
-    assert len(first.said("peer_refused")) == (len(strangers) if refused else 0)
+    assert len(first.service._refused) == (100 if refused else 0)
+    said = first.said("peer_refused")
+    assert all(len(str(line["reason"])) <= 500 for line in said)
+    assert len(said) == len(first.audited) == (100 if refused else 0), "those who come in masses are counted"
     await carries_both_ways(first, second)
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterator
 
 import pytest
+from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import Message as ProtoMessage
 from quiet_cluster import TOPIC
 from restricted_cluster import Restricted
@@ -12,6 +14,7 @@ from rights import rule
 
 from quorumlog.chaos.models.coordinator_model import OUTSIDER, CommitLabel
 from quorumlog.chaos.models.records import text_payload
+from quorumlog.server.authorization.permissions import PERMISSIONS
 from quorumlog.v1 import acls_pb2, admin_pb2, groups_pb2
 from quorumlog.v1 import data_plane_pb2 as pb
 from quorumlog.v1.entry import Codec, build_batch
@@ -41,6 +44,8 @@ def offset_of(topic: bytes, offset: int) -> groups_pb2.CommittedOffset:
     return groups_pb2.CommittedOffset(topic_id=topic, partition=0, offset=offset, leader_epoch=-1, metadata=label)
 
 
+#: An answer that a node gives by itself comes within this; what the controller is asked for takes longer.
+AT_ONCE_US = 6_000
 #: What names a topic, with the type of its answer. Each is made of the id that the topic has, or had.
 BY_NAME: dict[str, tuple[Callable[[], ProtoMessage], type[ProtoMessage]]] = {
     "Metadata": (lambda: pb.MetadataRequest(topics=[SECRET, "no/name"]), pb.MetadataResponse),
@@ -64,6 +69,22 @@ BY_NAME: dict[str, tuple[Callable[[], ProtoMessage], type[ProtoMessage]]] = {
             topics=[admin_pb2.AlterTopicConfig(name=SECRET, set={"retention.ms": "1000"})], timeout_ms=3_000
         ),
         admin_pb2.AlterConfigsResponse,
+    ),
+    "CheckAcls": (
+        lambda: acls_pb2.CheckAclsRequest(
+            operation=acls_pb2.ACL_OPERATION_READ, resource_type=TOPICS, resource_name=SECRET
+        ),
+        acls_pb2.CheckAclsResponse,
+    ),
+    "ReassignPartitions": (
+        lambda: admin_pb2.ReassignPartitionsRequest(
+            reassignments=[admin_pb2.Reassignment(topic=SECRET, replicas=[1])], timeout_ms=3_000
+        ),
+        admin_pb2.ReassignPartitionsResponse,
+    ),
+    "ElectLeaders": (
+        lambda: admin_pb2.ElectLeadersRequest(partitions=[admin_pb2.PartitionName(topic=SECRET)], timeout_ms=3_000),
+        admin_pb2.ElectLeadersResponse,
     ),
 }
 BY_ID: dict[str, tuple[Callable[[bytes], ProtoMessage], type[ProtoMessage]]] = {
@@ -110,6 +131,16 @@ BY_ID: dict[str, tuple[Callable[[bytes], ProtoMessage], type[ProtoMessage]]] = {
         lambda topic: admin_pb2.DescribePartitionLogRequest(topic_id=topic, after_producer_id=-1, timeout_ms=1_000),
         admin_pb2.DescribePartitionLogResponse,
     ),
+    "RestorePartition": (
+        lambda topic: admin_pb2.RestorePartitionRequest(
+            topic_id=topic, restore_id=b"r" * 16, begin=admin_pb2.BeginPartitionRestore(), timeout_ms=1_000
+        ),
+        admin_pb2.RestorePartitionResponse,
+    ),
+    "DeleteTopics by another name": (
+        lambda topic: admin_pb2.DeleteTopicsRequest(names=["mine-not"], topic_ids=[topic], timeout_ms=1_000),
+        admin_pb2.DeleteTopicsResponse,
+    ),
     "CommitOffsets": (
         lambda topic: groups_pb2.CommitOffsetsRequest(
             group_id="g",
@@ -132,6 +163,35 @@ BY_ID: dict[str, tuple[Callable[[bytes], ProtoMessage], type[ProtoMessage]]] = {
         groups_pb2.DeleteOffsetsResponse,
     ),
 }
+#: Where the others that can name a topic are compared, or why they are not.
+ELSEWHERE = {
+    "Heartbeat": "test_a_member_hears_nothing_of_a_hidden_topic_that_comes_and_goes",
+    "CreateTopics": "docs/security.md: who may create a topic hears that its name is taken",
+    "CreateAcls": "rules are about names, whether topics have them or not, and take Alter on the Cluster",
+    "DeleteAcls": "as CreateAcls",
+    "DescribeAcls": "as CreateAcls",
+}
+#: Fields of requests that name a topic. Of those called name or names some are of other things.
+_NAMING = ("topic", "topics", "topic_id", "topic_ids", "resource_name", "name", "names")
+_NAMES_OF_PRODUCERS = {"InitProducerId", "ListProducers", "DeleteProducers", "RestoreProducerNames"}
+
+
+def naming_fields(kind: Descriptor, depth: int = 0) -> Iterator[str]:
+    for each in kind.fields:
+        if each.message_type is None:
+            yield from (each.name for name in _NAMING if name == each.name)
+        elif depth < 3 and not each.message_type.GetOptions().map_entry:
+            yield from naming_fields(each.message_type, depth + 1)
+
+
+def test_every_request_that_names_topics_is_compared() -> None:
+    naming = {
+        rpc.rpartition("/")[2]
+        for rpc, permission in PERMISSIONS.items()
+        if permission.request is not None and any(naming_fields(permission.request.DESCRIPTOR))
+    }
+    compared = {what.partition(" ")[0] for what in (*BY_NAME, *BY_ID)}
+    assert naming - _NAMES_OF_PRODUCERS == compared | ELSEWHERE.keys()
 
 
 def coordinator(cluster: Restricted, group: str = "g") -> int:
@@ -178,8 +238,14 @@ def delete(cluster: Restricted, name: str) -> None:
 def test_a_name_says_nothing_of_whether_a_topic_has_it(cluster: Restricted, what: str) -> None:
     make, kind = BY_NAME[what]
 
-    def answers() -> list[bytes]:
-        return [told(cluster.ask("alice", make(), kind, node)) for node in (1, 2, 3)]
+    def answers() -> list[tuple[bytes, bool]]:
+        """What each node says, and whether at once: that needs nobody else, who might know more."""
+        found = []
+        for node in (1, 2, 3):
+            began = cluster.scheduler.now
+            answer = told(cluster.ask("alice", make(), kind, node))
+            found.append((answer, cluster.scheduler.now - began <= AT_ONCE_US))
+        return found
 
     before = answers()
     cluster.create(SECRET, partitions=2)
@@ -189,13 +255,21 @@ def test_a_name_says_nothing_of_whether_a_topic_has_it(cluster: Restricted, what
     assert before == while_there == answers()
 
 
+def test_what_the_controller_is_asked_for_is_not_answered_at_once(cluster: Restricted) -> None:
+    follower = next(node for node in (1, 2, 3) if node != cluster.led_by(0))
+    request = admin_pb2.DeleteTopicsRequest(names=["mine-not"], timeout_ms=3_000)
+    began = cluster.scheduler.now
+    cluster.ask("alice", request, admin_pb2.DeleteTopicsResponse, follower)
+    assert cluster.scheduler.now - began > AT_ONCE_US
+
+
 @pytest.mark.parametrize("what", BY_ID)
 def test_an_id_says_nothing_of_whether_a_topic_has_it(cluster: Restricted, what: str) -> None:
     make, kind = BY_ID[what]
     cluster.create(SECRET, partitions=2)
     topic = cluster.topic_id(SECRET)
     nodes = [1, 2, 3]
-    if "Offsets" in what and what != "ListOffsets":
+    if what in ("CommitOffsets", "FetchOffsets", "DeleteOffsets"):
         nodes = [coordinator(cluster, "h" if what == "DeleteOffsets" else "g")]
         offset = offset_of(topic, 0)
         for group in ("g", "h"):
@@ -328,3 +402,38 @@ def test_a_member_that_names_a_topic_which_it_sees_and_may_not_read_is_told_so(c
     other = groups_pb2.GroupHeartbeatRequest(correlation_id=1, group_id="other", member_id="m", topics=[TOPIC])
     answer = cluster.ask("alice", other, groups_pb2.GroupHeartbeatResponse, coordinator(cluster, "other"))
     assert answer.error.code == ErrorCode.GROUP_AUTHORIZATION_FAILED
+
+
+@pytest.mark.parametrize("subscription", [{"topics": [SECRET, "mine"]}, {"topic_pattern": "sec.*|mine"}])
+def test_a_member_hears_nothing_of_a_hidden_topic_that_comes_and_goes(
+    cluster: Restricted, subscription: dict[str, object]
+) -> None:
+    cluster.create("mine")
+    node, epoch, owned = coordinator(cluster), 0, b"o" * 16
+    cluster.run(1)
+    numbers = itertools.count(1)
+
+    def told_now() -> tuple[bytes, bytes]:
+        """What the member and its group are told, with a partition of the hidden topic among those that it owns."""
+        nonlocal epoch
+        request = groups_pb2.GroupHeartbeatRequest(
+            correlation_id=next(numbers), group_id="g", member_id="m", member_epoch=epoch, session_timeout_ms=45_000,
+            rebalance_timeout_ms=60_000, full=True,
+            owned=[groups_pb2.TopicPartitions(topic_id=owned, partitions=[0])] if epoch else [],
+            **subscription,  # type: ignore[arg-type]
+        )  # fmt: skip
+        beat = cluster.ask("alice", request, groups_pb2.GroupHeartbeatResponse, node)
+        assert not beat.HasField("error"), beat
+        epoch, beat.correlation_id = beat.member_epoch, 0
+        described = groups_pb2.DescribeGroupsRequest(group_ids=["g"], timeout_ms=1_000)
+        return told(beat), told(cluster.ask("alice", described, groups_pb2.DescribeGroupsResponse, node))
+
+    for _ in range(3):
+        before = told_now()
+    cluster.create(SECRET, partitions=3)
+    owned = cluster.topic_id(SECRET)
+    cluster.run(2)
+    while_there = told_now()
+    delete(cluster, SECRET)
+    cluster.run(2)
+    assert before == while_there == told_now()

@@ -1,0 +1,238 @@
+"""The cluster that waits for hostile clients, the way in for them, and what none of them may be told.
+
+Where somebody is asked who they are, secrets lie about that can be recognized: a topic that few may know of, what its
+records hold, a password, keys, tokens of sessions. Whoever finds one of them in an answer, a log or a command line has
+found a leak.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import secrets
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from quorumlog.chaos.hostile.caller import HostileCaller
+from quorumlog.chaos.hostile.vocabulary import STAGE
+from quorumlog.sdk import (
+    ACL,
+    ACLOperation,
+    ACLPermissionType,
+    ACLResourcePatternType,
+    Admin,
+    NewTopic,
+    Producer,
+    ResourcePattern,
+    ResourceType,
+    UserScramCredentialUpsertion,
+)
+from quorumlog.sdk.cluster.node_session import session_metadata
+from quorumlog.sdk.runtime.scram_client import ScramIdentity
+from quorumlog.sdk.runtime.security import ClientSecurity
+from quorumlog.server.local import LocalCluster
+from quorumlog.server.local.ports import ReservedPorts
+from quorumlog.v1 import admin_pb2, admin_pb2_grpc, sign_in_pb2, sign_in_pb2_grpc
+
+NODES = 3
+#: Compaction soon, so that what hostile clients wrote is read by it; small files, for every run has its own.
+SETTINGS: dict[str, object] = {"compaction_interval_ms": 1_000, "storage_map_size_bytes": 16 << 30}
+_USER = "fuzzer"
+#: Characters of a line of a key that occur nowhere else.
+_KEY_LINE = 40
+_SIGN_IN_S = 10.0
+
+
+@dataclass(slots=True, frozen=True)
+class Entrance:
+    """How hostile clients get to the nodes, as it is written into the orders of their processes.
+
+    Arguments:
+        nodes: node id -> host:port.
+        options: of a client, as the SDK takes them; none without TLS.
+        forbidden: what no answer may hold.
+    """
+
+    nodes: dict[int, str]
+    options: dict[str, str] = field(default_factory=dict)
+    forbidden: tuple[str, ...] = ()
+
+    def credentials(self) -> grpc.ChannelCredentials | None:
+        """For connections; None without TLS."""
+        return ClientSecurity(**self.options).credentials() if self.options else None
+
+    def sign_in(self) -> dict[int, str]:
+        """The token of a session at each node; none for who does not sign in."""
+        identity = ClientSecurity(**self.options).identity() if self.options else None
+        credentials = self.credentials()
+        if identity is None or credentials is None:
+            return {}
+        tokens = {}
+        for node, place in self.nodes.items():
+            with grpc.secure_channel(place, credentials) as channel:
+                tokens[node] = _token(channel, identity)
+        return tokens
+
+
+def _token(channel: grpc.Channel, identity: ScramIdentity) -> str:
+    stub, exchange = sign_in_pb2_grpc.SignInStub(channel), identity.begin(random.SystemRandom())
+    first = exchange.first.text
+    begun = stub.BeginScram(sign_in_pb2.BeginScramRequest(client_first=first), timeout=_SIGN_IN_S)
+    final = exchange.answer(begun.server_first)
+    request = sign_in_pb2.FinishScramRequest(client_first=first, client_final=final)
+    token: str = stub.FinishScram(request, timeout=_SIGN_IN_S).session_token
+    return token
+
+
+def metadata_of(token: str | None) -> tuple[tuple[str, str], ...]:
+    """What calls in a session are made with."""
+    return () if token is None else tuple(session_metadata(token))
+
+
+@dataclass(slots=True)
+class StagedCluster:
+    """A cluster that waits for hostile clients.
+
+    Arguments:
+        entrance: for them.
+        secrets: what nobody may find in what nodes write.
+        audit_log: of all nodes; None where there is none.
+    """
+
+    cluster: LocalCluster
+    entrance: Entrance
+    secrets: tuple[str, ...] = ()
+    audit_log: Path | None = None
+
+    def leaks(self, more: Iterable[str] = ()) -> list[str]:
+        """A line for each file and command line in which a secret stands.
+
+        Arguments:
+            more: secrets, such as tokens.
+        """
+        wanted = {each.encode() for each in (*self.secrets, *more)}
+        if not wanted:
+            return []
+        written = [*self.cluster.root.rglob("*.log"), *([self.audit_log] if self.audit_log else [])]
+        written += [Path(f"/proc/{self.cluster.pid(node)}/cmdline") for node in self.cluster.node_ids]
+        found = []
+        for file in written:
+            content = file.read_bytes() if file.exists() else b""
+            found += [f"a secret stands in {file}" for each in wanted if each in content][:1]
+        return found
+
+
+@contextmanager
+def staged_cluster(caller: HostileCaller = HostileCaller.ANYBODY) -> Iterator[StagedCluster]:
+    """A cluster with the topics of the stage; nothing of it is left behind."""
+    if caller is HostileCaller.ANYBODY:
+        with LocalCluster(nodes=NODES, settings=SETTINGS) as cluster:
+            with grpc.insecure_channel(cluster.address(1)) as channel:
+                admin_pb2_grpc.AdminStub(channel).CreateTopics(stage(list(STAGE)), timeout=10)
+            yield StagedCluster(cluster, Entrance({node: cluster.address(node) for node in cluster.node_ids}))
+        return
+    with ExitStack() as open_until_the_end:
+        reserved = ReservedPorts(NODES)
+        open_until_the_end.callback(reserved.close)
+        places = {node: f"127.0.0.1:{port}" for node, port in enumerate(reserved.ports, start=1)}
+        beside = open_until_the_end.enter_context(tempfile.TemporaryDirectory(prefix="quorumlog-fuzz-audit-"))
+        audit_log = Path(beside) / "audit.jsonl"
+        asking: dict[str, object] = {"authorization": True, "super_users": "User:admin", "audit_log": audit_log}
+        made = LocalCluster(
+            nodes=NODES,
+            tls=True,
+            settings={**SETTINGS, **asking, "log_level": "debug"},
+            node_settings={node: {"password_listen": place} for node, place in places.items()},
+        )
+        yield _furnished(open_until_the_end.enter_context(made), caller, places, audit_log)
+
+
+def _furnished(cluster: LocalCluster, caller: HostileCaller, places: dict[int, str], audit_log: Path) -> StagedCluster:
+    """Makes topics, users, rules and secrets."""
+    mark = f"canary-{secrets.token_hex(6)}"
+    hidden, record, password = f"{mark}-topic", f"{mark}-record", f"{mark}-password"
+    servers = cluster.bootstrap_servers
+    tls: dict[str, Any] = cluster.client_tls
+    certificates = cluster.certificates
+    assert certificates is not None
+    with Admin(bootstrap_servers=servers, **tls) as admin:
+        with grpc.secure_channel(cluster.address(1), _credentials(tls)) as channel:
+            admin_pb2_grpc.AdminStub(channel).CreateTopics(stage(list(STAGE)), timeout=10)
+        admin.create_topics([NewTopic(hidden, 1, NODES)])
+        admin.create_acls(_few_rights())
+        admin.alter_user_scram_credentials([UserScramCredentialUpsertion(_USER, password)])
+    with Producer(bootstrap_servers=servers, **tls) as producer:
+        producer.send(hidden, record.encode(), key=record.encode()).result(30)
+    keys = [line for key in certificates.folder.glob("*.key") for line in key.read_text().splitlines()[1:-1]]
+    never = (password, *(line for line in keys if len(line) >= _KEY_LINE))
+    match caller:
+        case HostileCaller.USER:
+            options = certificates.add_user(_USER)
+        case HostileCaller.ADMIN:
+            options = tls
+        case HostileCaller.FOREIGNER:
+            options = _of_another_authority(cluster)
+        case HostileCaller.STRANGER | HostileCaller.UNSIGNED:
+            options = {"security_protocol": "SSL", "ssl_ca_location": tls["ssl_ca_location"]}
+        case _:
+            options = {
+                "security_protocol": "SASL_SSL", "ssl_ca_location": tls["ssl_ca_location"],
+                "sasl_mechanism": "SCRAM-SHA-256", "sasl_plain_username": _USER, "sasl_plain_password": password,
+            }  # fmt: skip
+    at = places if caller.by_password else {node: cluster.address(node) for node in cluster.node_ids}
+    forbidden = never if caller is HostileCaller.ADMIN else (*never, hidden, record)
+    return StagedCluster(cluster, Entrance(at, options, forbidden), (*never, record), audit_log)
+
+
+def _few_rights() -> list[ACL]:
+    def rule(operation: ACLOperation, kind: ResourceType, name: str, pattern: ACLResourcePatternType) -> ACL:
+        return ACL(f"User:{_USER}", operation, ACLPermissionType.ALLOW, ResourcePattern(kind, name, pattern))
+
+    literal, prefixed = ACLResourcePatternType.LITERAL, ACLResourcePatternType.PREFIXED
+    return [
+        rule(ACLOperation.READ, ResourceType.TOPIC, "stage-plain", literal),
+        rule(ACLOperation.WRITE, ResourceType.TOPIC, "stage-plain", literal),
+        rule(ACLOperation.WRITE, ResourceType.TOPIC, "stage-compacted", literal),
+        rule(ACLOperation.DESCRIBE, ResourceType.TOPIC, "stage-single", literal),
+        rule(ACLOperation.READ, ResourceType.GROUP, "group-", prefixed),
+        rule(ACLOperation.WRITE, ResourceType.PRODUCER_NAME, "producer-", prefixed),
+    ]
+
+
+def _credentials(options: dict[str, str]) -> grpc.ChannelCredentials:
+    made = ClientSecurity(**options).credentials()
+    assert made is not None
+    return made
+
+
+def _of_another_authority(cluster: LocalCluster) -> dict[str, str]:
+    from quorumlog.server.certificates.issuing import create_authority, create_client
+
+    folder = cluster.root / "elsewhere"
+    made = create_client(folder, create_authority(folder, "other"), _USER)
+    return cluster.client_tls | {
+        "ssl_certificate_location": os.fspath(made.certificate), "ssl_key_location": os.fspath(made.key)
+    }  # fmt: skip
+
+
+def stage(names: list[str]) -> admin_pb2.CreateTopicsRequest:
+    """The request that makes topics of the stage."""
+    configs = {
+        "stage-compacted": {
+            "cleanup.policy": "compact",
+            "min.cleanable.dirty.ratio": "0",
+            "delete.retention.ms": "100",
+        },
+        "stage-stamped": {"message.timestamp.type": "LogAppendTime", "retention.bytes": "1000000"},
+    }
+    request = admin_pb2.CreateTopicsRequest(timeout_ms=5_000)
+    for name in names:
+        factor = 1 if name == "stage-single" else 3
+        request.topics.add(name=name, num_partitions=2, replication_factor=factor, configs=configs.get(name, {}))
+    return request

@@ -1,0 +1,64 @@
+"""What is told of refused nodes: each reason once, again in the audit log while it goes on, and never without end."""
+
+from __future__ import annotations
+
+from quorumlog.server.events import AuditLine, PeerIdentity
+from quorumlog.server.transport.refused_peers import AGAIN_S, LINES_IN_A_ROW, MAX_REFUSED, RefusedPeers
+
+
+class Told:
+    """Refused nodes, on a clock of its own."""
+
+    def __init__(self) -> None:
+        self.now_s = 1_000.0
+        self.log: list[dict[str, object]] = []
+        self.audit: list[AuditLine] = []
+        self.peers = RefusedPeers(self, self.audit.append, lambda: self.now_s)  # type: ignore[arg-type]
+
+    def info(self, event: str, **fields: object) -> None:
+        assert event == "peer_refused"
+        self.log.append(fields)
+
+    def refuse(self, node: int = 3, reason: str = "another cluster") -> str:
+        peer = PeerIdentity("cluster", node, "directory", 1, "127.0.0.1:9")
+        return self.peers.refused(peer, "10.0.0.7", "Node:2", reason)
+
+
+def test_a_reason_is_told_once_and_in_the_audit_log_again_while_it_goes_on() -> None:
+    told = Told()
+    for _ in range(50):
+        told.refuse()
+        told.now_s += 1
+    assert (len(told.log), len(told.audit)) == (1, 1)
+    told.now_s += AGAIN_S
+    told.refuse()
+    assert len(told.log) == 1
+    assert [line.fields["times"] for line in told.audit] == [1, 50]
+    assert told.audit[0].fields == {
+        "principal": "Node:2", "host": "10.0.0.7", "peer": 3, "reason": "another cluster", "times": 1
+    }  # fmt: skip
+
+
+def test_another_reason_and_a_refusal_after_a_welcome_are_news() -> None:
+    told = Told()
+    told.refuse()
+    told.refuse(reason="removed")
+    told.peers.accepted(3)
+    told.refuse(reason="removed")
+    assert [line["reason"] for line in told.log] == ["another cluster", "removed", "removed"]
+    assert len(told.audit) == 3
+
+
+def test_strangers_who_come_in_masses_fill_neither_log_nor_memory() -> None:
+    told = Told()
+    for number in range(10 * LINES_IN_A_ROW):
+        assert len(told.refuse(number, f"{number} is not known" + "!" * 10_000)) == 500
+    assert len(told.log) == len(told.audit) == LINES_IN_A_ROW
+    assert len(told.peers) == MAX_REFUSED
+    for second in range(1, 11):
+        told.now_s += 1
+        for number in range(50):
+            told.refuse(100_000 + 100 * second + number)
+    assert len(told.log) == LINES_IN_A_ROW + 10, "one in a second"
+    assert told.log[LINES_IN_A_ROW]["others_before"] == 9 * LINES_IN_A_ROW
+    assert told.log[LINES_IN_A_ROW + 1]["others_before"] == 49
