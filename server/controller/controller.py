@@ -24,6 +24,7 @@ from quorumlog.server.controller.feature_levels import FeatureLevels, refuse_bel
 from quorumlog.server.controller.forwarded_requests import ForwardedRequests
 from quorumlog.server.controller.node_decisions import NodeDecisions
 from quorumlog.server.controller.quorum_decisions import QuorumDecisions
+from quorumlog.server.controller.quota_decisions import decide_on_quotas
 from quorumlog.server.controller.reassignment_decisions import ReassignmentDecisions
 from quorumlog.server.controller.rebalance_decisions import RebalanceDecisions
 from quorumlog.server.controller.replica_assignment import TopicLimits
@@ -189,6 +190,8 @@ class Controller:
                 )
             case "alter_revocations":
                 return self._credentials.alter_revocations(wall_ms, number, request.alter_revocations)
+            case "alter_client_quotas":
+                return decide_on_quotas(self._image, wall_ms, number, request.alter_client_quotas)
             case other:
                 problem = error(
                     ErrorCode.INVALID_REQUEST, f"the controller does not answer {other or 'empty requests'}"

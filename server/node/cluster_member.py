@@ -56,6 +56,7 @@ from quorumlog.server.requests.linearizable_reads import MetadataReads
 from quorumlog.server.requests.metadata_queries import MetadataQueries
 from quorumlog.server.requests.producer_identities import ProducerIdentities
 from quorumlog.server.requests.quorum_requests import QuorumRequests
+from quorumlog.server.requests.quota_requests import QuotaRequests
 from quorumlog.server.requests.topics import TopicRequests
 from quorumlog.storage.transaction import RaftGroupState
 from quorumlog.v1 import errors_pb2
@@ -157,6 +158,10 @@ class ClusterMember:
         self._credential_requests = CredentialRequests(
             metadata, controller, self._metadata_reads, limit, shared.replies
         )
+        self._quota_requests = QuotaRequests(metadata, controller, self._metadata_reads, limit, shared.replies)
+        self._changes = (
+            self._topic_requests, self._acl_requests, self._credential_requests, self._quota_requests,
+        )  # fmt: skip
         self._metadata_queries = MetadataQueries(
             self.metadata.membership.cluster_id,
             metadata,
@@ -199,6 +204,7 @@ class ClusterMember:
                 self._sign_ins,
                 self._acl_requests,
                 self._credential_requests,
+                self._quota_requests,
                 self.elections,
                 self._election_requests,
                 self._reassignments,
@@ -396,9 +402,8 @@ class ClusterMember:
         if result.brokers_changed:
             self.metadata.peers_changed = True
             self._follow_lost_disks()
-        self._topic_requests.on_applied()
-        self._acl_requests.on_applied()
-        self._credential_requests.on_applied()
+        for changes in self._changes:
+            changes.on_applied()
 
     def metadata_restored(self) -> None:
         """A snapshot has replaced the metadata."""
@@ -410,9 +415,8 @@ class ClusterMember:
         self.partitions.reconcile(self._time.now)
         for partition in self.partitions:
             self.partitions.metadata_changed(self._time.now, partition.group)
-        self._topic_requests.on_applied()
-        self._acl_requests.on_applied()
-        self._credential_requests.on_applied()
+        for changes in self._changes:
+            changes.on_applied()
 
     def _follow_lost_disks(self) -> None:
         """Disks may have been given up: what they send is heard no more, also after a restart."""
