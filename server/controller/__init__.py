@@ -1,6 +1,6 @@
 """What the active controller decides: creation, growth, placement, liveness and moves; the replica of the metadata.
 
-May import: `hosting`, `metadata`, `authorization`, `server` itself.
+May import: `hosting`, `metadata`, `authorization`, `quotas`, `server` itself.
 
 - `metadata_replica`: this node's replica of the metadata group, with the controller while it leads.
 - `controller`: decides on requests.

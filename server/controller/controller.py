@@ -21,7 +21,7 @@ from quorumlog.server.controller.decision import ControllerDecision, answer_now,
 from quorumlog.server.controller.disk_replacement import DiskReplacement
 from quorumlog.server.controller.evacuation import Evacuation
 from quorumlog.server.controller.feature_levels import FeatureLevels, refuse_below_second
-from quorumlog.server.controller.forwarded_requests import ForwardedRequests
+from quorumlog.server.controller.forwarded_requests import ControllersImage, ForwardedRequests
 from quorumlog.server.controller.node_decisions import NodeDecisions
 from quorumlog.server.controller.quorum_decisions import QuorumDecisions
 from quorumlog.server.controller.quota_decisions import decide_on_quotas
@@ -34,6 +34,7 @@ from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.producer_names import check_claim, check_deletion, check_restored_names
 from quorumlog.server.metadata.records import BrokerRecord
 from quorumlog.server.options import AuthorizationOptions, RepairOptions
+from quorumlog.server.quotas.mutation_quota import MutationQuota
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import admin_pb2, errors_pb2, metadata_log_pb2, peer_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
@@ -108,8 +109,9 @@ class Controller:
         self._disks = DiskReplacement(image, members, self._liveness, options.session_timeout_us)
         self._nodes = NodeDecisions(image, voters, self._evacuation, is_changing, self._sizes, self._disks)
         self._topics = TopicDecisions(
-            image, rng, options.topics, options.session_timeout_us, options.coordinators, voters
-        )
+            image, rng, options.topics, options.session_timeout_us, options.coordinators, voters,
+            MutationQuota(ControllersImage(image)),
+        )  # fmt: skip
 
     @property
     def next_deadline(self) -> int:

@@ -46,6 +46,7 @@ from quorumlog.server.node.serving_conditions import ServingConditions
 from quorumlog.server.node_service import NodeServices, StepTime
 from quorumlog.server.partition.partition import Partition
 from quorumlog.server.partition.witness import PartitionWitness
+from quorumlog.server.quotas.throttle import Throttle
 from quorumlog.server.requests.acl_requests import AclRequests
 from quorumlog.server.requests.cluster_changes import ClusterChanges
 from quorumlog.server.requests.credential_requests import CredentialRequests
@@ -74,6 +75,7 @@ class ClusterMember:
         services: all of them, in the order in which they are told what happens.
         controller_traffic: requests to and from other nodes.
         admission: lets requests in.
+        throttle: has those wait whose principal is over a quota.
         log_sizes: of what is led here.
     """
 
@@ -114,7 +116,10 @@ class ClusterMember:
         self._sign_ins = ScramSignIns(
             resources.options.authorization, metadata, self._sessions, self._audit, resources.replies, resources.rng
         )
-        self.logs = LogServices(resources, self.partitions, metadata, rounds, conditions, self._refusals, time.now)
+        self.throttle = Throttle(metadata, time, self)
+        self.logs = LogServices(
+            resources, self.partitions, metadata, rounds, conditions, self._refusals, self.throttle, time.now
+        )
         self._make_broker()
         self._make_other_services(rounds)
         self.services = self._in_order()
@@ -201,6 +206,7 @@ class ClusterMember:
                 self.logs.offset_requests,
                 self._topic_requests,
                 self.admission,
+                self.throttle,
                 self._sign_ins,
                 self._acl_requests,
                 self._credential_requests,
@@ -311,6 +317,7 @@ class ClusterMember:
             self.logs.fetches.rights_changed(now)
             self._coordinators.rights_changed()
         self.admission.metadata_changed()
+        self.throttle.metadata_changed()
 
     def may_sleep(self, group: int, reachable: Container[int]) -> bool:
         """Whether nothing is left to be said of a led Raft group beside its log.
@@ -325,7 +332,31 @@ class ClusterMember:
         return record.throttle if record is not None else None
 
     def serve(self, request: ClientRequest) -> None:
-        """Has a client's request served, if its client may ask for it."""
+        """Has a client's request served, if its client may ask for it, once it is under its quotas."""
+        if not self.throttle.holds(request):
+            self._serve_now(request)
+
+    def serve_held(self, request: ClientRequest, credentials_index: int) -> None:
+        """Has a request served that has waited, if its client is still let in."""
+        refused = self.admission.refuse_held(request, credentials_index)
+        if refused is None:
+            self._serve_now(request)
+        elif not request.stream:
+            self._resources.replies.reply(request.request_id, refused)
+
+    def answer_without_records(self, request: ClientRequest) -> None:
+        """A fetch has waited for as long as it may."""
+        self.logs.fetches.answer_without_records(self._time, request)
+
+    def refuse_throttled(self, request: ClientRequest, problem: errors_pb2.Error) -> None:
+        """Another request has."""
+        response = FAILED_RESPONSES[type(request.message)](request.message, problem)
+        if response is not None:
+            self._resources.replies.reply(request.request_id, response)
+        else:
+            self.logs.produce.dropped(self._time, problem)
+
+    def _serve_now(self, request: ClientRequest) -> None:
         refused = self.refuse(request)
         if refused is not None:
             response = FAILED_RESPONSES[type(request.message)](request.message, refused)
@@ -344,9 +375,11 @@ class ClusterMember:
         return refused is None
 
     def hand_over(self, effects: Effects) -> None:
-        """A step is over: what is to be written into the audit log, and the streams that are to end."""
+        """A step is over: what is to be written into the audit log, and the streams that are to end, or to be
+        read no further."""
         effects.audit = self._audit.take_lines()
         effects.ended_streams = self.admission.take_ended()
+        effects.stream_pauses = self.throttle.take_pauses()
 
     def refuse(self, request: ClientRequest) -> errors_pb2.Error | None:
         """Why a client may not ask for anything of the kind; None if it may, or may ask for some of it."""
@@ -459,6 +492,8 @@ class ClusterMember:
             "parked_fetches": len(self.logs.fetches),
             "fetch_sessions": len(self.logs.fetches.sessions),
             "password_sessions": len(self._sessions),
+            "throttled_seconds": self.throttle.throttled_seconds.readings(),
+            "authorization_refusals": self._audit.refusals.readings(),
             "producer_names": len(metadata.image.named_producers),
             "ready": float(not self.not_ready()),
             "fenced": float(self.broker.fenced),
