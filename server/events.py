@@ -210,6 +210,13 @@ class ClientRequest:
     stream: int = 0
     #: Who asks, and from where.
     client: ClientOrigin = UNKNOWN_CLIENT
+    #: Of the message, where who brings it knows that; 0: count it.
+    known_size_bytes: int = 0
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the message as it travels."""
+        return self.known_size_bytes or self.message.ByteSize()
 
     @property
     def principal(self) -> str:

@@ -67,9 +67,10 @@ class QuotaBuckets:
         if known is not None and known.index == quotas.index:
             return known.buckets
         limits = quotas.limits_of(principal)
-        wanted = {key: limits[key] for key in self._keys if key in limits}
+        wanted = {key: limits[key] for key in self._keys if key in limits} if limits else {}
         if not wanted:
-            self._limited.pop(principal, None)
+            if known is not None:
+                del self._limited[principal]
             return NO_BUCKETS
         if known is None:
             known = self._newcomer(now, principal)

@@ -167,7 +167,7 @@ class Throttle(NodeService):
         if line is None and not buckets:
             return False
         if line is None and not _wait_us(now, buckets, keys):
-            _charge(now, buckets, keys, asked.message.ByteSize() if keys is _PRODUCE else 0)
+            _charge(now, buckets, keys, asked.size_bytes if keys is _PRODUCE else 0)
             return False
         if self._has_room(asked):
             self._hold(now, asked, line or self._new_line(now, asked.principal, keys))
@@ -176,7 +176,7 @@ class Throttle(NodeService):
         return True
 
     def _has_room(self, asked: ClientRequest) -> bool:
-        limits, size_bytes = self._limits, asked.message.ByteSize()
+        limits, size_bytes = self._limits, asked.size_bytes
         if self._held.full or self._held_bytes + size_bytes > limits.size_bytes:
             return False
         own = self._held_of.get(asked.principal)
@@ -196,7 +196,7 @@ class Throttle(NodeService):
     def _hold(self, now: int, asked: ClientRequest, line: _Line) -> None:
         credentials_index = self._current.image.credentials.index
         held = _HeldRequest(
-            asked, now + _patience_us(asked.message), now, asked.message.ByteSize(), credentials_index
+            asked, now + _patience_us(asked.message), now, asked.size_bytes, credentials_index
         )  # fmt: skip
         line.waiting.append(held)
         self._held.add(held)

@@ -109,12 +109,14 @@ class ClientRequests:
         self._pending[number] = (size_bytes, on_reply)
         self._pending_bytes += size_bytes
         self.times.came(number, message)
-        self._emit(ClientRequest(number, message, stream=stream, client=client))
+        self._emit(ClientRequest(number, message, stream, client, size_bytes))
         return number
 
-    def submit_unanswered(self, message: ProtoMessage, stream: int = 0, client: ClientOrigin = UNKNOWN_CLIENT) -> None:
+    def submit_unanswered(
+        self, message: ProtoMessage, size_bytes: int, stream: int = 0, client: ClientOrigin = UNKNOWN_CLIENT
+    ) -> None:
         """Hands over a request that has no reply (acks=0)."""
-        self._emit(ClientRequest(next(self._numbers), message, stream=stream, client=client))
+        self._emit(ClientRequest(next(self._numbers), message, stream, client, size_bytes))
 
     def deliver(self, reply: Reply) -> None:
         """Brings a reply to whoever waits for it, if anybody still does."""

@@ -166,10 +166,10 @@ class RequestStream:
         number = self._requests.submit(request, size_bytes, reply, self._number, self.client)
         self._pending[number] = None
 
-    def submit_unanswered(self, request: ProtoMessage) -> None:
+    def submit_unanswered(self, request: ProtoMessage, size_bytes: int) -> None:
         """Hands over a request that has no reply."""
         self.in_session = self.in_session or self._is_let_in
-        self._requests.submit_unanswered(request, self._number, self.client)
+        self._requests.submit_unanswered(request, size_bytes, self._number, self.client)
 
     def end(self, ended: EndedStream) -> None:
         """The node lets the client in no more."""
