@@ -23,7 +23,6 @@ from quorumlog.cli import (
     producers,
     quorum,
     topics,
-    users,
 )
 from quorumlog.cli.acls import commands as acls
 from quorumlog.cli.backup import commands as backup
@@ -31,6 +30,8 @@ from quorumlog.cli.certs import commands as certs
 from quorumlog.cli.options import path, read_command_config
 from quorumlog.cli.records import consume, produce
 from quorumlog.cli.recovery import commands as recovery
+from quorumlog.cli.users import commands as users
+from quorumlog.cli.users import quotas
 
 app = typer.Typer(
     name="quorumlog",
@@ -52,6 +53,7 @@ app.add_typer(groups.app, name="groups")
 app.add_typer(producers.app, name="producers")
 app.add_typer(users.app, name="users")
 app.add_typer(acls.app, name="acls")
+app.add_typer(quotas.app, name="quotas")
 app.add_typer(log.app, name="log")
 app.add_typer(nodes.app, name="nodes")
 app.add_typer(quorum.app, name="quorum")

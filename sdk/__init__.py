@@ -93,6 +93,7 @@ if TYPE_CHECKING:
         ServerBusyError,
         StaleMemberEpochError,
         StorageError,
+        ThrottlingQuotaExceededError,
         TopicAlreadyExistsError,
         TopicAuthorizationFailedError,
         UnknownMemberIdError,
@@ -173,7 +174,8 @@ _MODULES = {
         "PreferredLeaderNotAvailableError", "ProducerFencedError", "ProducerLimitExceededError",
         "ProducerNameInUseError", "ProducerNameNotFoundError", "QuorumlogError", "ReassignmentInProgressError",
         "RecordTooLargeError", "RequestTimedOutError", "ServerBusyError",
-        "StaleMemberEpochError", "StorageError", "TopicAlreadyExistsError", "UnknownMemberIdError",
+        "StaleMemberEpochError", "StorageError", "ThrottlingQuotaExceededError", "TopicAlreadyExistsError",
+        "UnknownMemberIdError",
         "UnknownProducerIdError", "UnknownTopicOrPartitionError", "UnreleasedInstanceIdError",
         "UnsupportedAssignorError", "UnsupportedError",
     ),
@@ -208,8 +210,8 @@ __all__ = [  # noqa: RUF022 - by kind
     "ProducerFencedError", "ProducerLimitExceededError", "ProducerNameInUseError", "ProducerNameNotFoundError",
     "QuorumlogError", "ReassignmentInProgressError",
     "RecordTooLargeError", "RequestTimedOutError", "ServerBusyError", "StaleMemberEpochError", "StorageError",
-    "TopicAlreadyExistsError", "UnknownMemberIdError", "UnknownProducerIdError", "UnknownTopicOrPartitionError",
-    "UnreleasedInstanceIdError", "UnsupportedAssignorError", "UnsupportedError",
+    "ThrottlingQuotaExceededError", "TopicAlreadyExistsError", "UnknownMemberIdError", "UnknownProducerIdError",
+    "UnknownTopicOrPartitionError", "UnreleasedInstanceIdError", "UnsupportedAssignorError", "UnsupportedError",
 ]  # fmt: skip
 
 

@@ -12,10 +12,6 @@ from __future__ import annotations
 
 from typing import ClassVar, Self
 
-import grpc
-from google.rpc import error_details_pb2
-from grpc_status import rpc_status
-
 from quorumlog.v1 import errors_pb2
 
 
@@ -410,6 +406,17 @@ class SaslSessionExpiredError(QuorumlogError):
     default_retriable = True
 
 
+class ThrottlingQuotaExceededError(QuorumlogError):
+    """Who asks is over a quota, and nothing was done. The clients try again after the time that the node says.
+
+    Attributes:
+        throttle_time_ms: how long that is.
+    """
+
+    default_retriable = True
+    throttle_time_ms: int = 0
+
+
 class CommitFailedError(QuorumlogError):
     """The consumer may not commit: it is no member of its group any more, or others have its partitions.
 
@@ -418,9 +425,6 @@ class CommitFailedError(QuorumlogError):
 
 
 _Code = errors_pb2.ErrorCode
-_CODE_NAMES = frozenset(_Code.keys())
-#: How a node writes what an error says of itself.
-_WORDS = {"true": True, "false": False}
 _BY_CODE: dict[int, type[QuorumlogError]] = {
     _Code.UNKNOWN_SERVER_ERROR: UnknownServerError,
     _Code.INVALID_REQUEST: InvalidRequestError,
@@ -483,6 +487,7 @@ _BY_CODE: dict[int, type[QuorumlogError]] = {
     _Code.PRODUCER_NAME_AUTHORIZATION_FAILED: ProducerNameAuthorizationFailedError,
     _Code.SASL_AUTHENTICATION_FAILED: SaslAuthenticationFailedError,
     _Code.SASL_SESSION_EXPIRED: SaslSessionExpiredError,
+    _Code.THROTTLING_QUOTA_EXCEEDED: ThrottlingQuotaExceededError,
 }
 #: Errors after which the partition's leader has to be looked up again.
 STALE_LEADER_ERRORS = (
@@ -498,56 +503,14 @@ STALE_LEADER_ERRORS = (
 
 def error_from_proto(error: errors_pb2.Error) -> QuorumlogError:
     """The exception for an error in a response, with the server's word on ``retriable`` and ``definite``."""
-    kind = _BY_CODE.get(error.code, UnknownServerError)
+    kind = kind_of_error(error.code) or UnknownServerError
     name = _Code.Name(error.code) if error.code in _Code.values() else f"error {error.code}"
-    return kind(error.message or name, retriable=error.retriable, definite=error.definite)
+    made = kind(error.message or name, retriable=error.retriable, definite=error.definite)
+    if isinstance(made, ThrottlingQuotaExceededError):
+        made.throttle_time_ms = error.throttle_time_ms
+    return made
 
 
-def error_from_rpc(error: grpc.RpcError, address: str) -> QuorumlogError:
-    """The exception for a call or stream that failed as a whole.
-
-    Arguments:
-        address: of the node that was called, for the message.
-    """
-    code = error.code() if isinstance(error, grpc.Call) or hasattr(error, "code") else grpc.StatusCode.UNKNOWN
-    details = (error.details() or "") if hasattr(error, "details") else str(error)
-    info = _error_info(error)
-    kind = None if info is None else _BY_CODE.get(_Code.Value(info.reason))
-    if info is not None and kind is not None:
-        # A call may have been under way where the node ceased to lead: only the node knows whether it may take effect.
-        return kind(
-            f"{details} (node {address})",
-            retriable=_WORDS.get(info.metadata.get("retriable", "")),
-            definite=_WORDS.get(info.metadata.get("definite", "")),
-        )
-    if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED):
-        # gRPC tells a long story, whose last words are the cause: "... Connection refused".
-        return NetworkError(f"no connection to {address}: {details.rpartition(': ')[2] or code.name}")
-    if code is grpc.StatusCode.DEADLINE_EXCEEDED:
-        return RequestTimedOutError(f"{address} did not answer in time")
-    if code is grpc.StatusCode.UNIMPLEMENTED:
-        return UnsupportedVersionError(f"{address} does not offer this call: is it a quorumlog node of this version?")
-    if code is grpc.StatusCode.PERMISSION_DENIED:
-        return AuthorizationFailedError(f"{address} refused the request: {details}")
-    if code is grpc.StatusCode.UNAUTHENTICATED:
-        return SaslAuthenticationFailedError(f"{address} refused the request: {details}")
-    if code is grpc.StatusCode.INVALID_ARGUMENT:
-        return InvalidRequestError(f"{address} refused the request: {details}")
-    if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
-        return ServerBusyError(f"{address} is busy: {details}", definite=False)
-    return UnknownServerError(f"{address} failed with {code.name}: {details}", retriable=True)
-
-
-def _error_info(error: grpc.RpcError) -> error_details_pb2.ErrorInfo | None:
-    """What a ``google.rpc.ErrorInfo`` of our domain says, if the status carries one."""
-    if not hasattr(error, "trailing_metadata"):
-        return None
-    try:
-        status = rpc_status.from_call(error)  # type: ignore[arg-type]
-    except ValueError:  # the trailing status contradicts the call's: someone between us and the node made it up
-        return None
-    for detail in status.details if status is not None else ():
-        info = error_details_pb2.ErrorInfo()
-        if detail.Unpack(info) and info.domain == "quorumlog" and info.reason in _CODE_NAMES:
-            return info
-    return None
+def kind_of_error(code: int) -> type[QuorumlogError] | None:
+    """The class of the exceptions for a code of ``errors.proto``; None where there is none."""
+    return _BY_CODE.get(code)

@@ -210,6 +210,13 @@ class ClientRequest:
     stream: int = 0
     #: Who asks, and from where.
     client: ClientOrigin = UNKNOWN_CLIENT
+    #: Of the message, where who brings it knows that; 0: count it.
+    known_size_bytes: int = 0
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the message as it travels."""
+        return self.known_size_bytes or self.message.ByteSize()
 
     @property
     def principal(self) -> str:
@@ -343,6 +350,14 @@ class EndedStream:
     error: errors_pb2.Error
 
 
+@dataclass(slots=True, frozen=True)
+class StreamPause:
+    """A client's stream is to be read no further, for a request of it waits; or to be read again."""
+
+    stream: int
+    is_paused: bool
+
+
 @dataclass(slots=True)
 class Effects:
     """What one step wants done. Frames may go out before the transaction is synced; replies only speak of what was
@@ -353,6 +368,7 @@ class Effects:
         transaction: to be written and synced by the storage thread; answered by StorageDone or StorageFailed.
         replies: to clients; an Error instead of a response refuses the call as a whole.
         ended_streams: of clients that are not let in any more.
+        stream_pauses: of clients that are over a quota, in order.
         identify: addresses (host:port) to ask Identify, before formation.
         report_loss: (address, directory id): the node there is asked to have a former disk of this node given up, as
             ``nodes replace`` does; answered by LossAnswered.
@@ -368,6 +384,7 @@ class Effects:
     transaction: Transaction | None = None
     replies: list[Reply] = field(default_factory=list)
     ended_streams: list[EndedStream] = field(default_factory=list)
+    stream_pauses: list[StreamPause] = field(default_factory=list)
     identify: list[str] = field(default_factory=list)
     report_loss: list[tuple[str, str]] = field(default_factory=list)
     connect: dict[int, str] | None = None

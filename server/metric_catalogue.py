@@ -122,6 +122,8 @@ CATALOGUE: dict[str, MetricFamily] = {
     "parked_heartbeats": _gauge("Heartbeats that wait for something to tell."),
     "fetch_sessions": _gauge("Fetch sessions that the node keeps."),
     "password_sessions": _gauge("Sessions of clients that have signed in by password."),
+    "throttled_seconds": _counter("How long requests have waited, their principal being over a quota.", "principal"),
+    "authorization_refusals": _counter("How often a principal was refused something.", "principal"),
     # Storage.
     "storage_used_bytes": _gauge("What the node's storage takes."),
     "storage_free_bytes": _gauge("What the node's storage may still take."),

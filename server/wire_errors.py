@@ -29,6 +29,7 @@ _RETRIABLE = frozenset(
         ErrorCode.STALE_MEMBER_EPOCH,
         ErrorCode.UNRELEASED_INSTANCE_ID,
         ErrorCode.SASL_SESSION_EXPIRED,
+        ErrorCode.THROTTLING_QUOTA_EXCEEDED,
     }
 )
 
@@ -48,6 +49,7 @@ def error(
     definite: bool = True,
     leader: int = NO_NODE,
     leader_epoch: int = 0,
+    throttle_time_ms: int = 0,
 ) -> errors_pb2.Error:
     """One error.
 
@@ -57,11 +59,14 @@ def error(
         definite: False when the attempt may yet take effect.
         leader: node id of the partition's leader where it is known.
         leader_epoch: the epoch in which it leads.
+        throttle_time_ms: how long to wait before trying again, where a quota says so.
     """
     message = message[:MAX_MESSAGE_LENGTH]
     if not message.isprintable():
         message = "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in message)
     made = errors_pb2.Error(code=code, message=message, retriable=is_retriable(code), definite=definite)
+    if throttle_time_ms:
+        made.throttle_time_ms = throttle_time_ms
     if leader != NO_NODE:
         made.leader.node_id = leader
         made.leader.leader_epoch = leader_epoch

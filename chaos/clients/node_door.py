@@ -18,7 +18,7 @@ from quorumlog.chaos.models.coordinator_model import OUTSIDER, CommitLabel
 from quorumlog.chaos.simulator.cluster import SimCluster
 from quorumlog.chaos.simulator.process import DOOR_NUMBERS, SimProcess
 from quorumlog.chaos.simulator.scheduler import Scheduler
-from quorumlog.server.events import ClientGone, ClientRequest, Event, Reply, StreamClosed
+from quorumlog.server.events import ClientGone, ClientRequest, Event, Reply, StreamClosed, StreamPause
 from quorumlog.server.metrics import Meters
 from quorumlog.server.options import NodeLimits
 from quorumlog.server.transport.admin_service import admin_handlers
@@ -224,6 +224,10 @@ class NodeDoor:
         """The node has answered a request that came through here."""
         self._member_answered(reply)
         self._requests.deliver(replace(reply, request_id=reply.request_id - DOOR_NUMBERS))
+
+    def pause_stream(self, pause: StreamPause) -> None:
+        """The node has a client of a stream wait, or no longer."""
+        self._requests.pause_stream(replace(pause, stream=pause.stream - DOOR_NUMBERS))
 
     def open_call(
         self, method: str, caller: Caller, first: bytes | None, time_left_s: float | None, user_agent: str, peer: str

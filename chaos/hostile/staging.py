@@ -65,7 +65,7 @@ class Entrance:
 
     def credentials(self) -> grpc.ChannelCredentials | None:
         """For connections; None without TLS."""
-        return ClientSecurity(**self.options).credentials() if self.options else None
+        return _credentials(self.options) if self.options else None
 
     def sign_in(self) -> dict[int, str]:
         """The token of a session at each node; none for who does not sign in."""
@@ -206,9 +206,9 @@ def _few_rights() -> list[ACL]:
 
 
 def _credentials(options: dict[str, str]) -> grpc.ChannelCredentials:
-    made = ClientSecurity(**options).credentials()
-    assert made is not None
-    return made
+    files = ClientSecurity(**options).files()
+    assert files is not None, options
+    return files.credentials()
 
 
 def _of_another_authority(cluster: LocalCluster) -> dict[str, str]:

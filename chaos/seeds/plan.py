@@ -15,6 +15,7 @@ from quorumlog.chaos.simulator.clients import ACKS_ALL, PartitionName, SimProduc
 from quorumlog.chaos.simulator.cluster import ClusterOptions
 from quorumlog.chaos.simulator.disk import DiskOptions
 from quorumlog.chaos.simulator.groups import GroupPlan
+from quorumlog.chaos.simulator.limited_clients import WRITER
 from quorumlog.chaos.simulator.network import NetworkOptions
 from quorumlog.raft.options import RaftOptions
 from quorumlog.server.client_origin import ANONYMOUS
@@ -73,6 +74,7 @@ class Plan:
         damage_moves_us: time between two looks for partitions that are to be moved away from damaged replicas; (0, 0):
             never.
         rights_us: time between two changes of what clients may do; (0, 0): nobody is asked for permission.
+        quotas_us: time between two changes of how much they may do; (0, 0): nobody is limited.
         groups: consumer groups.
         groups_stay: their members are still there while nothing may happen.
     """
@@ -97,6 +99,7 @@ class Plan:
     losses_us: tuple[int, int] = (0, 0)
     damage_moves_us: tuple[int, int] = (0, 0)
     rights_us: tuple[int, int] = (0, 0)
+    quotas_us: tuple[int, int] = (0, 0)
     watched: list[PartitionName] = field(default_factory=list)
     groups: list[GroupPlan] = field(default_factory=list)
     groups_stay: bool = False
@@ -158,6 +161,7 @@ def draw_plan(seed: int, with_groups: bool = False, with_rights: bool = False) -
     _draw_groups(random.Random(f"{seed}/groups"), plan, with_groups)
     if with_rights:
         _draw_rights(random.Random(f"{seed}/rights"), plan)
+        _draw_quotas(random.Random(f"{seed}/quotas"), plan)
     plan.watched = rng.sample(plan.partitions, min(MOST_WATCHED, len(plan.partitions)))
     return plan
 
@@ -457,7 +461,13 @@ def _draw_rights(rng: random.Random, plan: Plan) -> None:
     # Some would rather serve nothing than decide by old rules. How old they are is asked for every fifth heartbeat.
     least_ms = 8 * plan.cluster.raft.heartbeat_interval_us // 1_000
     limit_ms = rng.choice((0, least_ms, 2 * least_ms, 5 * least_ms))
-    plan.cluster.authorization = AuthorizationOptions(True, frozenset((ANONYMOUS,)), audited, limit_ms)
+    plan.cluster.authorization = AuthorizationOptions(True, frozenset((ANONYMOUS, WRITER)), audited, limit_ms)
+
+
+def _draw_quotas(rng: random.Random, plan: Plan) -> None:
+    """In most seeds with clients that need permission, some of them are limited as well, super users or not."""
+    if rng.random() < 0.7:
+        plan.quotas_us = rng.choice(((20_000, 300_000), (200_000, 1_500_000)))
 
 
 # -- the faults -------------------------------------------------------------------------------------------------------

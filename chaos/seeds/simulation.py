@@ -5,7 +5,7 @@ from __future__ import annotations
 import traceback
 from collections import Counter
 from collections.abc import Container
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from google.protobuf.message import Message as ProtoMessage
 
@@ -22,6 +22,7 @@ from quorumlog.chaos.simulator.convergence import Calm, committed_end, missing_f
 from quorumlog.chaos.simulator.damage_mover import DamageMover
 from quorumlog.chaos.simulator.group_probe import GroupProbe
 from quorumlog.chaos.simulator.groups import SimGroup
+from quorumlog.chaos.simulator.limited_clients import WRITER_HABITS, WRITER_NAME, QuotaChanger
 from quorumlog.chaos.simulator.metadata_probe import MetadataProbe
 from quorumlog.chaos.simulator.operators import (
     DiskLoser,
@@ -282,6 +283,8 @@ class Simulation:
             DiskLoser(self.cluster, self.scheduler, lambda: self._healed, self.plan.losses_us)
         if self.plan.rights_us[1]:
             self._restrict()
+        if self.plan.quotas_us[1]:
+            self._limit()
         if self.plan.damage_moves_us[1]:
             self._damage_mover = DamageMover(
                 self.cluster,
@@ -332,6 +335,15 @@ class Simulation:
                 lambda: self._healed,
                 RESTRICTED_US,
             )
+
+    def _limit(self) -> None:
+        """There is somebody who writes as much as they may, and somebody who changes how much that is."""
+        QuotaChanger(self.cluster, self.scheduler, lambda: self._healed, self.plan.quotas_us)
+        habits = replace(WRITER_HABITS, keyed=frozenset(self.plan.compacted))
+        writer = SimProducer(
+            WRITER_NAME, self.plan.partitions, self.cluster, self.scheduler, habits, self.history, self.cluster
+        )
+        self._producers.append(writer)
 
     def _consumer(self, name: str, partition: PartitionName, final: bool = False) -> SimConsumer:
         return SimConsumer(name, partition, self.cluster, self.scheduler, self.history, self.cluster, final)

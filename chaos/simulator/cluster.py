@@ -18,6 +18,7 @@ from quorumlog.chaos.simulator.durability_claims import check_promise
 from quorumlog.chaos.simulator.invariants import ClusterInvariants
 from quorumlog.chaos.simulator.network import NetworkOptions, SimNetwork
 from quorumlog.chaos.simulator.process import SimProcess
+from quorumlog.chaos.simulator.quota_judge import QuotaJudge
 from quorumlog.chaos.simulator.rights_judge import RightsJudge
 from quorumlog.chaos.simulator.scheduler import Scheduler
 from quorumlog.raft.options import RaftOptions
@@ -127,6 +128,7 @@ class SimCluster:
         self._lanes: dict[tuple[str, int], int] = {}
         #: Who clients are, by what the simulation calls them; all others are nobody in particular.
         self.clients: dict[str, ClientOrigin] = {}
+        self.quotas = QuotaJudge(max(0, *options.clock_rates_ppm) / 1e6)
         self.rights = RightsJudge(options.authorization.super_users, self._name_of_topic)
         self._numbers = {f"node-{number}:1": number for number in range(1, options.nodes + 1)}
         self._told: dict[int, tuple[int, int, int]] = {}
@@ -253,6 +255,7 @@ class SimCluster:
         self.invariants.now_us = self.scheduler.now
         if self.options.authorization.enabled:
             self._judge_rights(process, events, effects)
+            self.quotas.stepped(process.node_id, process.life, self.scheduler.now, image, events, effects)
         self.invariants.latest_wall_ms = max(self.invariants.latest_wall_ms, process.wall_ms)
         touched = effects.groups if process.steps % FULL_CHECK_STEPS else process.replicas
         self.invariants.after_step(process.node_id, process.replicas, touched)

@@ -25,6 +25,7 @@ from quorumlog.server.events import (
     Reply,
     StopRequested,
     StreamClosed,
+    StreamPause,
 )
 from quorumlog.server.hosting.raft_host import HostedReplica
 from quorumlog.server.metadata.image import MetadataImage
@@ -59,6 +60,9 @@ class Door(Protocol):
 
     def reply(self, reply: Reply) -> None:
         """The node has answered a request that came this way."""
+
+    def pause_stream(self, pause: StreamPause) -> None:
+        """The node has a client of a stream wait, or no longer."""
 
     def pause(self) -> None:
         """The process stands still."""
@@ -350,6 +354,9 @@ class SimProcess:
             self._end_stream(ended.stream)
         for address in effects.identify:
             self._observer.identify(self.node_id, address)
+        for pause in effects.stream_pauses:
+            if pause.stream >= DOOR_NUMBERS and self.door is not None:
+                self.door.pause_stream(pause)
         for address, directory_id in effects.report_loss:
             self._observer.report_loss(self.node_id, address, directory_id)
         if effects.connect is not None:

@@ -43,6 +43,7 @@ _SAYS_NOTHING = frozenset(
         ErrorCode.CLUSTER_NOT_FORMED,
         ErrorCode.REQUEST_TIMED_OUT,
         ErrorCode.NOT_CONTROLLER,
+        ErrorCode.THROTTLING_QUOTA_EXCEEDED,
     )
 )
 #: Rules as one node had them: all of them, at one moment.

@@ -12,6 +12,7 @@ May import: `sdk` itself, `runtime`, `records`, `cluster`.
 - ``quorum_admin``: describes and changes the metadata quorum.
 - ``acl_admin``: creates, lists and deletes rules of who may do what.
 - ``credential_admin``: users who sign in by password, and revocations.
+- ``quota_admin``: how much principals may do.
 - ``producer_names``: lists and deletes producer names.
 """
 

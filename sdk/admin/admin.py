@@ -258,6 +258,14 @@ class Admin:
         """What was revoked; see :meth:`AsyncAdmin.describe_revocations`."""
         return self._background.run(self._core.describe_revocations())
 
+    def alter_client_quotas(self, quotas: Mapping[str, Mapping[str, float | None]]) -> int:
+        """Sets and removes quotas; see :meth:`AsyncAdmin.alter_client_quotas`."""
+        return self._background.run(self._core.alter_client_quotas(quotas))
+
+    def describe_client_quotas(self, principals: Iterable[str] | None = None) -> dict[str, dict[str, float]]:
+        """What was set of quotas; see :meth:`AsyncAdmin.describe_client_quotas`."""
+        return self._background.run(self._core.describe_client_quotas(principals))
+
     def describe_nodes(self) -> list[NodeDescription | QuorumlogError]:
         """Every registered broker about itself, or the error it failed with, by node id."""
         return self._background.run(self._core.describe_nodes())

@@ -25,6 +25,7 @@ from quorumlog.sdk.admin.node_admin import NodeAdmin
 from quorumlog.sdk.admin.partition_admin import PartitionAdmin
 from quorumlog.sdk.admin.producer_names import delete_producers, list_producers
 from quorumlog.sdk.admin.quorum_admin import QuorumAdmin
+from quorumlog.sdk.admin.quota_admin import QuotaAdmin
 from quorumlog.sdk.admin.topic_changes import TopicChanges
 from quorumlog.sdk.arguments import (
     check_count,
@@ -79,7 +80,7 @@ _UNKNOWN_TOPIC_GRACE_S = 1.0
 
 
 @shows_options(AdminOptions, AdminConfig)
-class AsyncAdmin(ClusterAdmin, CredentialAdmin):
+class AsyncAdmin(ClusterAdmin, CredentialAdmin, QuotaAdmin):
     """Creates and describes, from asyncio. Same options as :class:`quorumlog.sdk.Admin`; use it on one event loop.
 
     Arguments:

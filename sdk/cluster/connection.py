@@ -19,8 +19,8 @@ from quorumlog.sdk.errors import (
     QuorumlogError,
     SaslAuthenticationFailedError,
     SaslSessionExpiredError,
-    error_from_rpc,
 )
+from quorumlog.sdk.failed_calls import error_from_rpc
 from quorumlog.sdk.records.fetch_answer import FetchAnswer, read_fetch_answer
 from quorumlog.sdk.records.produce_request import OutgoingProduce
 from quorumlog.sdk.runtime.client_runtime import ClientRuntime

@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 import grpc
 import grpc.aio
 
-from quorumlog.sdk.errors import QuorumlogError, SaslSessionExpiredError, UnsupportedVersionError, error_from_rpc
+from quorumlog.sdk.errors import QuorumlogError, SaslSessionExpiredError, UnsupportedVersionError
+from quorumlog.sdk.failed_calls import error_from_rpc
 from quorumlog.sdk.runtime.client_runtime import ClientRuntime
 from quorumlog.sdk.runtime.scram_client import ScramIdentity
 from quorumlog.v1 import sign_in_pb2, sign_in_pb2_grpc

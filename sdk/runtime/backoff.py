@@ -7,7 +7,7 @@ from types import TracebackType
 
 from tenacity import AsyncRetrying, AttemptManager, RetryCallState, retry_if_exception, wait_exponential
 
-from quorumlog.sdk.errors import NoBrokersAvailableError, QuorumlogError
+from quorumlog.sdk.errors import NoBrokersAvailableError, QuorumlogError, ThrottlingQuotaExceededError
 from quorumlog.sdk.runtime.client_runtime import SYSTEM_RUNTIME, ClientRuntime
 
 #: The packages of what stands between an attempt that fails and who asked for it.
@@ -28,7 +28,11 @@ class Backoff:
 
     def _wait_s(self, state: RetryCallState) -> float:
         growing = wait_exponential(multiplier=self.initial_s, max=self.longest_s, exp_base=1.5)
-        return growing(state) + self.runtime.rng.uniform(0, self.initial_s)
+        wait_s = growing(state) + self.runtime.rng.uniform(0, self.initial_s)
+        failure = state.outcome.exception() if state.outcome is not None else None
+        if isinstance(failure, ThrottlingQuotaExceededError):
+            wait_s += failure.throttle_time_ms / 1000  # Whoever comes sooner is told the same again.
+        return wait_s
 
     def delay_s(self, failures: int) -> float:
         """The wait after the ``failures``-th failure in a row (from 1)."""

@@ -8,7 +8,8 @@ import grpc
 
 from quorumlog.sdk.cluster.offset_search import EARLIEST, LATEST, OffsetSearch, RequestedPartition
 from quorumlog.sdk.cluster.request_parts import in_parts
-from quorumlog.sdk.errors import LeaderNotAvailableError, QuorumlogError, error_from_proto, error_from_rpc
+from quorumlog.sdk.errors import LeaderNotAvailableError, QuorumlogError, error_from_proto
+from quorumlog.sdk.failed_calls import error_from_rpc
 from quorumlog.sdk.spark.nodes import Patience, lagging_is_retriable, nodes_at
 from quorumlog.sdk.spark.planning import Bounds, Partition, TopicShape
 from quorumlog.sdk.types import TopicPartition

@@ -19,8 +19,8 @@ from quorumlog.sdk.errors import (
     QuorumlogError,
     UnknownMemberIdError,
     error_from_proto,
-    error_from_rpc,
 )
+from quorumlog.sdk.failed_calls import error_from_rpc
 from quorumlog.sdk.spark.nodes import Nodes, Patience, nodes_at
 from quorumlog.sdk.spark.stream_offsets import StreamOffset
 from quorumlog.v1 import groups_pb2 as pb

@@ -16,8 +16,8 @@ from quorumlog.sdk.errors import (
     RequestTimedOutError,
     UnknownTopicOrPartitionError,
     error_from_proto,
-    error_from_rpc,
 )
+from quorumlog.sdk.failed_calls import error_from_rpc
 from quorumlog.sdk.records.fetch_answer import FetchAnswer
 from quorumlog.sdk.records.record_batch import decode
 from quorumlog.sdk.spark.errors import DataLossError

@@ -26,8 +26,8 @@ from quorumlog.sdk.errors import (
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
     error_from_proto,
-    error_from_rpc,
 )
+from quorumlog.sdk.failed_calls import error_from_rpc
 from quorumlog.sdk.records.fetch_answer import FetchAnswer, read_fetch_answer
 from quorumlog.sdk.runtime.backoff import Backoff
 from quorumlog.sdk.spark.servers import security_of

@@ -85,6 +85,20 @@ class Admission(NodeService):
         problem = f"certificate {client.serial} of {client.principal} was revoked: connect with another one"
         return error(ErrorCode.SASL_AUTHENTICATION_FAILED, problem, definite=definite)
 
+    def refuse_held(self, asked: ClientRequest, credentials_index: int) -> Error | None:
+        """Why a request that was let in, and has waited since, is not served after all; None if it is.
+
+        Arguments:
+            credentials_index: the state of users and revocations by which it was let in.
+        """
+        if asked.client.listener not in (Listener.CLIENT, Listener.PASSWORD):
+            return None
+        if asked.stream:
+            return None if asked.stream in self._streams else _session_over()
+        if credentials_index == self._current.image.credentials.index:
+            return None
+        return self._refuse_certificate(asked.client) if asked.client.listener is Listener.CLIENT else _session_over()
+
     # -- what ends --------------------------------------------------------------------------------------------
 
     def metadata_changed(self) -> None:

@@ -20,6 +20,7 @@ from quorumlog.server.events import AuditLine, ClientRequest
 from quorumlog.server.metadata.acl_rules import operation_name, resource_name
 from quorumlog.server.metadata.image import CurrentImage
 from quorumlog.server.node_service import NodeService, StepTime
+from quorumlog.server.principal_totals import PrincipalTotals
 from quorumlog.v1.acls_pb2 import AclOperation, AclResourceType
 from quorumlog.v1.errors_pb2 import Error, ErrorCode
 
@@ -71,6 +72,9 @@ class AuditTrail(NodeService):
         time: of the step under way.
         current: by whose rules is decided.
         ages: how old that is at most.
+
+    Attributes:
+        refusals: how often clients were refused, by principal; counted without an audit log, too.
     """
 
     def __init__(self, enabled: bool, time: StepTime, current: CurrentImage, ages: ImageAges) -> None:
@@ -83,6 +87,7 @@ class AuditTrail(NodeService):
         #: Those in ``_refused``, in the order in which their time comes.
         self._due: deque[_Refused] = deque()
         self._changes: dict[int, _Change] = {}
+        self.refusals = PrincipalTotals()
 
     # -- refusals -------------------------------------------------------------------------------------------------
 
@@ -90,6 +95,7 @@ class AuditTrail(NodeService):
         self, client: ClientOrigin, operation: AclOperation.ValueType, kind: AclResourceType.ValueType, name: str
     ) -> None:
         """A client may not do something, and is told so, or told that there is no such topic."""
+        self.refusals.add(client.principal)
         if not self._enabled:
             return
         what: dict[str, object] = {

@@ -11,7 +11,7 @@ from google.protobuf.message import Message as ProtoMessage
 
 from quorumlog.server.metadata.acl_rules import operation_name, resource_name, rule_of, shown
 from quorumlog.server.metadata.image import MetadataImage
-from quorumlog.v1 import acls_pb2, admin_pb2, credentials_pb2, groups_pb2
+from quorumlog.v1 import acls_pb2, admin_pb2, credentials_pb2, groups_pb2, quotas_pb2
 
 #: Things of one change that are told by name.
 MOST_NAMED = 20
@@ -57,6 +57,11 @@ def _filter(wanted: acls_pb2.AclFilter) -> str:
     who = wanted.principal if wanted.HasField("principal") else "(anybody)"
     kind, operation = resource_name(wanted.resource_type), operation_name(wanted.operation)
     return f"{permission} {who} {operation} on {kind} {pattern} {name}"
+
+
+def _quotas(alteration: quotas_pb2.ClientQuotaAlteration) -> str:
+    ops = (f"{op.key}={op.value:.16g}" if op.HasField("value") else f"-{op.key}" for op in alteration.ops)
+    return f"quotas of {alteration.principal}: {' '.join(ops)}"
 
 
 def _restore_step(request: admin_pb2.RestorePartitionRequest) -> list[str]:
@@ -130,6 +135,7 @@ _declare(
         *(f"restore {each.serial or each.principal}" for each in request.restore),
     ),
 )
+_declare(quotas_pb2.AlterClientQuotasRequest, lambda request, image: map(_quotas, request.alterations))
 
 
 def _word(kind: EnumDescriptor, value: int, prefix: str) -> str:

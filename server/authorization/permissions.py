@@ -11,7 +11,7 @@ from enum import Enum
 
 from google.protobuf.message import Message as ProtoMessage
 
-from quorumlog.v1 import acls_pb2, admin_pb2, credentials_pb2, data_plane_pb2, groups_pb2, sign_in_pb2
+from quorumlog.v1 import acls_pb2, admin_pb2, credentials_pb2, data_plane_pb2, groups_pb2, quotas_pb2, sign_in_pb2
 from quorumlog.v1.acls_pb2 import (
     ACL_OPERATION_ALTER,
     ACL_OPERATION_ALTER_CONFIGS,
@@ -159,6 +159,8 @@ PERMISSIONS: dict[str, Permission] = {
     ),
     f"{_ADMIN}/AlterRevocations": _cluster(ACL_OPERATION_ALTER, credentials_pb2.AlterRevocationsRequest),
     f"{_ADMIN}/DescribeRevocations": _cluster(ACL_OPERATION_DESCRIBE, credentials_pb2.DescribeRevocationsRequest),
+    f"{_ADMIN}/AlterClientQuotas": _cluster(ACL_OPERATION_ALTER, quotas_pb2.AlterClientQuotasRequest),
+    f"{_ADMIN}/DescribeClientQuotas": _cluster(ACL_OPERATION_DESCRIBE, quotas_pb2.DescribeClientQuotasRequest),
     f"{_ADMIN}/DescribeNode": _cluster(ACL_OPERATION_DESCRIBE, admin_pb2.DescribeNodeRequest),
     # Who has not signed in is nobody yet.
     "quorumlog.v1.SignIn/BeginScram": Permission(Scope.OPEN, request=sign_in_pb2.BeginScramRequest),

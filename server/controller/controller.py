@@ -21,9 +21,10 @@ from quorumlog.server.controller.decision import ControllerDecision, answer_now,
 from quorumlog.server.controller.disk_replacement import DiskReplacement
 from quorumlog.server.controller.evacuation import Evacuation
 from quorumlog.server.controller.feature_levels import FeatureLevels, refuse_below_second
-from quorumlog.server.controller.forwarded_requests import ForwardedRequests
+from quorumlog.server.controller.forwarded_requests import ControllersImage, ForwardedRequests
 from quorumlog.server.controller.node_decisions import NodeDecisions
 from quorumlog.server.controller.quorum_decisions import QuorumDecisions
+from quorumlog.server.controller.quota_decisions import decide_on_quotas
 from quorumlog.server.controller.reassignment_decisions import ReassignmentDecisions
 from quorumlog.server.controller.rebalance_decisions import RebalanceDecisions
 from quorumlog.server.controller.replica_assignment import TopicLimits
@@ -33,6 +34,7 @@ from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.producer_names import check_claim, check_deletion, check_restored_names
 from quorumlog.server.metadata.records import BrokerRecord
 from quorumlog.server.options import AuthorizationOptions, RepairOptions
+from quorumlog.server.quotas.mutation_quota import MutationQuota
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import admin_pb2, errors_pb2, metadata_log_pb2, peer_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
@@ -107,8 +109,9 @@ class Controller:
         self._disks = DiskReplacement(image, members, self._liveness, options.session_timeout_us)
         self._nodes = NodeDecisions(image, voters, self._evacuation, is_changing, self._sizes, self._disks)
         self._topics = TopicDecisions(
-            image, rng, options.topics, options.session_timeout_us, options.coordinators, voters
-        )
+            image, rng, options.topics, options.session_timeout_us, options.coordinators, voters,
+            MutationQuota(ControllersImage(image)),
+        )  # fmt: skip
 
     @property
     def next_deadline(self) -> int:
@@ -189,6 +192,8 @@ class Controller:
                 )
             case "alter_revocations":
                 return self._credentials.alter_revocations(wall_ms, number, request.alter_revocations)
+            case "alter_client_quotas":
+                return decide_on_quotas(self._image, wall_ms, number, request.alter_client_quotas)
             case other:
                 problem = error(
                     ErrorCode.INVALID_REQUEST, f"the controller does not answer {other or 'empty requests'}"

@@ -48,7 +48,7 @@ OWN_REQUESTS = frozenset(
 Decide = Callable[[peer_pb2.ControllerRequest], ControllerDecision]
 
 
-class _ControllersImage(NamedTuple):
+class ControllersImage(NamedTuple):
     """The image of one controller, which stays the same as long as that exists."""
 
     image: MetadataImage
@@ -63,7 +63,7 @@ class ForwardedRequests:
     """
 
     def __init__(self, options: AuthorizationOptions, image: MetadataImage) -> None:
-        self._authorizer = Authorizer(options, _ControllersImage(image))
+        self._authorizer = Authorizer(options, ControllersImage(image))
 
     def decide(self, request: peer_pb2.ControllerRequest, decide: Decide) -> ControllerDecision:
         """Has a request decided on, or the part of it that its client may ask for."""

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from quorumlog.server.client_origin import ANONYMOUS
 from quorumlog.server.controller.coordinator_creation import CoordinatorPlan, plan_coordinators
 from quorumlog.server.controller.decision import ControllerDecision, answer_now, refusal
 from quorumlog.server.controller.replica_assignment import Placement, TopicLimits
@@ -21,6 +22,7 @@ from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.records import GROUPS_TOPIC, ApplyResult, Topic
 from quorumlog.server.metadata.topic_config import InvalidTopicConfigError, changed_configs
 from quorumlog.server.metadata.topic_table import no_such_topic
+from quorumlog.server.quotas.mutation_quota import MutationQuota
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import admin_pb2, errors_pb2, metadata_log_pb2, peer_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
@@ -46,6 +48,7 @@ class TopicDecisions:
         patience_us: after which a proposal that was not applied counts as lost.
         coordinators: what the internal topic of consumer groups is to be like.
         voters: the voters of the metadata group at the moment.
+        quota: limits how many partitions principals create and delete.
     """
 
     def __init__(
@@ -56,6 +59,7 @@ class TopicDecisions:
         patience_us: int,
         coordinators: CoordinatorPlan,
         voters: Callable[[], tuple[int, ...]],
+        quota: MutationQuota,
     ) -> None:
         self._image = image
         self._rng = rng
@@ -63,6 +67,7 @@ class TopicDecisions:
         self._patience_us = patience_us
         self._coordinators = coordinators
         self._voters = voters
+        self._quota = quota
         self._under_way: list[_UnderWay] = []
 
     def decide(self, now: int, wall_ms: int, request: peer_pb2.ControllerRequest) -> ControllerDecision:
@@ -101,7 +106,10 @@ class TopicDecisions:
         self._under_way = [each for each in self._under_way if now < each.expires and not each.is_applied()]
         before = list(self._under_way)
         times = Counter(names)
-        plans = [_named_twice(name, times[name]) or plan() for name, plan in wanted]
+        # Nodes ask for coordinators themselves, and a configuration changes no partition.
+        is_limited = not dry and request.WhichOneof("body") not in ("create_coordinators", "alter_configs")
+        principal = (request.principal or ANONYMOUS) if is_limited else None
+        plans = [_named_twice(name, times[name]) or self._within_quota(now, principal, plan) for name, plan in wanted]
         commands = tuple(each for each in plans if isinstance(each, metadata_log_pb2.MetadataCommand))
         if dry or not commands:
             self._under_way = before
@@ -111,6 +119,27 @@ class TopicDecisions:
         return ControllerDecision(
             number, commands=commands, merge=lambda results: _response(kind, names, plans, results)
         )
+
+    def _within_quota(self, now: int, principal: str | None, plan: Callable[[], _Plan]) -> _Plan:
+        """Plans a change, unless its asker has changed too many partitions already.
+
+        Arguments:
+            principal: None: nobody who is limited.
+        """
+        if principal is None:
+            return plan()
+        refused = self._quota.refusal(now, principal)
+        if refused is not None:
+            return refused
+        planned = plan()
+        if isinstance(planned, metadata_log_pb2.MetadataCommand):
+            self._quota.charge(now, principal, self._partitions_changed(planned))
+        return planned
+
+    def _partitions_changed(self, planned: metadata_log_pb2.MetadataCommand) -> int:
+        if planned.HasField("delete_topic"):
+            return len(self._image.topics_by_id[planned.delete_topic.topic_id].partitions)
+        return len(planned.create_topic.partitions) + len(planned.add_partitions.partitions)
 
     # -- plans ----------------------------------------------------------------------------------------------------
 

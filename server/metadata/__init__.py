@@ -14,5 +14,7 @@ May import: `server` itself.
 - `acls`: all of them.
 - `credentials`: users who sign in by password, and what was revoked.
 - `credential_checks`: what makes sense of those.
+- `client_quotas`: how much principals may do in a second.
+- `quota_checks`: what makes sense of that.
 - `controller_client`: requests to the active controller, or to leaders.
 """

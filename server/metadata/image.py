@@ -13,6 +13,7 @@ from google.protobuf.message import DecodeError
 
 from quorumlog.raft.types import NO_NODE
 from quorumlog.server.metadata.acls import AccessControlLists
+from quorumlog.server.metadata.client_quotas import ClientQuotas
 from quorumlog.server.metadata.credentials import Credentials
 from quorumlog.server.metadata.departures import Departures
 from quorumlog.server.metadata.image_snapshot import decode_into, encode_image
@@ -49,6 +50,7 @@ _LEAVES_LAYOUT = frozenset(
         "acls_deleted",
         "users_altered",
         "revocations_altered",
+        "client_quotas_altered",
     )
 )
 
@@ -97,6 +99,7 @@ class MetadataImage:
         self.quorum = WantedQuorum()
         self.acls = AccessControlLists()
         self.credentials = Credentials()
+        self.client_quotas = ClientQuotas()
         self.feature_level = FIRST_FEATURE_LEVEL
         self.former_cluster_ids: tuple[str, ...] = ()
 
@@ -189,6 +192,8 @@ class MetadataImage:
             case "revocations_altered":
                 altered = self.credentials.alter_revocations(index, command.timestamp_ms, command.revocations_altered)
                 result = ApplyResult(altered)
+            case "client_quotas_altered":
+                result = ApplyResult(self.client_quotas.alter(index, command.client_quotas_altered))
             case "raise_feature_level":
                 result = self._raise_feature_level(index, command.raise_feature_level.level)
             case _:

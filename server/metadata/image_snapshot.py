@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from quorumlog.server.metadata.acls import AccessControlLists
+from quorumlog.server.metadata.client_quotas import ClientQuotas
 from quorumlog.server.metadata.credentials import Credentials
 from quorumlog.server.metadata.producer_names import NamedProducers
 from quorumlog.server.metadata.quorum import WantedQuorum
@@ -39,6 +40,8 @@ def encode_image(image: MetadataImage) -> bytes:
         user_salt_key=image.credentials.salt_key,
         revocations=image.credentials.revocations,
         credentials_index=image.credentials.index,
+        client_quotas=image.client_quotas.shown(),
+        client_quotas_index=image.client_quotas.index,
         feature_level=image.feature_level,
         applied_index=image.applied_index,
     )
@@ -66,6 +69,7 @@ def decode_into(image: MetadataImage, data: bytes) -> None:
     image.quorum = WantedQuorum(tuple(snapshot.wanted_voters), snapshot.quorum_wishes)
     image.acls = AccessControlLists.from_snapshot(snapshot)
     image.credentials = Credentials.from_snapshot(snapshot)
+    image.client_quotas = ClientQuotas.from_snapshot(snapshot)
     image.feature_level = snapshot.feature_level
     image.applied_index = snapshot.applied_index
     image.former_cluster_ids = tuple(snapshot.former_cluster_ids)

@@ -46,6 +46,7 @@ from quorumlog.server.node.serving_conditions import ServingConditions
 from quorumlog.server.node_service import NodeServices, StepTime
 from quorumlog.server.partition.partition import Partition
 from quorumlog.server.partition.witness import PartitionWitness
+from quorumlog.server.quotas.throttle import Throttle
 from quorumlog.server.requests.absent_partitions import AbsentPartitions
 from quorumlog.server.requests.acl_requests import AclRequests
 from quorumlog.server.requests.cluster_changes import ClusterChanges
@@ -57,6 +58,7 @@ from quorumlog.server.requests.linearizable_reads import MetadataReads
 from quorumlog.server.requests.metadata_queries import MetadataQueries
 from quorumlog.server.requests.producer_identities import ProducerIdentities
 from quorumlog.server.requests.quorum_requests import QuorumRequests
+from quorumlog.server.requests.quota_requests import QuotaRequests
 from quorumlog.server.requests.rules_age import RulesAge
 from quorumlog.server.requests.topics import TopicRequests
 from quorumlog.storage.transaction import RaftGroupState
@@ -75,6 +77,7 @@ class ClusterMember:
         services: all of them, in the order in which they are told what happens.
         controller_traffic: requests to and from other nodes.
         admission: lets requests in.
+        throttle: has those wait whose principal is over a quota.
         log_sizes: of what is led here.
     """
 
@@ -117,7 +120,10 @@ class ClusterMember:
         )
         rules_age = RulesAge(resources.options.authorization, self._image_age, time)
         absent = AbsentPartitions(metadata, self._refusals, rules_age)
-        self.logs = LogServices(resources, self.partitions, metadata, rounds, conditions, absent, time.now)
+        self.throttle = Throttle(metadata, time, self)
+        self.logs = LogServices(
+            resources, self.partitions, metadata, rounds, conditions, absent, self.throttle, time.now
+        )
         self._make_broker()
         self._make_other_services(rounds)
         self.services = self._in_order()
@@ -161,6 +167,10 @@ class ClusterMember:
         self._credential_requests = CredentialRequests(
             metadata, controller, self._metadata_reads, limit, shared.replies
         )
+        self._quota_requests = QuotaRequests(metadata, controller, self._metadata_reads, limit, shared.replies)
+        self._changes = (
+            self._topic_requests, self._acl_requests, self._credential_requests, self._quota_requests,
+        )  # fmt: skip
         self._metadata_queries = MetadataQueries(
             self.metadata.membership.cluster_id,
             metadata,
@@ -200,9 +210,11 @@ class ClusterMember:
                 self.logs.offset_requests,
                 self._topic_requests,
                 self.admission,
+                self.throttle,
                 self._sign_ins,
                 self._acl_requests,
                 self._credential_requests,
+                self._quota_requests,
                 self.elections,
                 self._election_requests,
                 self._reassignments,
@@ -309,6 +321,7 @@ class ClusterMember:
             self.logs.fetches.rights_changed(now)
             self._coordinators.rights_changed()
         self.admission.metadata_changed()
+        self.throttle.metadata_changed()
 
     def may_sleep(self, group: int, reachable: Container[int]) -> bool:
         """Whether nothing is left to be said of a led Raft group beside its log.
@@ -323,7 +336,31 @@ class ClusterMember:
         return record.throttle if record is not None else None
 
     def serve(self, request: ClientRequest) -> None:
-        """Has a client's request served, if its client may ask for it."""
+        """Has a client's request served, if its client may ask for it, once it is under its quotas."""
+        if not self.throttle.holds(request):
+            self._serve_now(request)
+
+    def serve_held(self, request: ClientRequest, credentials_index: int) -> None:
+        """Has a request served that has waited, if its client is still let in."""
+        refused = self.admission.refuse_held(request, credentials_index)
+        if refused is None:
+            self._serve_now(request)
+        elif not request.stream:
+            self._resources.replies.reply(request.request_id, refused)
+
+    def answer_without_records(self, request: ClientRequest) -> None:
+        """A fetch has waited for as long as it may."""
+        self.logs.fetches.answer_without_records(self._time, request)
+
+    def refuse_throttled(self, request: ClientRequest, problem: errors_pb2.Error) -> None:
+        """Another request has."""
+        response = FAILED_RESPONSES[type(request.message)](request.message, problem)
+        if response is not None:
+            self._resources.replies.reply(request.request_id, response)
+        else:
+            self.logs.produce.dropped(self._time, problem)
+
+    def _serve_now(self, request: ClientRequest) -> None:
         refused = self.refuse(request)
         if refused is not None:
             response = FAILED_RESPONSES[type(request.message)](request.message, refused)
@@ -342,9 +379,11 @@ class ClusterMember:
         return refused is None
 
     def hand_over(self, effects: Effects) -> None:
-        """A step is over: what is to be written into the audit log, and the streams that are to end."""
+        """A step is over: what is to be written into the audit log, and the streams that are to end, or to be
+        read no further."""
         effects.audit = self._audit.take_lines()
         effects.ended_streams = self.admission.take_ended()
+        effects.stream_pauses = self.throttle.take_pauses()
 
     def refuse(self, request: ClientRequest) -> errors_pb2.Error | None:
         """Why a client may not ask for anything of the kind; None if it may, or may ask for some of it."""
@@ -402,9 +441,8 @@ class ClusterMember:
             self._follow_lost_disks()
             # Of a node that was to return empty, what was created meanwhile is meant for the disk it has now.
             self.partitions.reconcile(self._time.now)
-        self._topic_requests.on_applied()
-        self._acl_requests.on_applied()
-        self._credential_requests.on_applied()
+        for changes in self._changes:
+            changes.on_applied()
 
     def metadata_restored(self) -> None:
         """A snapshot has replaced the metadata."""
@@ -416,9 +454,8 @@ class ClusterMember:
         self.partitions.reconcile(self._time.now)
         for partition in self.partitions:
             self.partitions.metadata_changed(self._time.now, partition.group)
-        self._topic_requests.on_applied()
-        self._acl_requests.on_applied()
-        self._credential_requests.on_applied()
+        for changes in self._changes:
+            changes.on_applied()
 
     def _follow_lost_disks(self) -> None:
         """Disks may have been given up: what they send is heard no more, also after a restart."""
@@ -461,6 +498,8 @@ class ClusterMember:
             "parked_fetches": len(self.logs.fetches),
             "fetch_sessions": len(self.logs.fetches.sessions),
             "password_sessions": len(self._sessions),
+            "throttled_seconds": self.throttle.throttled_seconds.readings(),
+            "authorization_refusals": self._audit.refusals.readings(),
             "producer_names": len(metadata.image.named_producers),
             "ready": float(not self.not_ready()),
             "fenced": float(self.broker.fenced),

@@ -15,7 +15,7 @@ from quorumlog.server.partition.partition import Partition
 from quorumlog.server.partition.retention import LogRetention
 from quorumlog.server.requests.absent_partitions import AbsentPartitions
 from quorumlog.server.requests.delete_records import RecordDeletions
-from quorumlog.server.requests.fetch import FetchRequests
+from quorumlog.server.requests.fetch import FetchRequests, ReadingQuotas
 from quorumlog.server.requests.list_offsets import OffsetRequests
 from quorumlog.server.requests.partition_restores import PartitionRestores
 from quorumlog.server.requests.produce import ProduceRequests
@@ -33,6 +33,7 @@ class LogServices:
         rounds: HeartbeatRounds,
         conditions: ServingConditions,
         absent: AbsentPartitions,
+        quotas: ReadingQuotas,
         now: int,
     ) -> None:
         options, host, storage = resources.options, resources.host, resources.storage
@@ -42,7 +43,7 @@ class LogServices:
         self.produce = ProduceRequests(
             host, replicas, limits, conditions, replies, absent, SilentRefusals(resources.log)
         )
-        self.fetches = FetchRequests(replicas, limits, replies, absent)
+        self.fetches = FetchRequests(replicas, limits, replies, absent, quotas)
         self.offset_requests = OffsetRequests(replicas, storage, limits.waiting_look_ups, replies, absent, rounds)
         self.record_deletions = RecordDeletions(host, replicas, limits.waiting_deletions, replies, absent)
         self.restores = PartitionRestores(host, replicas, metadata, limits, conditions, replies, absent)

@@ -232,6 +232,8 @@ class Driver:
             self.requests.deliver(reply)
         for ended in effects.ended_streams:
             self.requests.end_stream(ended)
+        for pause in effects.stream_pauses:
+            self.requests.pause_stream(pause)
         for address in effects.identify:
             self.links.identify(address)
         for address, directory_id in effects.report_loss:

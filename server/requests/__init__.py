@@ -14,6 +14,7 @@
 - `cluster_changes.py`: nodes leave, and others vote on the metadata, as the controller decides.
 - `acl_requests.py`: rules of who may do what.
 - `credential_requests.py`: users who sign in by password, and revocations.
+- `quota_requests.py`: how much principals may do.
 - `absent_partitions.py`: the error for a partition that is elsewhere, or nowhere.
 - `failed_responses.py`: the failed response of each kind of request, by its type.
 

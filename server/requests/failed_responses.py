@@ -25,6 +25,7 @@ from quorumlog.server.requests.partition_restores import failed_partition_descri
 from quorumlog.server.requests.produce import failed_produce
 from quorumlog.server.requests.producer_identities import failed_producer_id
 from quorumlog.server.requests.quorum_requests import failed_quorum
+from quorumlog.server.requests.quota_requests import QuotaRequest, failed_quotas
 from quorumlog.server.requests.topics import TopicChange, failed_change
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import admin_pb2, data_plane_pb2, errors_pb2, sign_in_pb2
@@ -60,6 +61,8 @@ def _table() -> dict[type[ProtoMessage], Failed[ProtoMessage]]:
         declare(request, failed_acls)
     for credential in get_args(CredentialRequest):
         declare(credential, failed_credentials)
+    for quota in get_args(QuotaRequest):
+        declare(quota, failed_quotas)
     for change in get_args(TopicChange):
         declare(change, failed_change)
     for wish in get_args(ClusterChange):

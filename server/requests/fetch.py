@@ -6,6 +6,7 @@ What changes in a partition is looked up there alone, however many others a wait
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from quorumlog.raft.errors import UnreadableEntryError
 from quorumlog.server.authorization.permissions import operation_of
@@ -33,6 +34,16 @@ _OPERATION = operation_of(data_plane_pb2.FetchRequest)
 _Seen = tuple[int, int, int, bool]
 
 
+class ReadingQuotas(Protocol):
+    """How much principals may read."""
+
+    def most_bytes(self, principal: str, wanted: int) -> int:
+        """Bytes that one answer to a principal may hold, at most as many as are wanted."""
+
+    def handed_out(self, principal: str, size_bytes: int) -> None:
+        """Bytes of entries are in an answer to a principal."""
+
+
 @dataclass(slots=True)
 class _WatchedPartition:
     """A group that is being read: its state as of the last look, and who reads it."""
@@ -50,11 +61,13 @@ class FetchRequests(NodeService):
         limits: NodeLimits,
         replies: Replies,
         absent: AbsentPartitions,
+        quotas: ReadingQuotas,
     ) -> None:
         self._partitions = partitions
         self._limits = limits
         self._replies = replies
         self._absent = absent
+        self._quotas = quotas
         self._parked: PendingCalls[PendingFetch] = PendingCalls(limits.parked_fetches)
         self._watches: dict[int, _WatchedPartition] = {}
         self._rights_version = absent.rights_version
@@ -72,7 +85,19 @@ class FetchRequests(NodeService):
     def fetch(self, time: StepTime, asked: ClientRequest, request: data_plane_pb2.FetchRequest) -> None:
         """Answers a fetch now if there is enough to say, else parks it. Its session belongs to the stream that it came
         on."""
-        now, request_id, stream = time.now, asked.request_id, asked.stream
+        budget = min(request.max_bytes or self._limits.fetch_bytes, self._limits.fetch_bytes)
+        self._begin(time.now, asked, request, self._quotas.most_bytes(asked.principal, budget), request.max_wait_ms)
+
+    def answer_without_records(self, time: StepTime, asked: ClientRequest) -> None:
+        """Answers a fetch that has waited for its quota for as long as it may. Its session goes on."""
+        request = asked.message
+        assert isinstance(request, data_plane_pb2.FetchRequest)
+        self._begin(time.now, asked, request, 0, 0)
+
+    def _begin(
+        self, now: int, asked: ClientRequest, request: data_plane_pb2.FetchRequest, budget: int, max_wait_ms: int
+    ) -> None:
+        request_id, stream = asked.request_id, asked.stream
         if request.session_epoch == 0:
             session = ServedFetchSession(0, asked.client)
         else:
@@ -86,8 +111,7 @@ class FetchRequests(NodeService):
             session = self._continue_session(now, asked, request)
         for wanted in request.partitions:
             self._want(session, wanted)
-        budget = min(request.max_bytes or self._limits.fetch_bytes, self._limits.fetch_bytes)
-        deadline = now + min(request.max_wait_ms * 1000, MAX_WAIT_US)
+        deadline = now + min(max_wait_ms * 1000, MAX_WAIT_US)
         fetch = PendingFetch(
             request_id, request.correlation_id, session, deadline, max(1, min(request.min_bytes, budget)), budget
         )
@@ -213,11 +237,13 @@ class FetchRequests(NodeService):
         self._parked.take(fetch.request_id)
         session.waiting = None
         response = data_plane_pb2.FetchResponse(correlation_id=fetch.correlation_id)
+        handed_out = 0
         for reader, found in fetch.found.items():
             if found.size_bytes and not found.entries:
                 found = self._read(reader, found.size_bytes)  # the same, with its entries
             if found.size_bytes:
                 self._count(reader, found.size_bytes)
+                handed_out += found.size_bytes
             response.results.add(
                 topic_id=reader.topic_id, partition=reader.number, error=found.error,
                 high_watermark=found.high_watermark, log_start_offset=found.log_start_offset,
@@ -230,6 +256,8 @@ class FetchRequests(NodeService):
             if found.entries:
                 reader.fetch_offset = parse_header(found.entries[-1]).last_offset + 1
                 session.news[reader] = None
+        if handed_out:
+            self._quotas.handed_out(session.client.principal, handed_out)
         if not session.incremental:
             self._release(session)
         self._replies.reply(fetch.request_id, response)

@@ -138,7 +138,7 @@ class OffsetRequests(NodeService):
             still = []
             for slot, term, heartbeat in lookup.waiting.get(partition.group, ()):
                 if not partition.leads or partition.raft.term != term:
-                    _fail(lookup.response.results[slot], partition.not_leader())
+                    self._lose(lookup, slot, partition.not_leader())
                 elif partition.raft.confirmed_round < heartbeat:
                     still.append((slot, term, heartbeat))
                 else:
@@ -153,18 +153,14 @@ class OffsetRequests(NodeService):
             assert lookup is not None
             for slot, _, _ in lookup.waiting.get(group, ()):
                 result = lookup.response.results[slot]
-                _fail(result, self._absent.problem(result.topic_id, result.partition))
+                self._lose(lookup, slot, self._absent.problem(result.topic_id, result.partition))
             self._update(lookup, group, [])
             self._finish_if_done(lookup)
 
     def _answer(self, lookup: _Lookup, slot: int, partition: Partition) -> None:
         """Fills a slot, now that what this leader knows is certain."""
         wanted, result = lookup.wanted[slot], lookup.response.results[slot]
-        refused = self._absent.refusal(lookup.client, _operation(wanted), wanted.topic_id)
-        if refused is not None:
-            # Rules have changed while a quorum was asked.
-            result.leader_epoch = 0
-            _fail(result, refused)
+        if self._refuse_by_now(lookup, slot):
             return
         if wanted.timestamp_ms == EARLIEST:
             result.offset = partition.log_start_offset
@@ -189,6 +185,21 @@ class OffsetRequests(NodeService):
             else:
                 result.entry = found.entry
                 lookup.entry_bytes += len(found.entry)
+
+    def _lose(self, lookup: _Lookup, slot: int, problem: errors_pb2.Error) -> None:
+        """Whoever led is not certain of it, and will not be."""
+        if not self._refuse_by_now(lookup, slot):
+            _fail(lookup.response.results[slot], problem)
+
+    def _refuse_by_now(self, lookup: _Lookup, slot: int) -> bool:
+        """Whether rules have changed while a quorum was asked, so that the client may not know any more."""
+        wanted, result = lookup.wanted[slot], lookup.response.results[slot]
+        refused = self._absent.refusal(lookup.client, _operation(wanted), wanted.topic_id)
+        if refused is None:
+            return False
+        result.leader_epoch = 0
+        _fail(result, refused)
+        return True
 
     def _update(self, lookup: _Lookup, group: int, still: list[tuple[int, int, int]]) -> None:
         if still:

@@ -126,6 +126,10 @@ class ProduceRequests(NodeService):
             self._host.touch(partition.group)
         return problem
 
+    def dropped(self, time: StepTime, problem: errors_pb2.Error) -> None:
+        """A request that nobody is answered is not even looked at."""
+        self._silent.note(time.now, problem)
+
     def finish(self, calls: list[ProduceCall]) -> None:
         """Answers calls of which every slot is filled."""
         for call in calls:

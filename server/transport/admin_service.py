@@ -7,7 +7,7 @@ import grpc
 from quorumlog.server.metrics import Meters
 from quorumlog.server.transport.client_requests import ClientRequests
 from quorumlog.server.transport.unary_calls import Handlers, unary_handler
-from quorumlog.v1 import acls_pb2, admin_pb2, credentials_pb2
+from quorumlog.v1 import acls_pb2, admin_pb2, credentials_pb2, quotas_pb2
 
 SERVICE = "quorumlog.v1.Admin"
 
@@ -42,6 +42,8 @@ def admin_handlers(requests: ClientRequests, meters: Meters) -> Handlers:
         "DescribeUserScramCredentials": credentials_pb2.DescribeUserScramCredentialsRequest,
         "AlterRevocations": credentials_pb2.AlterRevocationsRequest,
         "DescribeRevocations": credentials_pb2.DescribeRevocationsRequest,
+        "AlterClientQuotas": quotas_pb2.AlterClientQuotasRequest,
+        "DescribeClientQuotas": quotas_pb2.DescribeClientQuotasRequest,
         "DescribeNode": admin_pb2.DescribeNodeRequest,
     }
     return grpc.method_handlers_generic_handler(

@@ -5,11 +5,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from itertools import count
+from typing import Protocol
 
 from google.protobuf.message import Message as ProtoMessage
 
 from quorumlog.server.client_origin import UNKNOWN_CLIENT, ClientOrigin
-from quorumlog.server.events import ClientGone, ClientRequest, EndedStream, Event, Reply, StreamClosed
+from quorumlog.server.events import (
+    ClientGone,
+    ClientRequest,
+    EndedStream,
+    Event,
+    Reply,
+    StreamClosed,
+    StreamPause,
+)
 from quorumlog.server.transport.request_times import RequestTimes
 
 #: What a client reads whose request was under way when the node stopped.
@@ -22,6 +31,16 @@ MAX_PENDING_BYTES = 256 << 20
 
 class NodeStoppingError(Exception):
     """The node stops; the request may or may not have taken effect."""
+
+
+class WatchedStream(Protocol):
+    """A stream of a client, of which the node may say something."""
+
+    def end(self, ended: EndedStream) -> None:
+        """Its client is not let in any more."""
+
+    def pause(self, is_paused: bool) -> None:
+        """It is to be read no further, or to be read again."""
 
 
 class ClientRequests:
@@ -40,7 +59,7 @@ class ClientRequests:
         self._pending: dict[int, tuple[int, Callable[[ProtoMessage], None]]] = {}
         self._pending_bytes = 0
         self.times = RequestTimes()
-        self._streams: dict[int, Callable[[EndedStream], None]] = {}
+        self._streams: dict[int, WatchedStream] = {}
         self.closed = asyncio.Event()
 
     def has_room_for(self, size_bytes: int) -> bool:
@@ -51,9 +70,9 @@ class ClientRequests:
         """The number of a new stream."""
         return next(self._numbers)
 
-    def watch_stream(self, stream: int, on_ended: Callable[[EndedStream], None]) -> None:
-        """Has it told when the node ends a stream, until that is closed."""
-        self._streams[stream] = on_ended
+    def watch_stream(self, stream: int, watched: WatchedStream) -> None:
+        """Has a stream told when the node ends it or holds it up, until it is closed."""
+        self._streams[stream] = watched
 
     def close_stream(self, stream: int, *, is_known: bool) -> None:
         """A stream has ended; its requests have been abandoned.
@@ -67,9 +86,15 @@ class ClientRequests:
 
     def end_stream(self, ended: EndedStream) -> None:
         """The node lets a client in no more."""
-        on_ended = self._streams.get(ended.stream)
-        if on_ended is not None:
-            on_ended(ended)
+        watched = self._streams.get(ended.stream)
+        if watched is not None:
+            watched.end(ended)
+
+    def pause_stream(self, pause: StreamPause) -> None:
+        """The node has a client wait, or no longer."""
+        watched = self._streams.get(pause.stream)
+        if watched is not None:
+            watched.pause(pause.is_paused)
 
     def submit(
         self,
@@ -84,12 +109,14 @@ class ClientRequests:
         self._pending[number] = (size_bytes, on_reply)
         self._pending_bytes += size_bytes
         self.times.came(number, message)
-        self._emit(ClientRequest(number, message, stream=stream, client=client))
+        self._emit(ClientRequest(number, message, stream, client, size_bytes))
         return number
 
-    def submit_unanswered(self, message: ProtoMessage, stream: int = 0, client: ClientOrigin = UNKNOWN_CLIENT) -> None:
+    def submit_unanswered(
+        self, message: ProtoMessage, size_bytes: int, stream: int = 0, client: ClientOrigin = UNKNOWN_CLIENT
+    ) -> None:
         """Hands over a request that has no reply (acks=0)."""
-        self._emit(ClientRequest(next(self._numbers), message, stream=stream, client=client))
+        self._emit(ClientRequest(next(self._numbers), message, stream, client, size_bytes))
 
     def deliver(self, reply: Reply) -> None:
         """Brings a reply to whoever waits for it, if anybody still does."""

@@ -78,7 +78,7 @@ class DataPlaneService:
             if request.acks != 0:
                 stream.answer(_refused_produce(request, refusal))
         elif request.acks == 0:
-            stream.submit_unanswered(request)
+            stream.submit_unanswered(request, len(data))
         else:
             stream.submit(request, len(data))
 

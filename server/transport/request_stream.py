@@ -89,6 +89,9 @@ class RequestStream:
         #: With the number of the request, 0 of one that the node was never asked.
         self._answers: deque[tuple[int, ProtoMessage, Callable[[int], None] | None]] = deque()
         self._unanswered = 0
+        self._is_paused = False
+        #: True once the client was over a quota.
+        self._is_limited = False
         self._wake_writer = asyncio.Event()
         self._wake_reader = asyncio.Event()
         #: When the write under way began, by the loop's clock; and the writer of a client that takes too long.
@@ -101,7 +104,7 @@ class RequestStream:
         watch = asyncio.ensure_future(self._watch())
         others = (self._read(take), self._requests.closed.wait(), self._ended.wait())
         tasks = [writer, watch, *map(asyncio.ensure_future, others)]
-        self._requests.watch_stream(self._number, self._end)
+        self._requests.watch_stream(self._number, self)
         try:
             # The first to end tells why: all read and answered, a malformed request (refused already), a client
             # that is gone, does not read, or is let in no more, or a node that stops.
@@ -163,14 +166,21 @@ class RequestStream:
         number = self._requests.submit(request, size_bytes, reply, self._number, self.client)
         self._pending[number] = None
 
-    def submit_unanswered(self, request: ProtoMessage) -> None:
+    def submit_unanswered(self, request: ProtoMessage, size_bytes: int) -> None:
         """Hands over a request that has no reply."""
         self.in_session = self.in_session or self._is_let_in
-        self._requests.submit_unanswered(request, self._number, self.client)
+        self._requests.submit_unanswered(request, size_bytes, self._number, self.client)
 
-    def _end(self, ended: EndedStream) -> None:
+    def end(self, ended: EndedStream) -> None:
+        """The node lets the client in no more."""
         self._why_ended = ended.error
         self._ended.set()
+
+    def pause(self, is_paused: bool) -> None:
+        """The client is over a quota: the stream is read no further, or again."""
+        self._is_paused = is_paused
+        self._is_limited = True
+        self._wake_reader.set()
 
     def answer(self, message: ProtoMessage) -> None:
         """Queues an answer to what the node is not asked."""
@@ -183,7 +193,10 @@ class RequestStream:
 
     async def _read(self, take: Callable[[bytes, RequestStream], Awaitable[None]]) -> None:
         while True:
-            while self._unanswered >= self._limit:
+            if self._is_limited:
+                # The node looks at what was read last before there is more: it may want to have no more.
+                await asyncio.sleep(0)
+            while self._unanswered >= self._limit or self._is_paused:
                 self._wake_reader.clear()
                 await self._wake_reader.wait()
             data = await self.context.read()

@@ -30,12 +30,15 @@ _STATUS = {
     ErrorCode.PRODUCER_NAME_AUTHORIZATION_FAILED: code_pb2.PERMISSION_DENIED,
     ErrorCode.SASL_AUTHENTICATION_FAILED: code_pb2.UNAUTHENTICATED,
     ErrorCode.SASL_SESSION_EXPIRED: code_pb2.UNAUTHENTICATED,
+    ErrorCode.THROTTLING_QUOTA_EXCEEDED: code_pb2.RESOURCE_EXHAUSTED,
 }
 
 
 async def refuse(context: grpc.aio.ServicerContext[bytes, bytes], error: errors_pb2.Error) -> NoReturn:
     """Ends a call with an error."""
     metadata = {"retriable": str(error.retriable).lower(), "definite": str(error.definite).lower()}
+    if error.throttle_time_ms:
+        metadata["throttle_time_ms"] = str(error.throttle_time_ms)
     if error.HasField("leader"):
         metadata["leader"] = str(error.leader.node_id)
         metadata["leader_epoch"] = str(error.leader.leader_epoch)

@@ -7,7 +7,8 @@ import asyncio
 import grpc.aio
 import pytest
 
-from quorumlog.sdk.errors import NotCoordinatorError, QuorumlogError, error_from_rpc
+from quorumlog.sdk.errors import NotCoordinatorError, QuorumlogError
+from quorumlog.sdk.failed_calls import error_from_rpc
 from quorumlog.server.transport.rpc_errors import refuse
 from quorumlog.server.wire_errors import error
 from quorumlog.v1.errors_pb2 import ErrorCode

@@ -67,6 +67,7 @@ pytestmark = pytest.mark.cluster
 
 TP = TopicPartition("orders", 0)
 ALTER_USERS = "Admin.alter_user_scram_credentials"
+QUOTAS = "Admin.alter_client_quotas"
 ALICE = UserScramCredentialUpsertion("alice", "not-a-secret", iterations=4_096)
 READS = ACL(
     "User:alice", ACLOperation.READ, ACLPermissionType.ALLOW, ResourcePattern(ResourceType.TOPIC, "orders")
@@ -88,6 +89,8 @@ CALLS: dict[str, dict[str, Any]] = {
     "Admin.revoke": {"serials": ["1f"]},
     "Admin.restore": {"serials": ["1f"]},
     "Admin.describe_revocations": {},
+    "Admin.alter_client_quotas": {"quotas": {"User:nobody": {"request_rate": None}}},
+    "Admin.describe_client_quotas": {"principals": ["User:nobody"]},
     "Admin.create_acls": {"acls": [READS]},
     "Admin.describe_acls": {"acl_filter": ACLFilter("User:nobody")},
     "Admin.delete_acls": {"acl_filters": [ACLFilter("User:nobody")]},
@@ -359,6 +362,20 @@ ROWS: list[tuple[str, dict[str, Any], type[QuorumlogError], str]] = [
     ("Admin.revoke", {"serials": []}, IllegalArgumentError, "say which serials"),
     ("Admin.revoke", {"principals": ["alice"]}, InvalidRequestError, "not User: and a name"),
     ("Admin.restore", {"principals": [5]}, IllegalArgumentError, "not text"),
+    (QUOTAS, {"quotas": ["User:alice"]}, IllegalArgumentError, "map principals"),
+    (QUOTAS, {"quotas": {}}, IllegalArgumentError, "give 1 to 1000"),
+    (QUOTAS, {"quotas": {5: {}}}, IllegalArgumentError, "principal 5"),
+    (QUOTAS, {"quotas": {"User:alice": 5}}, IllegalArgumentError, "map keys"),
+    (QUOTAS, {"quotas": {"User:alice": {}}}, InvalidRequestError, "nothing is to be changed"),
+    (QUOTAS, {"quotas": {"User:alice": {5: 1}}}, IllegalArgumentError, "called 5"),
+    (QUOTAS, {"quotas": {"User:alice": {"request_rate": "5"}}}, IllegalArgumentError, "give a number"),
+    (QUOTAS, {"quotas": {"User:alice": {"request_rate": True}}}, IllegalArgumentError, "give a number"),
+    (QUOTAS, {"quotas": {"User:alice": {"request_rate": 10**400}}}, IllegalArgumentError, "give a number"),
+    (QUOTAS, {"quotas": {"User:alice": {"request_rate": 0}}}, InvalidRequestError, "give 1 to"),
+    (QUOTAS, {"quotas": {"User:alice": {"request_percentage": 50}}}, InvalidRequestError, "no quota"),
+    (QUOTAS, {"quotas": {"alice": {"request_rate": 5}}}, InvalidRequestError, "principal 'alice'"),
+    ("Admin.describe_client_quotas", {"principals": "User:alice"}, IllegalArgumentError, "list of texts"),
+    ("Admin.describe_client_quotas", {"principals": [5]}, IllegalArgumentError, "principal 5"),
     ("Admin.create_acls", {"acls": READS}, IllegalArgumentError, "list of ACL"),
     ("Admin.create_acls", {"acls": []}, IllegalArgumentError, "at least one ACL"),
     ("Admin.create_acls", {"acls": ["Read"]}, IllegalArgumentError, "no ACL"),

@@ -6,6 +6,7 @@ import warnings
 from quorumlog.v1 import acls_pb2 as quorumlog_dot_v1_dot_acls__pb2
 from quorumlog.v1 import admin_pb2 as quorumlog_dot_v1_dot_admin__pb2
 from quorumlog.v1 import credentials_pb2 as quorumlog_dot_v1_dot_credentials__pb2
+from quorumlog.v1 import quotas_pb2 as quorumlog_dot_v1_dot_quotas__pb2
 
 GRPC_GENERATED_VERSION = '1.85.1'
 GRPC_VERSION = grpc.__version__
@@ -171,6 +172,16 @@ class AdminStub:
                 '/quorumlog.v1.Admin/DescribeRevocations',
                 request_serializer=quorumlog_dot_v1_dot_credentials__pb2.DescribeRevocationsRequest.SerializeToString,
                 response_deserializer=quorumlog_dot_v1_dot_credentials__pb2.DescribeRevocationsResponse.FromString,
+                _registered_method=True)
+        self.AlterClientQuotas = channel.unary_unary(
+                '/quorumlog.v1.Admin/AlterClientQuotas',
+                request_serializer=quorumlog_dot_v1_dot_quotas__pb2.AlterClientQuotasRequest.SerializeToString,
+                response_deserializer=quorumlog_dot_v1_dot_quotas__pb2.AlterClientQuotasResponse.FromString,
+                _registered_method=True)
+        self.DescribeClientQuotas = channel.unary_unary(
+                '/quorumlog.v1.Admin/DescribeClientQuotas',
+                request_serializer=quorumlog_dot_v1_dot_quotas__pb2.DescribeClientQuotasRequest.SerializeToString,
+                response_deserializer=quorumlog_dot_v1_dot_quotas__pb2.DescribeClientQuotasResponse.FromString,
                 _registered_method=True)
         self.DescribeNode = channel.unary_unary(
                 '/quorumlog.v1.Admin/DescribeNode',
@@ -372,6 +383,20 @@ class AdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def AlterClientQuotas(self, request, context):
+        """Sets and removes quotas of principals.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DescribeClientQuotas(self, request, context):
+        """Lists quotas.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def DescribeNode(self, request, context):
         """Describes the answering node: identity, health, storage.
         """
@@ -516,6 +541,16 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.DescribeRevocations,
                     request_deserializer=quorumlog_dot_v1_dot_credentials__pb2.DescribeRevocationsRequest.FromString,
                     response_serializer=quorumlog_dot_v1_dot_credentials__pb2.DescribeRevocationsResponse.SerializeToString,
+            ),
+            'AlterClientQuotas': grpc.unary_unary_rpc_method_handler(
+                    servicer.AlterClientQuotas,
+                    request_deserializer=quorumlog_dot_v1_dot_quotas__pb2.AlterClientQuotasRequest.FromString,
+                    response_serializer=quorumlog_dot_v1_dot_quotas__pb2.AlterClientQuotasResponse.SerializeToString,
+            ),
+            'DescribeClientQuotas': grpc.unary_unary_rpc_method_handler(
+                    servicer.DescribeClientQuotas,
+                    request_deserializer=quorumlog_dot_v1_dot_quotas__pb2.DescribeClientQuotasRequest.FromString,
+                    response_serializer=quorumlog_dot_v1_dot_quotas__pb2.DescribeClientQuotasResponse.SerializeToString,
             ),
             'DescribeNode': grpc.unary_unary_rpc_method_handler(
                     servicer.DescribeNode,
@@ -1253,6 +1288,60 @@ class Admin:
             '/quorumlog.v1.Admin/DescribeRevocations',
             quorumlog_dot_v1_dot_credentials__pb2.DescribeRevocationsRequest.SerializeToString,
             quorumlog_dot_v1_dot_credentials__pb2.DescribeRevocationsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AlterClientQuotas(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/quorumlog.v1.Admin/AlterClientQuotas',
+            quorumlog_dot_v1_dot_quotas__pb2.AlterClientQuotasRequest.SerializeToString,
+            quorumlog_dot_v1_dot_quotas__pb2.AlterClientQuotasResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DescribeClientQuotas(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/quorumlog.v1.Admin/DescribeClientQuotas',
+            quorumlog_dot_v1_dot_quotas__pb2.DescribeClientQuotasRequest.SerializeToString,
+            quorumlog_dot_v1_dot_quotas__pb2.DescribeClientQuotasResponse.FromString,
             options,
             channel_credentials,
             insecure,

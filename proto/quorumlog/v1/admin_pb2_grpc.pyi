@@ -10,6 +10,7 @@ from grpc import aio as _aio
 from quorumlog.v1 import acls_pb2 as _acls_pb2
 from quorumlog.v1 import admin_pb2 as _admin_pb2
 from quorumlog.v1 import credentials_pb2 as _credentials_pb2
+from quorumlog.v1 import quotas_pb2 as _quotas_pb2
 import abc as _abc_1
 import grpc as _grpc
 import sys
@@ -91,6 +92,10 @@ class AdminStub:
     """Revokes certificates and principals, or takes that back."""
     DescribeRevocations: _grpc.UnaryUnaryMultiCallable[_credentials_pb2.DescribeRevocationsRequest, _credentials_pb2.DescribeRevocationsResponse]
     """Lists what was revoked."""
+    AlterClientQuotas: _grpc.UnaryUnaryMultiCallable[_quotas_pb2.AlterClientQuotasRequest, _quotas_pb2.AlterClientQuotasResponse]
+    """Sets and removes quotas of principals."""
+    DescribeClientQuotas: _grpc.UnaryUnaryMultiCallable[_quotas_pb2.DescribeClientQuotasRequest, _quotas_pb2.DescribeClientQuotasResponse]
+    """Lists quotas."""
     DescribeNode: _grpc.UnaryUnaryMultiCallable[_admin_pb2.DescribeNodeRequest, _admin_pb2.DescribeNodeResponse]
     """Describes the answering node: identity, health, storage."""
 
@@ -153,6 +158,10 @@ class AdminAsyncStub(AdminStub):
     """Revokes certificates and principals, or takes that back."""
     DescribeRevocations: _aio.UnaryUnaryMultiCallable[_credentials_pb2.DescribeRevocationsRequest, _credentials_pb2.DescribeRevocationsResponse]  # type: ignore[assignment]
     """Lists what was revoked."""
+    AlterClientQuotas: _aio.UnaryUnaryMultiCallable[_quotas_pb2.AlterClientQuotasRequest, _quotas_pb2.AlterClientQuotasResponse]  # type: ignore[assignment]
+    """Sets and removes quotas of principals."""
+    DescribeClientQuotas: _aio.UnaryUnaryMultiCallable[_quotas_pb2.DescribeClientQuotasRequest, _quotas_pb2.DescribeClientQuotasResponse]  # type: ignore[assignment]
+    """Lists quotas."""
     DescribeNode: _aio.UnaryUnaryMultiCallable[_admin_pb2.DescribeNodeRequest, _admin_pb2.DescribeNodeResponse]  # type: ignore[assignment]
     """Describes the answering node: identity, health, storage."""
 
@@ -374,6 +383,22 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_credentials_pb2.DescribeRevocationsResponse, _abc.Awaitable[_credentials_pb2.DescribeRevocationsResponse]]:
         """Lists what was revoked."""
+
+    @_abc_1.abstractmethod
+    def AlterClientQuotas(
+        self,
+        request: _quotas_pb2.AlterClientQuotasRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_quotas_pb2.AlterClientQuotasResponse, _abc.Awaitable[_quotas_pb2.AlterClientQuotasResponse]]:
+        """Sets and removes quotas of principals."""
+
+    @_abc_1.abstractmethod
+    def DescribeClientQuotas(
+        self,
+        request: _quotas_pb2.DescribeClientQuotasRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_quotas_pb2.DescribeClientQuotasResponse, _abc.Awaitable[_quotas_pb2.DescribeClientQuotasResponse]]:
+        """Lists quotas."""
 
     @_abc_1.abstractmethod
     def DescribeNode(

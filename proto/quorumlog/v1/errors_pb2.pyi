@@ -157,6 +157,8 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     """Who asks has not proved who they are."""
     SASL_SESSION_EXPIRED: _ErrorCode.ValueType  # 85
     """The call belongs to no session, or to one that is over; nothing was done; sign in again."""
+    THROTTLING_QUOTA_EXCEEDED: _ErrorCode.ValueType  # 86
+    """Who asks is over a quota; nothing was done; try again after the time that the error says."""
 
 class ErrorCode(_ErrorCode, metaclass=_ErrorCodeEnumTypeWrapper):
     """What went wrong, named as Kafka names it."""
@@ -295,6 +297,8 @@ SASL_AUTHENTICATION_FAILED: ErrorCode.ValueType  # 84
 """Who asks has not proved who they are."""
 SASL_SESSION_EXPIRED: ErrorCode.ValueType  # 85
 """The call belongs to no session, or to one that is over; nothing was done; sign in again."""
+THROTTLING_QUOTA_EXCEEDED: ErrorCode.ValueType  # 86
+"""Who asks is over a quota; nothing was done; try again after the time that the error says."""
 Global___ErrorCode: _TypeAlias = ErrorCode  # noqa: Y015
 
 @_typing.final
@@ -308,6 +312,7 @@ class Error(_message.Message):
     RETRIABLE_FIELD_NUMBER: _builtins.int
     DEFINITE_FIELD_NUMBER: _builtins.int
     LEADER_FIELD_NUMBER: _builtins.int
+    THROTTLE_TIME_MS_FIELD_NUMBER: _builtins.int
     code: Global___ErrorCode.ValueType
     """The error's name."""
     message: _builtins.str
@@ -316,6 +321,8 @@ class Error(_message.Message):
     """True where the same request may succeed later."""
     definite: _builtins.bool
     """True where the attempt has had no effect and never will. False: it may yet take effect."""
+    throttle_time_ms: _builtins.int
+    """With THROTTLING_QUOTA_EXCEEDED: how long to wait before trying again, in milliseconds."""
     @_builtins.property
     def leader(self) -> Global___LeaderHint:
         """The current leader of the partition concerned, where the node knows it."""
@@ -328,10 +335,11 @@ class Error(_message.Message):
         retriable: _builtins.bool = ...,
         definite: _builtins.bool = ...,
         leader: Global___LeaderHint | None = ...,
+        throttle_time_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["leader", b"leader"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "definite", b"definite", "leader", b"leader", "message", b"message", "retriable", b"retriable"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "definite", b"definite", "leader", b"leader", "message", b"message", "retriable", b"retriable", "throttle_time_ms", b"throttle_time_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -23,3 +23,5 @@ MAX_ACLS_CHANGED = 1_000
 MAX_ACL_FILTERS = 100
 #: Users, or revocations, that one request changes or asks for.
 MAX_CREDENTIALS_CHANGED = 1_000
+#: Principals whose quotas one request changes or asks for.
+MAX_QUOTAS_CHANGED = 1_000

@@ -21,7 +21,7 @@ from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.node_service import StepTime
 from quorumlog.server.process.audit_log import AuditLog, AuditLogError
 from quorumlog.server.wire_errors import error
-from quorumlog.v1 import acls_pb2, admin_pb2
+from quorumlog.v1 import acls_pb2, admin_pb2, quotas_pb2
 from quorumlog.v1.acls_pb2 import ACL_OPERATION_READ, ACL_OPERATION_WRITE, ACL_RESOURCE_GROUP, ACL_RESOURCE_TOPIC
 from quorumlog.v1.errors_pb2 import ErrorCode
 
@@ -52,6 +52,33 @@ class Told:
 @pytest.fixture
 def told() -> Told:
     return Told()
+
+
+def test_refusals_are_counted_by_principal_also_where_there_is_no_audit_log() -> None:
+    told = Told(enabled=False)
+    for _ in range(3):
+        told.refuse()
+    told.refuse(ClientOrigin(principal="User:bob"))
+    assert told.lines() == []
+    assert told.trail.refusals.readings() == {("User:alice",): 3, ("User:bob",): 1}
+
+
+def test_changed_quotas_are_told_with_their_values(told: Told) -> None:
+    ops = [
+        quotas_pb2.ClientQuotaOp(key="producer_byte_rate", value=1_000_000),
+        quotas_pb2.ClientQuotaOp(key="controller_mutation_rate", value=0.1),
+        quotas_pb2.ClientQuotaOp(key="request_rate"),
+    ]
+    change = quotas_pb2.ClientQuotaAlteration(principal="User:bob", ops=ops)
+    told.trail.change_begins(
+        ClientRequest(5, quotas_pb2.AlterClientQuotasRequest(alterations=[change]), client=ALICE)
+    )  # fmt: skip
+    told.trail.replied(5, quotas_pb2.AlterClientQuotasResponse(altered=1))
+    (line,) = told.lines()
+    assert line["what"] == [
+        "quotas of User:bob: producer_byte_rate=1000000 controller_mutation_rate=0.1 -request_rate"
+    ]  # fmt: skip
+    assert (line["rpc"], line["outcome"], line["principal"]) == ("AlterClientQuotas", "done", "User:alice")
 
 
 def test_the_first_refusal_is_told_at_once_and_the_others_once_in_a_second_with_a_count(told: Told) -> None:

@@ -1,7 +1,8 @@
 """Topics are deleted, gain partitions, change their configuration: what the controller allows, and who wins a race."""
 
 import pytest
-from test_controller import Cluster, new_topic
+from limited import limit
+from test_controller import SECOND, Cluster, new_topic
 
 from quorumlog.server.controller.replica_assignment import TopicLimits
 from quorumlog.server.metadata.image import MetadataImage
@@ -242,3 +243,71 @@ def test_every_key_is_described_with_unit_and_range() -> None:
     assert "One of: CreateTime, LogAppendTime." in described["message.timestamp.type"].doc
     assert "A number of bytes, from 1024 to 8388608." in described["max.message.bytes"].doc
     assert all(CONFIG_KEYS[name].parse(key.default) is not None for name, key in described.items())
+
+
+# -- quotas -------------------------------------------------------------------------------------------------------
+
+
+def asked_by(topics: Topics, principal: str, **body: object) -> list[errors_pb2.Error]:
+    response = topics.ask(principal=principal, **body)
+    kind = response.WhichOneof("body")
+    assert kind is not None
+    return [result.error for result in getattr(response, kind).results]
+
+
+def creation(*names: str, partitions: int = 4, dry: bool = False) -> admin_pb2.CreateTopicsRequest:
+    wanted = [new_topic(name, partitions) for name in names]
+    return admin_pb2.CreateTopicsRequest(topics=wanted, validate_only=dry)
+
+
+def test_who_is_over_the_quota_of_partition_changes_is_told_so_topic_by_topic(topics: Topics) -> None:
+    limit(topics.image, "User:alice", controller_mutation_rate=2)
+    first, second, third = asked_by(topics, "User:alice", create_topics=creation("a", "b", "c", partitions=2))
+    assert (first.code, second.code, third.code) == (0, 0, ErrorCode.THROTTLING_QUOTA_EXCEEDED)
+    assert (third.retriable, third.definite, third.throttle_time_ms) == (True, True, 1_000)
+    assert "c" not in topics.image.topics
+    deletion = admin_pb2.DeleteTopicsRequest(names=["a"])
+    growth = admin_pb2.CreatePartitionsRequest(topics=[admin_pb2.NewPartitions(name="a", total_count=5)])
+    for kind in ({"delete_topics": deletion}, {"create_partitions": growth}):
+        assert asked_by(topics, "User:alice", **kind)[0].code == ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    topics.now += SECOND
+    assert asked_by(topics, "User:alice", create_partitions=growth)[0].code == ErrorCode.NONE
+    topics.now += SECOND
+    assert asked_by(topics, "User:alice", delete_topics=deletion)[0].throttle_time_ms == 500, "three were added"
+    topics.now += SECOND // 2
+    assert asked_by(topics, "User:alice", delete_topics=deletion)[0].code == ErrorCode.NONE
+    topics.now += 2 * SECOND
+    later = asked_by(topics, "User:alice", create_topics=creation("d"))[0]
+    assert later.throttle_time_ms == 500, "a deleted topic counts with all its partitions"
+
+
+def test_other_principals_dry_runs_and_configurations_are_not_held_up(topics: Topics) -> None:
+    limit(topics.image, "User:alice", controller_mutation_rate=1)
+    for _ in range(3):
+        assert asked_by(topics, "User:alice", create_topics=creation("dry", partitions=9, dry=True))[0].code == 0
+    assert asked_by(topics, "User:alice", create_topics=creation("a", partitions=9))[0].code == ErrorCode.NONE
+    assert asked_by(topics, "User:alice", create_topics=creation("b"))[0].code == ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    assert asked_by(topics, "User:alice", create_topics=creation("b", dry=True))[0].code == ErrorCode.NONE
+    change = admin_pb2.AlterConfigsRequest(topics=[admin_pb2.AlterTopicConfig(name="a", set={"retention.ms": "60000"})])
+    assert asked_by(topics, "User:alice", alter_configs=change)[0].code == ErrorCode.NONE
+    assert asked_by(topics, "User:bob", create_topics=creation("b"))[0].code == ErrorCode.NONE
+
+
+def test_what_fails_is_not_counted(topics: Topics) -> None:
+    limit(topics.image, "User:*", controller_mutation_rate=1)
+    for _ in range(5):
+        failed = asked_by(topics, "User:alice", create_topics=creation("orders"))[0]
+        assert failed.code == ErrorCode.TOPIC_ALREADY_EXISTS
+    assert asked_by(topics, "User:alice", create_topics=creation("a"))[0].code == ErrorCode.NONE
+    assert asked_by(topics, "", create_topics=creation("b"))[0].code == ErrorCode.NONE
+    throttled = asked_by(topics, "User:ANONYMOUS", create_topics=creation("c"))[0]
+    assert throttled.code == ErrorCode.THROTTLING_QUOTA_EXCEEDED, "whoever has proved nothing is one principal"
+
+
+def test_coordinators_that_nodes_ask_for_are_made_whatever_the_quotas_say(topics: Topics) -> None:
+    limit(topics.image, "User:*", controller_mutation_rate=0.1)
+    assert asked_by(topics, "", create_topics=creation("a", partitions=50))[0].code == ErrorCode.NONE
+    assert asked_by(topics, "", create_topics=creation("b"))[0].code == ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    made = topics.ask(create_coordinators=peer_pb2.CreateCoordinators()).create_topics.results[0]
+    assert made.error.code == ErrorCode.NONE
+    assert "__groups" in topics.image.topics

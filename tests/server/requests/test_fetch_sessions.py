@@ -75,13 +75,25 @@ class Rig:
         self.requests = 0
         self.now = 0
         self.fetches = FetchRequests(
-            cast(Replicas, self), NodeLimits(**cast(Any, limits)), cast(Replies, self), cast(AbsentPartitions, self)
+            cast(Replicas, self),
+            NodeLimits(**cast(Any, limits)),
+            cast(Replies, self),
+            cast(AbsentPartitions, self),
+            self,
         )
 
     def find(self, topic_id: bytes, number: int) -> Log | None:
         return self.logs[number] if number < len(self.logs) else None
 
     rights_version = 0
+    handed_out_bytes = 0
+
+    def most_bytes(self, principal: str, wanted: int) -> int:
+        """Nobody is limited."""
+        return wanted
+
+    def handed_out(self, principal: str, size_bytes: int) -> None:
+        self.handed_out_bytes += size_bytes
 
     def too_old(self, client: object) -> None:
         return None

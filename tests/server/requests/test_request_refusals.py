@@ -6,8 +6,9 @@ from types import SimpleNamespace
 
 import grpc
 import pytest
-from rights import holder, refusals_by
+from rights import RESTRICTED, allow, holder, refusals_by, rule, withdraw
 
+from quorumlog.server.client_origin import ClientOrigin
 from quorumlog.server.events import ClientRequest
 from quorumlog.server.hosting.read_index import HeartbeatRounds
 from quorumlog.server.metadata.image import MetadataImage
@@ -23,8 +24,9 @@ from quorumlog.server.requests.silent_refusals import TELL_EVERY_US, SilentRefus
 from quorumlog.server.transport.client_requests import ClientRequests
 from quorumlog.server.transport.data_plane_service import DataPlaneService
 from quorumlog.server.wire_errors import error
-from quorumlog.v1 import admin_pb2
+from quorumlog.v1 import admin_pb2, metadata_log_pb2
 from quorumlog.v1 import data_plane_pb2 as pb
+from quorumlog.v1.acls_pb2 import ACL_OPERATION_DESCRIBE, ACL_RESOURCE_TOPIC, AclFilter
 from quorumlog.v1.errors_pb2 import Error, ErrorCode
 from quorumlog.v1.partition_log_pb2 import PartitionCommand
 
@@ -92,6 +94,34 @@ def test_a_look_up_beyond_the_limit_hears_of_the_limit_and_costs_no_heartbeats()
     assert (problem.code, problem.retriable, problem.definite) == (ErrorCode.SERVER_BUSY, True, True)
     assert "1 look-ups wait here" in problem.message
     assert len(rounds) == 1
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_a_look_up_that_lost_its_leader_tells_nothing_to_whom_rules_hide_the_topic_by_then(gone: bool) -> None:
+    image = MetadataImage()
+    body = metadata_log_pb2.CreateTopic(
+        name="t", topic_id=TOPIC, partitions=[metadata_log_pb2.ReplicaSet(replicas=[1])]
+    )  # fmt: skip
+    image.apply(1, metadata_log_pb2.MetadataCommand(create_topic=body))
+    allow(image, rule("User:alice", ACL_OPERATION_DESCRIBE, ACL_RESOURCE_TOPIC, "t"))
+    led, replies = Led(), Replies()
+    absent = AbsentPartitions(holder(image), refusals_by(image, RESTRICTED))
+    service = OffsetRequests(led, SimpleNamespace(), 5, replies, absent, HeartbeatRounds(lambda group: 1))
+    request = pb.ListOffsetsRequest(timeout_ms=1_000)
+    request.partitions.add(topic_id=TOPIC, partition=0, timestamp_ms=-1)
+    for number, who in enumerate(("User:alice", "User:root"), 1):
+        service.list_offsets(TIME, ClientRequest(number, request, client=ClientOrigin(principal=who)), request)
+    withdraw(image, AclFilter(resource_type=1, pattern_type=1, operation=1, permission=1))
+    led.leads = False
+    if gone:
+        service.raft_group_gone(TIME.now, led.group)
+    else:
+        service.after_round(led)
+    hidden, told = (reply.message.results[0] for reply in replies.take_gathered())  # type: ignore[attr-defined]
+    assert hidden.error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert "t-0" not in hidden.error.message
+    assert hidden.leader_epoch == 0
+    assert told.error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 def test_a_leader_that_cannot_write_is_called_stalled() -> None:

@@ -10,7 +10,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from quorumlog.server.events import ClientGone, ClientRequest, Event, Reply, StreamClosed
+from quorumlog.server.events import ClientGone, ClientRequest, Event, Reply, StreamClosed, StreamPause
 from quorumlog.server.local.ports import ReservedPorts
 from quorumlog.server.metrics import Meters
 from quorumlog.server.options import NodeLimits
@@ -35,12 +35,18 @@ class Stage:
 
     def __init__(self, port: int) -> None:
         self.events: list[Event] = []
-        self.requests = ClientRequests(self.events.append)
+        self.on_request: Callable[[ClientRequest], None] = lambda asked: None
+        self.requests = ClientRequests(self._take)
         self.meters = Meters()
         service = DataPlaneService(self.requests, NodeLimits(), self.meters)
         self.server = GrpcServer(f"127.0.0.1:{port}", (service.handlers(),))
         self.channel = grpc.aio.insecure_channel(f"127.0.0.1:{port}", [("grpc.max_receive_message_length", -1)])
         self.stub = data_plane_pb2_grpc.DataPlaneStub(self.channel)  # type: ignore[no-untyped-call]
+
+    def _take(self, event: Event) -> None:
+        self.events.append(event)
+        if isinstance(event, ClientRequest):
+            self.on_request(event)
 
     @property
     def asked(self) -> list[ClientRequest]:
@@ -124,6 +130,48 @@ async def test_a_stream_is_read_no_further_than_its_bound_and_its_end_is_told(st
     call.cancel()
     await until(lambda: len(stage.gone) == MAX_FETCHES_PER_STREAM)
     assert set(stage.gone) == {one.request_id for one in stage.asked[1:]}
+
+
+async def test_a_stream_of_a_client_that_is_over_a_quota_is_read_one_request_at_a_time(stage: Stage) -> None:
+    held: list[int] = []
+
+    def hold(asked: ClientRequest) -> None:
+        """As the node does in its step, which the driver schedules for the next turn of the loop."""
+        held.append(asked.stream)
+        asyncio.get_running_loop().call_soon(stage.requests.pause_stream, StreamPause(asked.stream, is_paused=True))
+
+    def of_stream() -> int:
+        return len([each for each in stage.asked if each.stream == held[0]])
+
+    stage.on_request = hold
+    call = stage.stub.Produce(timeout=LIMIT_S)
+    writer = asyncio.ensure_future(write_all(call, range(8)))
+    await until(lambda: held)
+    stage.on_request = lambda asked: hold(asked) if asked.stream == held[0] else None
+    other = stage.stub.Produce(timeout=LIMIT_S)
+    seen = 0
+    while seen < 8:
+        # Another stream shows that the node has read on.
+        for number in range(5):
+            await other.write(a_produce(number))
+        await until(lambda: len(stage.asked) - of_stream() == 5)
+        if seen:
+            assert of_stream() == seen
+        else:
+            assert of_stream() <= 2, "the second was being read already when the first was looked at"
+            stage.requests.deliver(Reply(stage.asked[0].request_id, data_plane_pb2.ProduceResponse(correlation_id=0)))
+            assert (await call.read()).correlation_id == 0, "what is ready is answered all the same"
+        stage.events[:] = [each for each in stage.events if isinstance(each, ClientRequest) and each.stream == held[0]]
+        seen = of_stream() + 1
+        stage.requests.pause_stream(StreamPause(held[0], is_paused=False))
+        await until(lambda: of_stream() >= min(seen, 8))  # noqa: B023
+    await writer
+    stage.requests.pause_stream(StreamPause(12_345, is_paused=True))  # of one that is gone
+
+
+async def write_all(call: grpc.aio.StreamStreamCall, numbers: range) -> None:  # type: ignore[type-arg]
+    for number in numbers:
+        await call.write(a_produce(number))
 
 
 async def test_a_client_that_does_not_read_its_answers_is_not_read_from(stage: Stage) -> None:

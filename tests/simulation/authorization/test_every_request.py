@@ -10,7 +10,7 @@ from quiet_cluster import TOPIC
 from restricted_cluster import Restricted
 
 from quorumlog.server.authorization.permissions import PERMISSIONS, Scope
-from quorumlog.v1 import acls_pb2, admin_pb2, credentials_pb2, groups_pb2
+from quorumlog.v1 import acls_pb2, admin_pb2, credentials_pb2, groups_pb2, quotas_pb2
 from quorumlog.v1 import data_plane_pb2 as pb
 from quorumlog.v1.errors_pb2 import ErrorCode
 
@@ -99,6 +99,15 @@ REQUESTS: dict[str, Callable[[bytes], ProtoMessage]] = {
         revoke=[credentials_pb2.Revocation(serial="1f")], timeout_ms=500
     ),
     "DescribeRevocations": lambda t: credentials_pb2.DescribeRevocationsRequest(timeout_ms=500),
+    "AlterClientQuotas": lambda t: quotas_pb2.AlterClientQuotasRequest(
+        alterations=[
+            quotas_pb2.ClientQuotaAlteration(
+                principal="User:nobody", ops=[quotas_pb2.ClientQuotaOp(key="request_rate", value=5)]
+            )
+        ],
+        timeout_ms=500,
+    ),
+    "DescribeClientQuotas": lambda t: quotas_pb2.DescribeClientQuotasRequest(timeout_ms=500),
     "DescribeNode": lambda t: admin_pb2.DescribeNodeRequest(),
 }
 #: Whoever signs in is nobody yet, and needs no permission.

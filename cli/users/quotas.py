@@ -1,0 +1,120 @@
+"""``quorumlog quotas``: how much users may do in a second."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from quorumlog.cli.boundary import WRONG_USAGE, CommandError
+from quorumlog.cli.confirmation import confirm
+from quorumlog.cli.options import DEFAULT_BOOTSTRAP_SERVERS, BootstrapServers, Output, OutputFormat, connect
+from quorumlog.cli.rendering import plural, print_json, print_table
+
+app = typer.Typer(no_args_is_help=True, help="How much users may do in a second: set, list, delete.")
+
+#: As Kafka calls them, in the order in which they are shown.
+_KEYS = ("producer_byte_rate", "consumer_byte_rate", "request_rate", "controller_mutation_rate")
+
+Principal = Annotated[
+    str, typer.Argument(metavar="PRINCIPAL", help="User: and a name; 'User:*' is the default for all others.")
+]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+
+@app.callback()
+def quotas() -> None:
+    """How much users may do in a second."""
+
+
+@app.command("set", epilog="Example: quorumlog quotas set User:alice --producer-byte-rate 1000000")
+def set_quotas(
+    principal: Principal,
+    *,
+    producer_byte_rate: Annotated[
+        float | None, typer.Option("--producer-byte-rate", help="Bytes that a node takes in a second.")
+    ] = None,
+    consumer_byte_rate: Annotated[
+        float | None, typer.Option("--consumer-byte-rate", help="Bytes that a node hands out in a second.")
+    ] = None,
+    request_rate: Annotated[
+        float | None, typer.Option("--request-rate", help="Requests that a node serves in a second.")
+    ] = None,
+    controller_mutation_rate: Annotated[
+        float | None,
+        typer.Option("--controller-mutation-rate", help="Partitions that are created and deleted in a second."),
+    ] = None,
+    bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Sets quotas of a user. Those that are not named stay as they are. Nodes go by them at once."""
+    given = (producer_byte_rate, consumer_byte_rate, request_rate, controller_mutation_rate)
+    values = {key: value for key, value in zip(_KEYS, given, strict=True) if value is not None}
+    if not values:
+        raise CommandError("nothing is to be set: give --producer-byte-rate or another one", WRONG_USAGE)
+    with connect(bootstrap_servers) as admin:
+        admin.alter_client_quotas({principal: values})
+        found = admin.describe_client_quotas([principal])
+    if output is OutputFormat.JSON:
+        print_json(_plain(found))
+    else:
+        print(f"{principal}: {', '.join(f'{key}={_shown(value)}' for key, value in values.items())}")
+
+
+@app.command("list", epilog="Example: quorumlog quotas list")
+def list_quotas(
+    principals: Annotated[
+        list[str] | None, typer.Argument(metavar="[PRINCIPAL...]", help="Only these; without any, all.")
+    ] = None,
+    *,
+    bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """What was set, by user. Where somebody has no value, that of the default, User:*, counts."""
+    with connect(bootstrap_servers) as admin:
+        found = admin.describe_client_quotas(principals or None)
+    if output is OutputFormat.JSON:
+        print_json(_plain(found))
+    elif found:
+        rows = ((who, *(_shown(values.get(key)) for key in _KEYS)) for who, values in found.items())
+        print_table(("PRINCIPAL", *(key.replace("_", " ").upper() for key in _KEYS)), rows)
+    else:
+        print("There are no quotas.")
+
+
+@app.command("delete", epilog="Example: quorumlog quotas delete User:alice --yes")
+def delete(
+    principal: Principal,
+    *,
+    quota: Annotated[
+        list[str] | None, typer.Option("--quota", help=f"Only this one, such as {_KEYS[0]}; may be given again.")
+    ] = None,
+    yes: Yes = False,
+    bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Deletes quotas of a user: all of them, or those that are named. The default counts from then on."""
+    for key in quota or ():
+        if key not in _KEYS:
+            raise CommandError(f"--quota: there is no quota {key!r:.60}: choose from {', '.join(_KEYS)}", WRONG_USAGE)
+    with connect(bootstrap_servers) as admin:
+        known = admin.describe_client_quotas([principal]).get(principal, {})
+        wanted = list(dict.fromkeys(quota or known))
+        missing = [key for key in wanted if key not in known]
+        if missing or not known:
+            what = missing[0] if missing and known else "quota"
+            raise CommandError(f"{principal} has no {what} (quorumlog quotas list)")
+        confirm(f"Delete {plural(len(wanted), 'quota')} of {principal}: {', '.join(wanted)}?", yes=yes)
+        admin.alter_client_quotas({principal: dict.fromkeys(wanted)})
+    if output is OutputFormat.JSON:
+        print_json([{"principal": principal, "quota": key, "result": "deleted"} for key in wanted])
+    else:
+        print(f"Deleted of {principal}: {', '.join(wanted)}.")
+
+
+def _plain(found: dict[str, dict[str, float]]) -> list[dict[str, object]]:
+    return [{"principal": principal, **values} for principal, values in found.items()]
+
+
+def _shown(value: float | None) -> str:
+    return "" if value is None else f"{value:,.16g}"

@@ -1,0 +1,129 @@
+"""How much principals may do in a second, as a part of the metadata image: pure, and the same on every node.
+
+Keys and meanings are Kafka's. Each value of a principal comes first, then that of the default, key by key. Kafka limits
+the share of a node's threads that requests take (``request_percentage``); one thread steps a node, so here it is their
+number. ``index`` says since when all of it is as it is, so that whoever has looked need not look again until it grows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from types import MappingProxyType
+
+from quorumlog.server.client_origin import EVERYBODY, USER_PREFIX
+from quorumlog.server.wire_errors import error
+from quorumlog.v1 import metadata_log_pb2, peer_pb2
+from quorumlog.v1.errors_pb2 import Error, ErrorCode
+from quorumlog.v1.quotas_pb2 import AlterClientQuotasResponse, ClientQuota, ClientQuotaAlteration
+
+#: Bytes of batches that a node takes of a principal, and bytes of entries that it hands out, in a second.
+PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE = "producer_byte_rate", "consumer_byte_rate"
+#: Requests that a node serves in a second.
+REQUEST_RATE = "request_rate"
+#: Partitions that the controller creates and deletes in a second.
+CONTROLLER_MUTATION_RATE = "controller_mutation_rate"
+#: By key: the least that can be meant. Less, and not even whoever is to raise it would get through.
+LEAST_VALUES: Mapping[str, float] = MappingProxyType(
+    {PRODUCER_BYTE_RATE: 1_024.0, CONSUMER_BYTE_RATE: 1_024.0, REQUEST_RATE: 1.0, CONTROLLER_MUTATION_RATE: 0.1}
+)
+#: More than this is no limit.
+MOST_VALUE = 1e15
+#: Principals with quotas in one cluster, the default among them.
+MAX_QUOTAS = 10_000
+#: By key, per second.
+QuotaValues = Mapping[str, float]
+_NO_VALUES: QuotaValues = MappingProxyType({})
+
+
+class ClientQuotas:
+    """The quotas of a cluster.
+
+    Attributes:
+        index: of the last entry of the metadata log that changed any of them; 0: none has.
+        by_principal: what was set: by principal, by key, per second.
+    """
+
+    def __init__(self) -> None:
+        self.index = 0
+        self.by_principal: dict[str, dict[str, float]] = {}
+
+    # -- asking -----------------------------------------------------------------------------------------------
+
+    def limits_of(self, principal: str) -> QuotaValues:
+        """What counts for a principal, by key, per second. Nodes are no users: nothing limits them.
+
+        Arguments:
+            principal: of whoever asks for something.
+        """
+        default = self.by_principal.get(EVERYBODY)
+        own = self.by_principal.get(principal)
+        if default is None and own is None:
+            return _NO_VALUES
+        if not principal.startswith(USER_PREFIX):
+            return _NO_VALUES
+        return {**(default or _NO_VALUES), **(own or _NO_VALUES)}
+
+    def shown(self, principals: Collection[str] = ()) -> list[ClientQuota]:
+        """What was set, by principal.
+
+        Arguments:
+            principals: whose; none: everybody's.
+        """
+        wanted = {*principals} & self.by_principal.keys() if principals else self.by_principal.keys()
+        return [ClientQuota(principal=each, values=self.by_principal[each]) for each in sorted(wanted)]
+
+    # -- changes ----------------------------------------------------------------------------------------------
+
+    def check(self, alterations: Iterable[ClientQuotaAlteration]) -> Error | None:
+        """Why quotas cannot be altered like this, or None."""
+        count = len(self.by_principal)
+        for each in alterations:
+            count += bool(self._altered(each)) - (each.principal in self.by_principal)
+        if count <= MAX_QUOTAS:
+            return None
+        problem = (
+            f"the cluster has quotas of {len(self.by_principal)} principals of {MAX_QUOTAS}: delete those that nobody"
+            " needs, or set the default"
+        )
+        return error(ErrorCode.POLICY_VIOLATION, problem)
+
+    def alter(self, index: int, command: metadata_log_pb2.ClientQuotasAltered) -> peer_pb2.ControllerResponse:
+        """Sets and removes values, all or none, as the log decides it.
+
+        Arguments:
+            index: of the entry.
+        """
+        refused = self.check(command.alterations)
+        if refused is not None:
+            return peer_pb2.ControllerResponse(alter_client_quotas=AlterClientQuotasResponse(error=refused))
+        altered = 0
+        for each in command.alterations:
+            values = self._altered(each)
+            altered += values != self.by_principal.get(each.principal, {})
+            if values:
+                self.by_principal[each.principal] = values
+            else:
+                self.by_principal.pop(each.principal, None)
+        if altered:
+            self.index = index
+        return peer_pb2.ControllerResponse(alter_client_quotas=AlterClientQuotasResponse(altered=altered))
+
+    def _altered(self, alteration: ClientQuotaAlteration) -> dict[str, float]:
+        """What a principal has after a change."""
+        values = dict(self.by_principal.get(alteration.principal, {}))
+        for op in alteration.ops:
+            if op.HasField("value"):
+                values[op.key] = op.value
+            else:
+                values.pop(op.key, None)
+        return values
+
+    # -- snapshots --------------------------------------------------------------------------------------------
+
+    @classmethod
+    def from_snapshot(cls, snapshot: metadata_log_pb2.MetadataSnapshot) -> ClientQuotas:
+        """What a snapshot holds of them."""
+        made = cls()
+        made.index = snapshot.client_quotas_index
+        made.by_principal = {each.principal: dict(each.values) for each in snapshot.client_quotas}
+        return made
