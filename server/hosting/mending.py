@@ -354,7 +354,10 @@ def are_metadata_given_up(configuration: Configuration, node_id: int, gone: Abst
     # One of two would take the quorum with it: without its vote nobody is elected, nor can it come back. That holds of
     # each half in which it has a vote, and of no other: it may be leaving many for the sake of two.
     enough = all(len(half) >= MIN_VOTERS for half in configuration.halves if node_id in half)
-    return enough and set(configuration.electors) - {node_id} <= gone
+    # Whoever has not said so may never be heard: a node that returned on another disk is a stranger to one that has not
+    # applied that it was let in. The majority goes on without both.
+    is_passed = all(2 * len(gone.intersection(half)) > len(half) for half in configuration.halves)
+    return enough and (is_passed or set(configuration.electors) - {node_id} <= gone)
 
 
 def _as_kept(entry: Entry, by_witness: bool) -> Entry | None:

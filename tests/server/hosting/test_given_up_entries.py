@@ -39,6 +39,10 @@ def test_two_replicas_that_have_the_same_entry_damaged_do_not_wait_for_each_othe
         (Configuration((1, 2, 3)), {2, 3}, True),
         (Configuration((1, 2, 3)), {2}, False),
         (Configuration((1, 2)), {2}, False),
+        # One is not heard: a majority is past it all the same.
+        (Configuration((1, 2, 3, 4, 5)), {2, 3, 4}, True),
+        (Configuration((1, 2, 3, 4, 5)), {2, 3}, False),
+        (Configuration((1, 2, 3), outgoing=(1, 3, 4, 5, 6)), {3, 4, 5}, False),
         (Configuration((2, 3), learners=(1,)), {2, 3}, True),
         (Configuration((2, 3), learners=(1,)), {3}, False),
         (Configuration((2, 3), learners=(1, 4)), {2, 3}, True),
@@ -46,7 +50,8 @@ def test_two_replicas_that_have_the_same_entry_damaged_do_not_wait_for_each_othe
         (Configuration((2, 3), outgoing=(1, 2)), {2, 3}, False),
         # It leaves many for the sake of two, of which it is none.
         (Configuration((2, 3), outgoing=(1, 2, 3, 4, 5)), {2, 3, 4, 5}, True),
-        (Configuration((2, 3), outgoing=(1, 2, 3, 4, 5)), {2, 3, 4}, False),
+        (Configuration((2, 3), outgoing=(1, 2, 3, 4, 5)), {2, 3, 4}, True),
+        (Configuration((2, 3), outgoing=(1, 2, 3, 4, 5)), {2, 3}, False),
         (Configuration((1, 2), outgoing=(1, 2, 3, 4, 5)), {2, 3, 4, 5}, False),
         (Configuration((2,), outgoing=(1, 2, 3)), {2, 3}, True),
     ],
