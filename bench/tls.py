@@ -64,7 +64,7 @@ class UnreadyError(Exception):
 
 
 @dataclass(slots=True)
-class SidePair:
+class TwoSides:
     """A figure of two sides, pairwise: the n-th of each was measured right after the other.
 
     Arguments:
@@ -143,14 +143,14 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _measured(given: argparse.Namespace, console: Console) -> list[SidePair]:
+def _measured(given: argparse.Namespace, console: Console) -> list[TwoSides]:
     tls, rules = ("plaintext", "TLS"), ("no rules", "rules")
     batches = {
-        kib: SidePair(f"produce batches of {kib} KiB", "MB/s", tls, 0.75 if kib == 256 else None) for kib in (64, 256)
+        kib: TwoSides(f"produce batches of {kib} KiB", "MB/s", tls, 0.75 if kib == 256 else None) for kib in (64, 256)
     }
-    latency = SidePair("latency of one batch of 100 B, p50", "ms", tls, 1.2, lower_is_better=True)
-    killed = SidePair("killed leader, longest gap", "ms", tls, 1.25, lower_is_better=True)
-    asked = SidePair(f"produce batches of {BATCH_RECORDS:,} x {RECORD_BYTES} B", "MB/s", rules, 0.99)
+    latency = TwoSides("latency of one batch of 100 B, p50", "ms", tls, 1.2, lower_is_better=True)
+    killed = TwoSides("killed leader, longest gap", "ms", tls, 1.25, lower_is_better=True)
+    asked = TwoSides(f"produce batches of {BATCH_RECORDS:,} x {RECORD_BYTES} B", "MB/s", rules, 0.99)
     for repetition in range(given.repetitions):
         first = repetition % 2
         console.print(f"repetition {repetition + 1} of {given.repetitions}", style="dim")
@@ -168,7 +168,7 @@ def _measured(given: argparse.Namespace, console: Console) -> list[SidePair]:
     return [*batches.values(), latency, killed, asked]
 
 
-def _alternate(pair: SidePair, sides: tuple[_Side, _Side], first: int, measure: Measure) -> None:
+def _alternate(pair: TwoSides, sides: tuple[_Side, _Side], first: int, measure: Measure) -> None:
     for number in (first, 1 - first):
         pair.figures[number].append(measure(sides[number]))
 
@@ -283,7 +283,7 @@ def _made(side: _Side) -> _Side:
 # -- the report -------------------------------------------------------------------------------------------------------
 
 
-def _show(console: Console, pairs: list[SidePair], repetitions: int) -> None:
+def _show(console: Console, pairs: list[TwoSides], repetitions: int) -> None:
     table = Table(title=f"three nodes, medians of {repetitions}", title_justify="left")
     table.add_column("what", overflow="fold")
     for column in ("without", "with", "ratio", "min-max", "target"):
@@ -304,7 +304,7 @@ def _show(console: Console, pairs: list[SidePair], repetitions: int) -> None:
     console.print(table)
 
 
-def _write(path: Path, command: str, pairs: list[SidePair]) -> None:
+def _write(path: Path, command: str, pairs: list[TwoSides]) -> None:
     report = {
         "command": command,
         "finished_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),

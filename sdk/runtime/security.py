@@ -18,6 +18,9 @@ from quorumlog.sdk.runtime.scram_client import ScramIdentity
 from quorumlog.sdk.runtime.tls_files import TlsFiles
 from quorumlog.v1.scram import MECHANISM
 
+#: Without a call for so long, a channel rests until the next one. It would try to connect for ever, twice a second and
+#: with former certificates, to a node that takes them no more.
+IDLE_MS = 10_000
 PLAINTEXT, SSL, SASL_SSL = "PLAINTEXT", "SSL", "SASL_SSL"
 #: The options, as keyword arguments with the names of kafka-python.
 SECURITY_OPTIONS = (
@@ -130,7 +133,8 @@ def runtime_with_tls(runtime: ClientRuntime, files: TlsFiles | None) -> ClientRu
         return runtime
 
     def open_channel(holder: object, address: str, client_id: str) -> grpc.aio.Channel:
-        options = (*CHANNEL_OPTIONS, ("grpc.primary_user_agent", client_id))
+        idle = ("grpc.client_idle_timeout_ms", IDLE_MS)
+        options = (*CHANNEL_OPTIONS, idle, ("grpc.primary_user_agent", client_id))
 
         def secured(credentials: grpc.ChannelCredentials) -> grpc.aio.Channel:
             connecting(holder)

@@ -30,6 +30,7 @@ from quorumlog.sdk.errors import (
 from quorumlog.sdk.failed_calls import error_from_rpc
 from quorumlog.sdk.records.fetch_answer import FetchAnswer, read_fetch_answer
 from quorumlog.sdk.runtime.backoff import Backoff
+from quorumlog.sdk.runtime.security import IDLE_MS
 from quorumlog.sdk.spark.servers import security_of
 from quorumlog.v1 import data_plane_pb2 as pb
 from quorumlog.v1 import data_plane_pb2_grpc
@@ -112,7 +113,8 @@ class Nodes:
             if self._tls_files is None:
                 channel = grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
             else:
-                channel = grpc.secure_channel(address, self._tls_files.credentials(), options=CHANNEL_OPTIONS)
+                options = (*CHANNEL_OPTIONS, ("grpc.client_idle_timeout_ms", IDLE_MS))
+                channel = grpc.secure_channel(address, self._tls_files.credentials(), options=options)
             if self._identity is not None:
                 channel = grpc.intercept_channel(channel, BlockingSession(channel, self._identity, address))
             self._channels[address] = channel

@@ -6,11 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-from bench.tls import Pair
+from bench.tls import TwoSides
 
 
-def pair(first: list[float], second: list[float], target: float | None, *, lower: bool = False) -> Pair:
-    made = Pair("what", "unit", ("without", "with"), target, lower_is_better=lower)
+def pair(first: list[float], second: list[float], target: float | None, *, lower: bool = False) -> TwoSides:
+    made = TwoSides("what", "unit", ("without", "with"), target, lower_is_better=lower)
     made.figures[0].extend(first)
     made.figures[1].extend(second)
     return made

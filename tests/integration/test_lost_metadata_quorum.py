@@ -29,7 +29,7 @@ from quorumlog.server.local.ports import ReservedPorts
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
 
-OUTAGE_S = float(os.environ.get("OUTAGE_S", "6"))
+OUTAGE_S = float(os.environ.get("OUTAGE_S", "4"))
 #: Clients renew their session after two thirds of this.
 SESSION_MS = 3_000
 PASSWORD = "a password of bob's"

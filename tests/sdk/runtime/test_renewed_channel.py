@@ -6,12 +6,14 @@ import asyncio
 import os
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import grpc
 import grpc.aio
 import pytest
 
-from quorumlog.sdk.runtime import tls_files
+from quorumlog.sdk.runtime import security, tls_files
+from quorumlog.sdk.runtime.client_runtime import SYSTEM_RUNTIME
 from quorumlog.sdk.runtime.renewed_channel import RenewedChannel
 from quorumlog.sdk.runtime.tls_files import TlsFiles
 from quorumlog.server.certificates.issuing import create_authority, create_client, create_node
@@ -111,3 +113,28 @@ async def test_calls_are_made_with_the_files_as_they_are(place: Place) -> None:
         await server.stop(None)
     for each in (place, second_at):
         each.close()
+
+
+async def test_a_channel_that_nobody_uses_leaves_nodes_in_peace(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(security, "IDLE_MS", 1_000)
+    server = await place.serve("first")
+    await server.stop(None)
+    opened: list[grpc.aio.Channel] = []
+    secure_channel = grpc.aio.secure_channel
+
+    def noted(*arguments: Any, **options: Any) -> grpc.aio.Channel:
+        opened.append(secure_channel(*arguments, **options))
+        return opened[-1]
+
+    monkeypatch.setattr(grpc.aio, "secure_channel", noted)
+    runtime = security.runtime_with_tls(SYSTEM_RUNTIME, place.give("first"))
+    channel = runtime.open_channel(place, place.address, "idle")
+    with pytest.raises(grpc.RpcError):
+        await channel.unary_unary("/Test/Echo")(b"1", timeout=1)
+    (inner,) = opened
+    assert inner.get_state() is not grpc.ChannelConnectivity.IDLE, "it tries again"
+    async with asyncio.timeout(LIMIT_S):
+        while inner.get_state() is not grpc.ChannelConnectivity.IDLE:  # noqa: ASYNC110 - gRPC tells nobody
+            await asyncio.sleep(0.05)
+    await channel.close()
+    place.close()
