@@ -103,7 +103,7 @@ class ClientTopics:
         self._client = client
 
     def sees(self, name: str) -> bool:
-        """Whether the client may know of a topic."""
+        """Whether the client may know of a topic; of the empty name, which no topic has: of every topic."""
         return self._refusals.authorizer.sees_topic(self._client.principal, name)
 
     def refuse_reading(self, name: str, absent: Callable[[], Error]) -> Error | None:

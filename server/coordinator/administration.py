@@ -77,12 +77,12 @@ def _described(
 def _named(
     draft: Draft, partitions: Iterable[PartitionId], topics: ClientTopics | None
 ) -> list[groups_pb2.TopicPartitions]:
-    """Partitions with their topics' names, of topics that a client sees; without one where the topic has been
-    deleted."""
+    """Partitions with their topics' names, of topics that a client sees; without one where the topic has been deleted.
+    Then nobody can tell who might know of it, but those who may know of all."""
     rows = []
     for row in partition_lists(partitions):
         topic = draft.topics.by_id(row.topic_id)
         row.topic = topic.name if topic is not None else ""
-        if topic is None or topics is None or topics.sees(topic.name):
+        if topics is None or topics.sees(row.topic):
             rows.append(row)
     return rows

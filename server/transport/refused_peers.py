@@ -17,6 +17,7 @@ from quorumlog.server.log_output import Log
 #: more memory.
 MAX_REFUSED = 100
 MAX_REASON_LENGTH = 500
+MAX_ADDRESS_LENGTH = 255
 #: What goes on is told again in the audit log after so long (s).
 AGAIN_S = 60.0
 #: Lines that are told in a row; from then on one in a second.
@@ -90,7 +91,8 @@ class RefusedPeers:
         left_out, self._left_out = self._left_out, 0
         more: dict[str, object] = {"others_before": left_out} if left_out else {}
         if is_news:
-            self._log.info("peer_refused", peer=peer.node_id, address=peer.address, reason=reason, **more)
+            address = peer.address[:MAX_ADDRESS_LENGTH]
+            self._log.info("peer_refused", peer=peer.node_id, address=address, reason=reason, **more)
         fields: dict[str, object] = {"principal": principal, "host": host, "peer": peer.node_id, "reason": reason}
         self._audit(AuditLine("peer_refused", time.time_ns() // 1_000_000, {**fields, "times": times, **more}))
         return reason

@@ -25,7 +25,7 @@ from quorumlog.server.transport.callers import Context, host_of, session_token
 from quorumlog.server.transport.client_requests import STOPPING, ClientRequests, NodeStoppingError
 from quorumlog.server.transport.rpc_errors import refuse
 from quorumlog.server.wire_errors import error
-from quorumlog.v1.acls_pb2 import ACL_OPERATION_DESCRIBE, ACL_RESOURCE_CLUSTER, CheckAclsRequest
+from quorumlog.v1.acls_pb2 import ACL_OPERATION_DESCRIBE, ACL_RESOURCE_CLUSTER, CheckAclsRequest, CheckAclsResponse
 from quorumlog.v1.errors_pb2 import Error, ErrorCode
 
 #: Services that ask nobody for a session.
@@ -103,6 +103,9 @@ class SessionGate(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # it t
             return error(ErrorCode.LEADER_NOT_AVAILABLE, STOPPING)
         if isinstance(answer, Error):
             return answer
+        assert isinstance(answer, CheckAclsResponse)
+        if answer.HasField("error"):
+            return answer.error  # The node belongs to no cluster yet: nobody has a session here.
         self._known[key] = now + _REMEMBERED_S
         self._known.move_to_end(key)
         if len(self._known) > _MOST_REMEMBERED:

@@ -19,8 +19,8 @@ class Told:
         assert event == "peer_refused"
         self.log.append(fields)
 
-    def refuse(self, node: int = 3, reason: str = "another cluster") -> str:
-        peer = PeerIdentity("cluster", node, "directory", 1, "127.0.0.1:9")
+    def refuse(self, node: int = 3, reason: str = "another cluster", address: str = "127.0.0.1:9") -> str:
+        peer = PeerIdentity("cluster", node, "directory", 1, address)
         return self.peers.refused(peer, "10.0.0.7", "Node:2", reason)
 
 
@@ -62,3 +62,9 @@ def test_strangers_who_come_in_masses_fill_neither_log_nor_memory() -> None:
     assert len(told.log) == LINES_IN_A_ROW + 10, "one in a second"
     assert told.log[LINES_IN_A_ROW]["others_before"] == 9 * LINES_IN_A_ROW
     assert told.log[LINES_IN_A_ROW + 1]["others_before"] == 49
+
+
+def test_what_a_stranger_calls_its_address_is_not_told_without_end() -> None:
+    told = Told()
+    told.refuse(address="x" * 1_000_000)
+    assert len(str(told.log)) + len(str(told.audit)) < 2_000

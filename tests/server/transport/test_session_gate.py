@@ -43,6 +43,7 @@ class Node:
         self.port = self._reserved.ports[0]
         self.requests = ClientRequests(self._answer)
         self.asked: list[ClientRequest] = []
+        self.is_in_a_cluster = True
         meters = Meters()
         self.data_plane = DataPlaneService(self.requests, NodeLimits(), meters)
         self.server = GrpcServer(
@@ -57,6 +58,8 @@ class Node:
             return
         self.asked.append(event)
         match event.message:
+            case CheckAclsRequest() if not self.is_in_a_cluster:
+                answer = CheckAclsResponse(error=error(ErrorCode.CLUSTER_NOT_FORMED, "wait"))
             case CheckAclsRequest() if event.client.token == "good":
                 answer = CheckAclsResponse()
             case CheckAclsRequest():
@@ -149,6 +152,17 @@ async def test_who_has_a_session_is_served_and_the_node_is_asked_once(node: Node
     questions = [each for each in node.asked if isinstance(each.message, CheckAclsRequest)]
     assert [each.client.token for each in questions] == ["good", "", "bad", ""]
     assert {each.client.listener for each in questions} == {Listener.PASSWORD}
+
+
+async def test_before_a_node_belongs_to_a_cluster_nobody_has_a_session(node: Node) -> None:
+    node.is_in_a_cluster = False
+    async with node.channel() as channel:
+        stub = data_plane_pb2_grpc.DataPlaneStub(channel)  # type: ignore[no-untyped-call]
+        for code, in_a_cluster in ((grpc.StatusCode.UNAVAILABLE, False), (grpc.StatusCode.UNAUTHENTICATED, True)):
+            node.is_in_a_cluster = in_a_cluster
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await stub.Metadata(pb.MetadataRequest(), timeout=LIMIT_S)
+            assert refused.value.code() is code, "and that is not remembered"
 
 
 async def test_sign_in_and_health_are_open(node: Node) -> None:

@@ -437,3 +437,28 @@ def test_a_member_hears_nothing_of_a_hidden_topic_that_comes_and_goes(
     delete(cluster, SECRET)
     cluster.run(2)
     assert before == while_there == told_now()
+
+
+def test_a_group_tells_nothing_of_a_hidden_topic_that_its_members_had(cluster: Restricted) -> None:
+    cluster.create(SECRET)
+    secret, node = cluster.topic_id(SECRET), coordinator(cluster)
+    cluster.run(1)
+    epoch = 0
+    for number in (1, 2):
+        request = groups_pb2.GroupHeartbeatRequest(
+            correlation_id=number, group_id="g", member_id="m", member_epoch=epoch, session_timeout_ms=45_000,
+            rebalance_timeout_ms=60_000, topics=[SECRET], full=True,
+        )  # fmt: skip
+        epoch = cluster.ask("admin", request, groups_pb2.GroupHeartbeatResponse, node).member_epoch
+
+    def rows_for(client: str) -> list[bytes]:
+        described = groups_pb2.DescribeGroupsRequest(group_ids=["g"], timeout_ms=1_000)
+        (group,) = cluster.ask(client, described, groups_pb2.DescribeGroupsResponse, node).groups
+        (member,) = group.members
+        return [row.topic_id for row in (*member.assignment, *member.target)]
+
+    assert secret in rows_for("admin")
+    assert rows_for("alice") == []
+    delete(cluster, SECRET)
+    assert secret in rows_for("admin"), "the member has not heard of it yet"
+    assert rows_for("alice") == []
