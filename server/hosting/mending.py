@@ -356,7 +356,7 @@ def are_metadata_given_up(configuration: Configuration, node_id: int, gone: Abst
     enough = all(len(half) >= MIN_VOTERS for half in configuration.halves if node_id in half)
     # Whoever has not said so may never be heard: a node that returned on another disk is a stranger to one that has not
     # applied that it was let in. The majority goes on without both.
-    is_passed = all(2 * len(gone.intersection(half)) > len(half) for half in configuration.halves)
+    is_passed = all(2 * len(gone & set(half)) > len(half) for half in configuration.halves)
     return enough and (is_passed or set(configuration.electors) - {node_id} <= gone)
 
 
