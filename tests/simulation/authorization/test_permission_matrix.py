@@ -24,6 +24,7 @@ from quorumlog.v1 import admin_pb2 as admin
 from quorumlog.v1 import credentials_pb2 as credentials
 from quorumlog.v1 import data_plane_pb2 as pb
 from quorumlog.v1 import groups_pb2 as groups
+from quorumlog.v1 import quotas_pb2 as quotas
 from quorumlog.v1.errors_pb2 import ErrorCode
 
 READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS, IDEMPOTENT_WRITE, ALL = (
@@ -67,6 +68,8 @@ KAFKA: dict[str, set[tuple[int, int]]] = {
     "LIST_PARTITION_REASSIGNMENTS": {(DESCRIBE, CLUSTER)},
     "DESCRIBE_USER_SCRAM_CREDENTIALS": {(DESCRIBE, CLUSTER)},
     "ALTER_USER_SCRAM_CREDENTIALS": {(ALTER, CLUSTER)},
+    "DESCRIBE_CLIENT_QUOTAS": {(DESCRIBE_CONFIGS, CLUSTER)},
+    "ALTER_CLIENT_QUOTAS": {(ALTER_CONFIGS, CLUSTER)},
     "DESCRIBE_QUORUM": {(DESCRIBE, CLUSTER)},
     "UPDATE_FEATURES": {(ALTER, CLUSTER)},
     "DESCRIBE_PRODUCERS": {(READ, TOPICS)},
@@ -84,6 +87,8 @@ DIFFERENT: dict[str, tuple[set[tuple[int, int]], str]] = {
     "InitProducerId": (
         {(WRITE, NAMES), (IDEMPOTENT_WRITE, CLUSTER), (WRITE, TOPICS)}, "as Kafka since 3.0: Write on any topic does"
     ),
+    "AlterClientQuotas": ({(ALTER, CLUSTER)}, "there are no configurations of the cluster to alter"),
+    "DescribeClientQuotas": ({(DESCRIBE, CLUSTER)}, "there are no configurations of the cluster to describe"),
     "ElectLeaders": ({(ALTER, CLUSTER)}, "nodes are known by certificate, and there is no ClusterAction"),
 }  # fmt: skip
 #: What Kafka has no request for; what comes nearest.
@@ -278,6 +283,16 @@ def rows(topic: bytes = b"") -> dict[str, Row]:
             credentials.AlterRevocationsRequest(restore=[credentials.Revocation(serial="1f")], **MS), alter, None
         ),
         "DescribeRevocations": Row(credentials.DescribeRevocationsRequest(**MS), describe, None),
+        "AlterClientQuotas": Row(
+            quotas.AlterClientQuotasRequest(
+                alterations=[
+                    quotas.ClientQuotaAlteration(
+                        principal="User:nobody", ops=[quotas.ClientQuotaOp(key="request_rate")]
+                    )
+                ], **MS,
+            ), alter, "ALTER_CLIENT_QUOTAS",
+        ),
+        "DescribeClientQuotas": Row(quotas.DescribeClientQuotasRequest(**MS), describe, "DESCRIBE_CLIENT_QUOTAS"),
         "DescribeNode": Row(admin.DescribeNodeRequest(), describe, None),
     }  # fmt: skip
 
