@@ -522,7 +522,7 @@ async def test_a_consumer_with_nothing_to_read_says_so(make: Callable[..., Clien
             await client.call(method, CALLS[f"Consumer.{method}"])
 
 
-@pytest.mark.parametrize("call", [call for call in CALLS if not call.endswith((".close", ".paused"))])
+@pytest.mark.parametrize("call", [call for call in CALLS if not call.endswith((".close", ".metrics", ".paused"))])
 async def test_a_closed_client_says_so(call: str, make: Callable[..., Client]) -> None:
     name, _, method = call.partition(".")
     client = make(name)
