@@ -365,19 +365,29 @@ class Accumulator:
             waiter()
 
     def when_room(self, callback: Callable[[], None]) -> None:
-        """Calls ``callback`` when memory has become free. While somebody waits, no batch lingers."""
+        """Calls ``callback`` when memory has become free, or never will. While somebody waits, no batch lingers."""
         with self.lock:
-            self._room_waiters.append(callback)
-        self._wake()
+            shut = self._shut
+            if not shut:
+                self._room_waiters.append(callback)
+        if shut:
+            callback()
+        else:
+            self._wake()
 
     def shut(self) -> Iterable[ProducerBatch]:
-        """Takes no more records. Returns the batches that are not resolved yet, waiting or sent."""
+        """Takes no more records; who waits for room is told. Returns the batches that are not resolved yet, waiting or
+        sent."""
         with self.lock:
             self._shut = True
             for buffer in self._active:
                 if buffer.waiting and not buffer.waiting[-1].closed:
                     self._cut(buffer.waiting[-1])
-            return list(self._incomplete)
+            left = list(self._incomplete)
+            waiters, self._room_waiters = self._room_waiters, deque()
+        for waiter in waiters:
+            waiter()
+        return left
 
     def begin_flush(self) -> list[ProducerBatch]:
         """Until :meth:`end_flush` no batch lingers. Returns the batches that the flush is about."""

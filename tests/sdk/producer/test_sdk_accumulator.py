@@ -448,3 +448,15 @@ def test_after_the_end_nothing_is_taken_and_all_that_is_unresolved_is_named() ->
     assert left[0] is sent and len(left) == 2 and all(batch.closed for batch in left)
     assert bench.send(partition=1) is None and bench.send(partition=0) is None
     assert bench.accumulator.append_rows(bench.topic, 0, rows(1)) is None
+
+
+def test_who_waits_for_room_hears_of_the_end_also_one_who_begins_to_wait_behind_it() -> None:
+    """Otherwise the sender of a record waits for all of ``max_block_ms``, and hears that the memory is full, where its
+    producer has failed in that moment."""
+    bench = Bench()
+    told: list[str] = []
+    bench.accumulator.when_room(lambda: told.append("before"))
+    assert told == []
+    list(bench.accumulator.shut())
+    bench.accumulator.when_room(lambda: told.append("behind"))
+    assert told == ["before", "behind"]

@@ -16,7 +16,7 @@ from quorumlog.chaos.seeds.story import Story, run_story
 from quorumlog.chaos.seeds.summary import Tally, replay_line
 from quorumlog.chaos.simulate import run_seeds
 
-SEEDS = range(1, 61)
+SEEDS = range(1, 41)
 
 
 @pytest.mark.timeout(600)
