@@ -19,7 +19,7 @@ from quorumlog.server.local import LocalCluster
 pytestmark = [pytest.mark.cluster, pytest.mark.alone, pytest.mark.timeout(120)]
 
 PARTITIONS, TOPICS = 1_000, 5
-LOOK_S = 4.0
+LOOK_S = 3.0
 #: Of a core. Metadata are to cost 1, and the ends of 64 partitions 1 more; ticks of the kernel's clock are counted.
 NODE_PERCENT, CONSOLE_PERCENT = 4.0, 10.0
 CONSOLE_MB = 150

@@ -16,7 +16,7 @@ from quorumlog.chaos.seeds.simulation import LEAST_EVENTS, Simulation
 from quorumlog.chaos.seeds.summary import Tally, replay_line
 from quorumlog.chaos.simulate import main, run_seeds
 
-SEEDS = range(1, 141)
+SEEDS = range(1, 101)
 
 
 @pytest.mark.timeout(600)
