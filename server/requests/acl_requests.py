@@ -13,11 +13,11 @@ from quorumlog.server.events import ClientRequest
 from quorumlog.server.metadata.acl_rules import acl_of, check_filter, check_question
 from quorumlog.server.metadata.controller_client import ControllerClient
 from quorumlog.server.metadata.image import CurrentImage
-from quorumlog.server.node_service import NodeService, RequestTable, StepTime
+from quorumlog.server.node_service import RequestTable, StepTime
 from quorumlog.server.replies import Replies
 from quorumlog.server.request_timeouts import wait_us
 from quorumlog.server.requests.linearizable_reads import MetadataReads
-from quorumlog.server.requests.shown_changes import ForwardedChange, ShownChanges
+from quorumlog.server.requests.metadata_changes import MetadataChangeRequests
 from quorumlog.v1 import errors_pb2
 from quorumlog.v1.acls_pb2 import (
     ACL_OPERATION_DESCRIBE,
@@ -36,7 +36,7 @@ AclChange: TypeAlias = CreateAclsRequest | DeleteAclsRequest
 AclRequest: TypeAlias = AclChange | DescribeAclsRequest | CheckAclsRequest
 
 
-class AclRequests(NodeService):
+class AclRequests(MetadataChangeRequests):
     """Serves rules of who may do what.
 
     Arguments:
@@ -54,11 +54,8 @@ class AclRequests(NodeService):
         replies: Replies,
         refusals: Refusals,
     ) -> None:
-        self._current = current
-        self._reads = reads
-        self._replies = replies
+        super().__init__(current, controller, reads, limit, replies)
         self._refusals = refusals
-        self._shown = ShownChanges(current, controller, limit)
 
     def declare_requests(self, table: RequestTable) -> None:
         table.declare(CreateAclsRequest, self.create)
@@ -98,8 +95,7 @@ class AclRequests(NodeService):
 
     def _pass_on(self, asked: ClientRequest, deadline: int, request: AclChange) -> None:
         kind = "create_acls" if isinstance(request, CreateAclsRequest) else "delete_acls"
-        change = ForwardedChange(asked.request_id, deadline, asked.principal, kind, request)
-        self._shown.ask(change, partial(self._replies.reply, asked.request_id), partial(failed_acls, request))
+        self._forward(asked, deadline, kind, request, partial(failed_acls, request))
 
     # -- questions --------------------------------------------------------------------------------------------
 
@@ -140,21 +136,6 @@ class AclRequests(NodeService):
             enforced=authorizer.enforced,
         )
         self._replies.reply(asked.request_id, response)
-
-    # -- time -------------------------------------------------------------------------------------------------
-
-    def on_applied(self) -> None:
-        """The image moved on: changes that it shows by now are answered."""
-        self._shown.on_applied()
-
-    def on_time(self, now: int, wall_ms: int) -> None:
-        """Answers changes that are done although this node's image does not show them in time."""
-        self._shown.on_time(now)
-
-    @property
-    def next_deadline(self) -> int | None:
-        """When ``on_time`` is due."""
-        return self._shown.next_deadline
 
 
 def failed_acls(request: AclRequest, problem: errors_pb2.Error) -> ProtoMessage:

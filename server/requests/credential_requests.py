@@ -8,14 +8,10 @@ from typing import TypeAlias
 from google.protobuf.message import Message as ProtoMessage
 
 from quorumlog.server.events import ClientRequest
-from quorumlog.server.metadata.controller_client import ControllerClient
 from quorumlog.server.metadata.credential_checks import check_question, check_revocations, check_users
-from quorumlog.server.metadata.image import CurrentImage
-from quorumlog.server.node_service import NodeService, RequestTable, StepTime
-from quorumlog.server.replies import Replies
+from quorumlog.server.node_service import RequestTable, StepTime
 from quorumlog.server.request_timeouts import wait_us
-from quorumlog.server.requests.linearizable_reads import MetadataReads
-from quorumlog.server.requests.shown_changes import ForwardedChange, ShownChanges
+from quorumlog.server.requests.metadata_changes import MetadataChangeRequests
 from quorumlog.v1 import errors_pb2
 from quorumlog.v1.credentials_pb2 import (
     AlterRevocationsRequest,
@@ -32,21 +28,8 @@ CredentialChange: TypeAlias = AlterUserScramCredentialsRequest | AlterRevocation
 CredentialRequest: TypeAlias = CredentialChange | DescribeUserScramCredentialsRequest | DescribeRevocationsRequest
 
 
-class CredentialRequests(NodeService):
-    """Serves users who sign in by password, and revocations.
-
-    Arguments:
-        reads: find out how new an answer has to be.
-        limit: changes that may wait for an image that shows them.
-    """
-
-    def __init__(
-        self, current: CurrentImage, controller: ControllerClient, reads: MetadataReads, limit: int, replies: Replies
-    ) -> None:
-        self._current = current
-        self._reads = reads
-        self._replies = replies
-        self._shown = ShownChanges(current, controller, limit)
+class CredentialRequests(MetadataChangeRequests):
+    """Serves users who sign in by password, and revocations."""
 
     def declare_requests(self, table: RequestTable) -> None:
         table.declare(AlterUserScramCredentialsRequest, self.alter_users)
@@ -74,8 +57,7 @@ class CredentialRequests(NodeService):
 
     def _pass_on(self, time: StepTime, asked: ClientRequest, request: CredentialChange, kind: str) -> None:
         deadline = time.now + wait_us(request.timeout_ms)
-        change = ForwardedChange(asked.request_id, deadline, asked.principal, kind, request)
-        self._shown.ask(change, partial(self._replies.reply, asked.request_id), partial(failed_credentials, request))
+        self._forward(asked, deadline, kind, request, partial(failed_credentials, request))
 
     # -- questions --------------------------------------------------------------------------------------------
 
@@ -108,21 +90,6 @@ class CredentialRequests(NodeService):
             self._replies.reply(asked.request_id, response)
 
         self._reads.read(time.now, request.timeout_ms, answer)
-
-    # -- time -------------------------------------------------------------------------------------------------
-
-    def on_applied(self) -> None:
-        """The image moved on: changes that it shows by now are answered."""
-        self._shown.on_applied()
-
-    def on_time(self, now: int, wall_ms: int) -> None:
-        """Answers changes that are done although this node's image does not show them in time."""
-        self._shown.on_time(now)
-
-    @property
-    def next_deadline(self) -> int | None:
-        """When ``on_time`` is due."""
-        return self._shown.next_deadline
 
 
 def failed_credentials(request: CredentialRequest, problem: errors_pb2.Error) -> ProtoMessage:

@@ -1,0 +1,65 @@
+"""What requests share that change the metadata, and ask for what they say: those of rules, credentials and quotas."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from google.protobuf.message import Message as ProtoMessage
+
+from quorumlog.server.events import ClientRequest
+from quorumlog.server.metadata.controller_client import ControllerClient
+from quorumlog.server.metadata.image import CurrentImage
+from quorumlog.server.node_service import NodeService
+from quorumlog.server.replies import Replies
+from quorumlog.server.requests.linearizable_reads import MetadataReads
+from quorumlog.server.requests.shown_changes import ForwardedChange, ShownChanges
+from quorumlog.v1 import errors_pb2
+
+
+class MetadataChangeRequests(NodeService):
+    """Passes changes on to the controller, and answers them once this node's image shows them.
+
+    Arguments:
+        reads: find out how new an answer has to be.
+        limit: changes that may wait for an image that shows them.
+    """
+
+    def __init__(
+        self, current: CurrentImage, controller: ControllerClient, reads: MetadataReads, limit: int, replies: Replies
+    ) -> None:
+        self._current = current
+        self._reads = reads
+        self._replies = replies
+        self._shown = ShownChanges(current, controller, limit)
+
+    def _forward(
+        self,
+        asked: ClientRequest,
+        deadline: int,
+        kind: str,
+        request: ProtoMessage,
+        failed: Callable[[errors_pb2.Error], ProtoMessage],
+    ) -> None:
+        """Has the controller make a change.
+
+        Arguments:
+            deadline: by the node's clock (µs).
+            kind: what the controller calls it.
+            failed: makes the answer to one that failed.
+        """
+        change = ForwardedChange(asked.request_id, deadline, asked.principal, kind, request)
+        self._shown.ask(change, partial(self._replies.reply, asked.request_id), failed)
+
+    def on_applied(self) -> None:
+        """The image moved on: changes that it shows by now are answered."""
+        self._shown.on_applied()
+
+    def on_time(self, now: int, wall_ms: int) -> None:
+        """Answers changes that are done although this node's image does not show them in time."""
+        self._shown.on_time(now)
+
+    @property
+    def next_deadline(self) -> int | None:
+        """When ``on_time`` is due."""
+        return self._shown.next_deadline
