@@ -22,7 +22,8 @@ from quorumlog.v1 import data_plane_pb2
 from quorumlog.v1.entry import CorruptEntryError, parse_header
 from quorumlog.v1.request_limits import MAX_ITEMS
 
-#: Requests of one session under way: one that waits, and one that takes its place.
+#: Requests of one session under way: one that waits, and one that takes its place; of who is behind, one that is being
+#: answered while what the other brought is on its way.
 IN_FLIGHT = 2
 #: Requests under way that stand for themselves: each waits for its own partitions, and holds up nobody else's.
 ALONE_IN_FLIGHT = 8
@@ -44,6 +45,7 @@ class Known:
         generation: of the state when it was named.
         fetch_offset: where the node goes on.
         epoch: of the request that named it last; answers to earlier ones are about its past.
+        stride: offsets that the last answer moved it by, if that was as much as an answer takes; else 0.
     """
 
     state: PartitionState
@@ -52,6 +54,12 @@ class Known:
     fetch_offset: int
     leader_epoch: int
     epoch: int
+    stride: int = 0
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether the log goes on behind what the next answer will bring."""
+        return self.stride > 0 and self.state.high_watermark > self.fetch_offset + self.stride
 
 
 @dataclass(slots=True, eq=False)
@@ -60,6 +68,7 @@ class Fetch:
 
     Arguments:
         epoch: counts the requests of its session.
+        max_bytes: of the whole answer; limit_bytes: of one partition in it.
         named: the partitions that it names.
     """
 
@@ -68,6 +77,7 @@ class Fetch:
     epoch: int
     sent_at_s: float
     max_bytes: int
+    limit_bytes: int
     named: list[TopicPartition]
 
 
@@ -97,8 +107,9 @@ class FetchSession:
             max_bytes: of the whole answer; limit_bytes: of one partition in it.
         """
         news = list(islice(filter(self._differs, wanted), MAX_ITEMS))
-        nothing_to_ask = not wanted if self.incremental and not self.in_flight else not news
-        if nothing_to_ask or len(self.in_flight) >= (IN_FLIGHT if self.incremental else ALONE_IN_FLIGHT):
+        goes_on = self.incremental and (not self.in_flight or self._is_behind(wanted))
+        most = IN_FLIGHT if self.incremental else ALONE_IN_FLIGHT
+        if not (wanted if goes_on else news) or len(self.in_flight) >= most:
             return None
         self._epoch += 1
         request = data_plane_pb2.FetchRequest(max_bytes=max_bytes, session_epoch=self._epoch if self.incremental else 0)
@@ -117,7 +128,7 @@ class FetchSession:
                 state, state.generation, topic_id, state.fetch_offset, leader_epoch, self._epoch
             )
             state.session = self
-        fetch = Fetch(self, request, self._epoch, now_s, max_bytes, [one.state.tp for one in news])
+        fetch = Fetch(self, request, self._epoch, now_s, max_bytes, limit_bytes, [one.state.tp for one in news])
         self.in_flight[fetch] = None
         return fetch
 
@@ -132,6 +143,14 @@ class FetchSession:
             or known.leader_epoch != wanted.leader_epoch
             or state.session is not self
         )
+
+    def _is_behind(self, wanted: Iterable[Wanted]) -> bool:
+        """Whether the node could answer another request at once, also after those that are under way.
+
+        At the end of a log it could not: the request would take the place of the one that waits, for nothing.
+        """
+        known = (self.known.get((one.topic_id, one.state.tp.partition)) for one in wanted)
+        return any(one is not None and one.is_behind for one in known)
 
     def _forget(self, wanted: Iterable[Wanted], request: data_plane_pb2.FetchRequest) -> None:
         stay = {(one.topic_id, one.state.tp.partition) for one in wanted}
@@ -164,4 +183,6 @@ class FetchSession:
                 known.fetch_offset = parse_header(result.entries[-1]).last_offset + 1
             except CorruptEntryError:
                 del self.known[key]  # Where the node went on is not to be known: it is named anew.
+            is_full = 2 * sum(map(len, result.entries)) >= min(fetch.max_bytes, fetch.limit_bytes)
+            known.stride = known.fetch_offset - offset if is_full else 0
         return (state, offset) if fresh else None

@@ -346,13 +346,11 @@ def are_metadata_given_up(configuration: Configuration, node_id: int, gone: Abst
     Arguments:
         gone: nodes that have a snapshot in its place.
     """
-    if node_id not in configuration.electors:
-        return set(configuration.electors) <= gone  # Nobody needs its vote.
     if configuration.voters == (node_id,):
         # Who only learns elects nobody: an end that says why is better than waiting for ever.
         return set(configuration.members) - {node_id} <= gone
     # One of two would take the quorum with it: without its vote nobody is elected, nor can it come back. That holds of
-    # each half in which it has a vote, and of no other: it may be leaving many for the sake of two.
+    # each half in which it has a vote, and of no other: it may be leaving many for the sake of two, or have none.
     enough = all(len(half) >= MIN_VOTERS for half in configuration.halves if node_id in half)
     # Whoever has not said so may never be heard: a node that returned on another disk is a stranger to one that has not
     # applied that it was let in. The majority goes on without both.

@@ -23,6 +23,8 @@ from quorumlog.storage.storage import Storage
 from quorumlog.storage.transaction import RaftGroupWrite
 
 FLIPS = 400
+#: Of the free list, one after the other.
+NUMBERS = 15
 
 
 @pytest.fixture(scope="module")
@@ -109,6 +111,27 @@ def test_every_flip_of_a_byte_that_means_something_is_found_and_no_other_is_take
             assert not found, f"{where} is taken for damage: {found}"
         struck[kind, meant] += 1
     assert len(struck) > 10, struck
+
+
+def test_a_free_list_that_names_a_page_in_use_is_found(data_dir: Path, tmp_path: Path) -> None:
+    """The last bit of each number in it, the first ones that there are: the page beside a free one is mostly in use."""
+    page_map = PageMap(data_dir / "data.mdb")
+    sound = (data_dir / "data.mdb").read_bytes()
+    places = [
+        at
+        for at in range(0, len(sound), 8)
+        if page_map.kind_at(at) == FREE_LIST and page_map.is_damage(at, 0) and any(sound[at : at + 8])
+    ]
+    shutil.copytree(data_dir, tmp_path, dirs_exist_ok=True)
+    for at in places[-NUMBERS:]:
+        with (tmp_path / "data.mdb").open("r+b") as file:
+            file.seek(at)
+            file.write(bytes([sound[at] ^ 1]))
+            file.flush()
+            assert found_in(tmp_path), f"byte {at % 4096} of page {at // 4096} was not found"
+            file.seek(at)
+            file.write(sound[at : at + 1])
+    assert len(places) >= NUMBERS
 
 
 def test_a_flip_of_a_branchs_key_that_still_parts_the_same_rows_is_no_damage(data_dir: Path) -> None:

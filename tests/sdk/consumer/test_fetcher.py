@@ -123,6 +123,27 @@ async def test_an_answer_moves_on_and_the_next_fetch_goes_on_without_naming_it()
     assert len(bench.under_way()) == 1 and not bench.asked()[1].partitions
 
 
+async def test_who_is_behind_asks_on_before_the_answer_has_come_and_who_is_not_waits_for_it() -> None:
+    bench = Bench(max_partition_fetch_bytes=max(1024, len(stored_batch(0, 50)) * 3 // 2))
+    await bench.answer(holds(0, stored_batch(0, 50), end=150))
+    assert len(bench.under_way()) == 2, "more than another answer's worth lies behind the first"
+    assert not any(request.partitions for request in bench.asked()[1:])
+    bench.take()
+    await bench.answer(holds(0, stored_batch(50, 50), end=150))
+    assert len(bench.under_way()) == 1, "what is left comes with the request that is under way"
+    bench.take()
+    await bench.answer(holds(0, stored_batch(100, 50), end=150))
+    bench.take()
+    await bench.after(0.01)
+    assert bench[P0].fetch_offset == 150 and len(bench.under_way()) == 1, "and then one waits, not two in turn"
+
+
+async def test_small_answers_are_no_reason_to_ask_twice() -> None:
+    bench = Bench()
+    await bench.answer(holds(0, stored_batch(0, 5), end=1_000))
+    assert len(bench.under_way()) == 1
+
+
 @pytest.mark.parametrize("compacted", [0, 100])
 @pytest.mark.parametrize("elsewhere", [50, 3])
 async def test_an_answer_that_arrives_after_a_seek_is_not_taken(compacted: int, elsewhere: int) -> None:

@@ -9,10 +9,14 @@ import pytest
 from google.protobuf.descriptor import FileDescriptor
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
+from rights import RESTRICTED, holder
 
+from quorumlog.server.authorization.authorizer import Authorizer
 from quorumlog.server.authorization.changes import what_changes
 from quorumlog.server.authorization.item_changes import ItemChange
 from quorumlog.server.authorization.permissions import PERMISSIONS, Permission, Scope, permission_of
+from quorumlog.server.authorization.whole_requests import refuse_forwarded
+from quorumlog.server.client_origin import node_principal
 from quorumlog.server.controller.forwarded_requests import OWN_REQUESTS
 from quorumlog.server.metadata.acl_rules import OPERATIONS
 from quorumlog.server.metadata.image import MetadataImage
@@ -89,3 +93,14 @@ def test_every_change_can_be_told_of(name: str) -> None:
     kind = PERMISSIONS[name].request
     assert kind is not None
     assert isinstance(what_changes(kind(), MetadataImage()), list)
+
+
+def test_a_node_may_have_its_own_disk_given_up_and_no_other() -> None:
+    """Its certificate is its permission; no rule has to name it."""
+    authorizer = Authorizer(RESTRICTED, holder(MetadataImage()))
+    asked = admin_pb2.AlterNodeRequest(node_id=2, action=admin_pb2.NODE_ACTION_REPLACE_DISK)
+    assert refuse_forwarded(authorizer, node_principal(2), asked) is None
+    for principal in (node_principal(3), "User:2", "User:Node:2"):
+        assert refuse_forwarded(authorizer, principal, asked) is not None, principal
+    other = admin_pb2.AlterNodeRequest(node_id=2, action=admin_pb2.NODE_ACTION_DRAIN)
+    assert refuse_forwarded(authorizer, node_principal(2), other) is not None

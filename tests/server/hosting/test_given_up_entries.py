@@ -46,6 +46,9 @@ def test_two_replicas_that_have_the_same_entry_damaged_do_not_wait_for_each_othe
         (Configuration((2, 3), learners=(1,)), {2, 3}, True),
         (Configuration((2, 3), learners=(1,)), {3}, False),
         (Configuration((2, 3), learners=(1, 4)), {2, 3}, True),
+        # Nobody needs its vote: one that is not heard does not hold it up, either.
+        (Configuration((2, 3, 4), learners=(1,)), {2, 3}, True),
+        (Configuration((2, 3, 4), learners=(1,)), {2}, False),
         (Configuration((2,), learners=(1,)), {2}, True),
         (Configuration((2, 3), outgoing=(1, 2)), {2, 3}, False),
         # It leaves many for the sake of two, of which it is none.

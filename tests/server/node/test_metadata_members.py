@@ -23,6 +23,10 @@ class CountedNodes(dict[int, BrokerRecord]):
         self.looks += 1
         return super().__iter__()
 
+    def items(self):  # type: ignore[no-untyped-def]
+        self.looks += 1
+        return super().items()
+
 
 class Led:
     """A metadata group led here, whose proposals take effect at once, as far as the members are concerned."""
