@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from token_issuer import write_keys
 
+from quorumlog.server.process import listeners
 from quorumlog.server.settings import Settings, SettingsError, load
 
 TLS = {
@@ -63,3 +68,37 @@ def test_what_does_not_go_together_is_refused(more: dict[str, object], words: st
     with pytest.raises(SettingsError, match=words) as refused:
         loaded(**more).node_options()
     assert "\n" not in str(refused.value)
+
+
+def keys_of(settings: Settings) -> object:
+    """What a node that starts with these settings reads."""
+    nobody: Any = SimpleNamespace(emit=None)
+    return listeners._token_keys(settings, nobody, nobody)
+
+
+@pytest.mark.parametrize("how", ["broken", "writable", "gone"])
+def test_a_node_does_not_start_with_a_file_that_it_cannot_trust(tmp_path: Path, how: str) -> None:
+    file = tmp_path / "keys.json"
+    write_keys(file, "first")
+    settings = loaded(sasl_oauthbearer_jwks_file=file)
+    assert keys_of(settings) is not None
+    match how:
+        case "broken":
+            file.write_text("{")
+        case "writable":
+            file.chmod(0o666)
+        case "gone":
+            file.unlink()
+    with pytest.raises(SettingsError, match=f"sasl_oauthbearer_jwks_file: .*{file}") as refused:
+        keys_of(settings)
+    assert "\n" not in str(refused.value)
+
+
+def test_without_the_extra_a_node_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [each for each in sys.modules if each.startswith("quorumlog.server.tokens.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "jwt", None)
+    with pytest.raises(
+        SettingsError, match=r"needs the package jwt, which is not installed: pip install 'quorumlog\[oauth"
+    ):
+        keys_of(loaded())
