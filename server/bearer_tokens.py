@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-#: Characters of a token in its compact form.
-MAX_TOKEN_LENGTH = 16 << 10
 #: How a token may be signed (RFC 7518, RFC 8037): with a private key, of which nodes have the public one. Whoever could
 #: read a node's key of HMAC could make tokens with it, and "none" is no signature.
 KNOWN_ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")

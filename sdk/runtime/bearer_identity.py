@@ -10,10 +10,9 @@ from collections.abc import Callable
 from typing import Protocol, TypeAlias
 
 from quorumlog.sdk.errors import IllegalArgumentError, SaslAuthenticationFailedError
+from quorumlog.v1.request_limits import MAX_BEARER_TOKEN_LENGTH
 
 MECHANISM = "OAUTHBEARER"
-#: Characters of a token: nodes take no longer ones.
-MAX_TOKEN_LENGTH = 16 << 10
 #: b64token of RFC 6750, section 2.1.
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 
@@ -52,8 +51,8 @@ class BearerIdentity:
         token = self._read()
         if not isinstance(token, str):
             raise IllegalArgumentError(f"{self._source}: what it gives is no text")
-        if not 1 <= len(token) <= MAX_TOKEN_LENGTH:
-            wrong = f"{len(token)} characters, and tokens have 1 to {MAX_TOKEN_LENGTH}"
+        if not 1 <= len(token) <= MAX_BEARER_TOKEN_LENGTH:
+            wrong = f"{len(token)} characters, and tokens have 1 to {MAX_BEARER_TOKEN_LENGTH}"
             raise IllegalArgumentError(f"{self._source}: {wrong}")
         if not _TOKEN.fullmatch(token):
             raise IllegalArgumentError(f"{self._source}: what it gives has characters that no token has")
@@ -70,7 +69,7 @@ class BearerIdentity:
         def read() -> str:
             try:
                 with open(path, "rb") as file:
-                    return file.read(2 * MAX_TOKEN_LENGTH).decode("ascii", "replace").strip()
+                    return file.read(2 * MAX_BEARER_TOKEN_LENGTH).decode("ascii", "replace").strip()
             except (OSError, ValueError) as error:
                 reason = getattr(error, "strerror", None) or error
                 raise IllegalArgumentError(f"{option}: cannot read {path}: {reason}") from None

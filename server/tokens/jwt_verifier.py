@@ -15,13 +15,13 @@ from typing import Any, NoReturn
 from jwt import PyJWS, PyJWTError
 
 from quorumlog.server.bearer_tokens import (
-    MAX_TOKEN_LENGTH,
     ProvedToken,
     TokenError,
     TokenOptions,
     UnverifiedToken,
 )
 from quorumlog.server.tokens.key_set import KeySet
+from quorumlog.v1.request_limits import MAX_BEARER_TOKEN_LENGTH
 
 #: Header, claims, signature, of which that of an unsigned one is empty.
 _COMPACT = re.compile(r"([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]+)\.[A-Za-z0-9_-]*")
@@ -44,8 +44,8 @@ class JwtVerifier:
 
     def read(self, compact: str) -> UnverifiedToken:
         """See ``TokenVerifier``."""
-        if len(compact) > MAX_TOKEN_LENGTH:
-            raise TokenError(f"it has more than {MAX_TOKEN_LENGTH} characters")
+        if len(compact) > MAX_BEARER_TOKEN_LENGTH:
+            raise TokenError(f"it has more than {MAX_BEARER_TOKEN_LENGTH} characters")
         parts = _COMPACT.fullmatch(compact)
         if parts is None:
             raise TokenError("it is no JWT")

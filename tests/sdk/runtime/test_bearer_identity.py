@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from quorumlog.sdk import IllegalArgumentError, SaslAuthenticationFailedError
-from quorumlog.sdk.runtime.bearer_identity import MAX_TOKEN_LENGTH, BearerIdentity
+from quorumlog.sdk.runtime.bearer_identity import BearerIdentity
 from quorumlog.sdk.runtime.security import PROPERTIES, ClientSecurity
+from quorumlog.v1.request_limits import MAX_BEARER_TOKEN_LENGTH
 
 FILE = "sasl_oauthbearer_token_file"
 
@@ -47,7 +48,7 @@ def test_a_callable_or_what_kafka_python_takes_has_the_token() -> None:
         (b"canary\nsecond", "characters that no token has"),
         (b"canary\x00", "characters that no token has"),
         (b"canary\xff", "characters that no token has"),
-        (b"canary" * 4_000, f"tokens have 1 to {MAX_TOKEN_LENGTH}"),
+        (b"canary" * 4_000, f"tokens have 1 to {MAX_BEARER_TOKEN_LENGTH}"),
     ],
 )
 def test_what_is_no_token_is_refused_without_repeating_it(tmp_path: Path, content: bytes, words: str) -> None:

@@ -27,9 +27,10 @@ from token_issuer import (
     token,
 )
 
-from quorumlog.server.bearer_tokens import MAX_TOKEN_LENGTH, ProvedToken, TokenError
+from quorumlog.server.bearer_tokens import ProvedToken, TokenError
 from quorumlog.server.tokens.jwt_verifier import JwtVerifier
 from quorumlog.server.tokens.key_set import parse_keys
+from quorumlog.v1.request_limits import MAX_BEARER_TOKEN_LENGTH
 
 NOW_MS = NOW_S * 1_000
 
@@ -195,9 +196,9 @@ def test_what_is_no_token_is_refused(junk: str) -> None:
 
 def test_a_token_has_a_largest_size() -> None:
     large = token(claims(groups=["x" * 11_000]))
-    assert len(large) < MAX_TOKEN_LENGTH
+    assert len(large) < MAX_BEARER_TOKEN_LENGTH
     assert shown(large).user == "alice"
-    assert refusal(token(claims(groups=["x" * 13_000]))) == f"it has more than {MAX_TOKEN_LENGTH} characters"
+    assert refusal(token(claims(groups=["x" * 13_000]))) == f"it has more than {MAX_BEARER_TOKEN_LENGTH} characters"
 
 
 def test_who_changes_a_token_has_none() -> None:
