@@ -24,7 +24,7 @@ class Listener(Enum):
     PLAINTEXT = 1  #: clients that prove nothing, and peers of a cluster without TLS
     PEER = 2  #: nodes, by certificate
     CLIENT = 3  #: clients, by certificate
-    PASSWORD = 4  #: clients, by password, over TLS
+    PASSWORD = 4  #: clients, by password or token, over TLS
 
 
 @dataclass(slots=True, frozen=True)
@@ -36,7 +36,7 @@ class ClientOrigin:
             at the listener of nodes.
         listener: where it came in; it is told of other nodes where they listen in the same way.
         serial: the serial number of its certificate in hexadecimal digits; empty without one.
-        token: of its session, where it came in by password and the session has not been looked up yet.
+        token: of its session, where it came in with one and the session has not been looked up yet.
     """
 
     client_id: str = ""

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from google.protobuf.message import Message as ProtoMessage
 
 from quorumlog.raft.types import Configuration, EntryId, Message
+from quorumlog.server.bearer_tokens import TokenVerifier
 from quorumlog.server.client_origin import UNKNOWN_CLIENT, ClientOrigin
 from quorumlog.storage.interface import StorageEngineError
 from quorumlog.storage.transaction import Transaction
@@ -271,6 +272,13 @@ class LossAnswered:
 
 
 @dataclass(slots=True)
+class TokenKeysRead:
+    """The keys by which bearer tokens are verified have been read, or read again. Comes before the first token."""
+
+    verifier: TokenVerifier
+
+
+@dataclass(slots=True)
 class StopRequested:
     """SIGTERM: hand over leaderships, then halt."""
 
@@ -287,6 +295,7 @@ Event = (
     | StorageFailed
     | JobDone
     | LossAnswered
+    | TokenKeysRead
     | StopRequested
 )
 

@@ -7,7 +7,8 @@ import ipaddress
 import socket
 
 from quorumlog.server.client_origin import Listener
-from quorumlog.server.settings import Settings, parse_address
+from quorumlog.server.setting_values import parse_address
+from quorumlog.server.settings import Settings
 
 #: Listeners at which everybody has to prove who they are.
 _PROVED = frozenset((Listener.PEER, Listener.CLIENT, Listener.PASSWORD))

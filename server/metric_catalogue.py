@@ -121,7 +121,7 @@ CATALOGUE: dict[str, MetricFamily] = {
     "parked_fetches": _gauge("Fetch requests that wait for records."),
     "parked_heartbeats": _gauge("Heartbeats that wait for something to tell."),
     "fetch_sessions": _gauge("Fetch sessions that the node keeps."),
-    "password_sessions": _gauge("Sessions of clients that have signed in by password."),
+    "password_sessions": _gauge("Sessions of clients that have signed in by password or token."),
     "throttled_seconds": _counter("How long requests have waited, their principal being over a quota.", "principal"),
     "authorization_refusals": _counter("How often a principal was refused something.", "principal"),
     # Storage.

@@ -174,15 +174,17 @@ class AuthorizationOptions:
         super_users: principals that may do everything, whatever rules say.
         audited: refusals and changes are told for the audit log.
         image_max_age_ms: records are served only by metadata that are no older, but to super users; 0: of any age.
+        token_users: principals of super users and of users with a password that a bearer token may name as well.
     """
 
     enabled: bool = False
     super_users: frozenset[str] = frozenset()
     audited: bool = False
     image_max_age_ms: int = 0
+    token_users: frozenset[str] = frozenset()
 
 
-#: Of a sign-in by password, unless it is renewed.
+#: Of a sign-in, unless it is renewed.
 SESSION_LIFETIME_US = 15 * 60 * 1_000_000
 
 
@@ -198,7 +200,7 @@ class NodeOptions:
         controllers: node id -> host:port of the voters of the metadata group, as configured at formation.
         rack: for placement; empty when unknown.
         witness_only: it takes witnesses of partitions, and no replicas.
-        session_lifetime_us: how long a sign-in by password is good unless it is renewed.
+        session_lifetime_us: how long a sign-in is good unless it is renewed.
     """
 
     node_id: int

@@ -14,19 +14,19 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
+from pydantic import Field, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_settings import (
     BaseSettings,
     EnvSettingsSource,
-    NoDecode,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
     TomlConfigSettingsSource,
 )
 
 from quorumlog.raft.options import RaftOptions
-from quorumlog.server.client_origin import EVERYBODY, USER_PREFIX, Listener
+from quorumlog.server.bearer_tokens import KNOWN_ALGORITHMS, TokenOptions
+from quorumlog.server.client_origin import Listener
 from quorumlog.server.consumer_group_limits import ConsumerGroupLimits
 from quorumlog.server.options import (
     AuthorizationOptions,
@@ -38,6 +38,19 @@ from quorumlog.server.options import (
     PairFiles,
     RepairOptions,
     ScrubOptions,
+)
+from quorumlog.server.setting_values import (
+    Address,
+    Algorithms,
+    ClaimText,
+    Controllers,
+    CopyRate,
+    Count,
+    Milliseconds,
+    ScrubRate,
+    SizeBytes,
+    Users,
+    parse_address,
 )
 from quorumlog.v1.request_limits import LEAST_THROTTLE
 
@@ -55,77 +68,6 @@ INTERVALS_OF_IMAGE_AGE = 20
 class SettingsError(Exception):
     """A setting is wrong. The message is one line: which, its value, and what is expected."""
 
-
-def parse_address(text: str) -> tuple[str, int]:
-    """Host and port of ``host:port`` or ``[v6]:port``.
-
-    Raises:
-        ValueError: it is no such address.
-    """
-    host, colon, port = text.rpartition(":")
-    bracketed = host.startswith("[") and host.endswith("]")
-    if not colon or not host or (":" in host and not bracketed):
-        raise ValueError("not host:port")
-    if not port.isascii() or not port.isdecimal() or not 0 < int(port) < 1 << 16:
-        raise ValueError("the port is not a number from 1 to 65535")
-    return host.strip("[]"), int(port)
-
-
-def _address(value: object) -> str:
-    if not isinstance(value, str):
-        raise ValueError("not text")
-    parse_address(value)
-    return value
-
-
-def _controllers(value: object) -> dict[int, str]:
-    """The controllers in ``1@host:port,2@host:port``, or a list of such items."""
-    items = value.split(",") if isinstance(value, str) else value
-    if isinstance(items, dict):
-        items = [f"{node_id}@{address}" for node_id, address in items.items()]
-    if not isinstance(items, list):
-        raise ValueError("not a list")
-    controllers: dict[int, str] = {}
-    for item in items:
-        node_id, at, address = str(item).strip().partition("@")
-        if not at or not node_id.isdecimal():
-            raise ValueError(f"{item!r} is not id@host:port")
-        parse_address(address)
-        if int(node_id) in controllers:
-            raise ValueError(f"node {node_id} is named twice")
-        controllers[int(node_id)] = address
-    if not controllers:
-        raise ValueError("no controller")
-    return controllers
-
-
-def _super_users(value: object) -> frozenset[str]:
-    """The principals in ``User:admin,User:ops``, or a list of such items."""
-    if value == "":
-        return frozenset()
-    items = value.split(",") if isinstance(value, str) else value
-    if not isinstance(items, list | tuple | set | frozenset):
-        raise ValueError("not a list")
-    users = frozenset(str(item).strip() for item in items)
-    for user in users:
-        if not user.startswith(USER_PREFIX) or user in (USER_PREFIX, EVERYBODY) or not user.isprintable():
-            raise ValueError(f"{user!r} is not {USER_PREFIX} and a name")
-    return users
-
-
-def _throttle(value: int) -> int:
-    if 0 < value < LEAST_THROTTLE:
-        raise ValueError("too slow")
-    return value
-
-
-Address = Annotated[str, BeforeValidator(_address)]
-Controllers = Annotated[dict[int, str], NoDecode, BeforeValidator(_controllers)]
-SuperUsers = Annotated[frozenset[str], NoDecode, BeforeValidator(_super_users)]
-Milliseconds = Annotated[int, Field(ge=1, le=86_400_000)]
-SizeBytes = Annotated[int, Field(ge=1024, le=1 << 50)]
-ScrubRate = Annotated[int, Field(ge=0, le=1 << 40)]
-Count = Annotated[int, Field(ge=1, le=1_000_000)]
 
 _A_TIME = "a whole number of milliseconds"
 _A_SIZE = "a whole number of bytes, at least 1024"
@@ -148,7 +90,7 @@ class Settings(BaseSettings):
         None, description=f"{_AN_ADDRESS}: where this node serves its peers, by certificate; with tls_certificate"
     )
     password_listen: Address | None = Field(
-        None, description=f"{_AN_ADDRESS}: where this node serves clients that sign in by password, over TLS"
+        None, description=f"{_AN_ADDRESS}: where this node serves clients that sign in by password or token, over TLS"
     )
     plaintext_listen: Address | None = Field(
         None, description=f"{_AN_ADDRESS}: where this node serves without TLS while a cluster goes over to it"
@@ -164,7 +106,7 @@ class Settings(BaseSettings):
     witness_only: bool = Field(False, description="true for a small node that takes witnesses, and no replicas")
     insecure: bool = Field(False, description="true to listen beyond loopback without TLS and authentication")
     authorization: bool = Field(False, description="true to refuse clients what no rule allows (quorumlog acls)")
-    super_users: SuperUsers = Field(
+    super_users: Users = Field(
         "",
         validate_default=True,
         description="User:NAME,... of those who may do everything; at least one where authorization is on",
@@ -173,7 +115,26 @@ class Settings(BaseSettings):
         None, description="a file for JSON lines: who was refused what, and who has changed what"
     )
     connections_max_reauth_ms: Annotated[int, Field(ge=2_000, le=86_400_000)] = Field(
-        900_000, description=f"{_A_TIME}, at least 2000: how long a sign-in by password is good; clients renew it"
+        900_000, description=f"{_A_TIME}, at least 2000: how long a sign-in is good; clients renew it"
+    )
+    sasl_oauthbearer_jwks_file: Path | None = Field(
+        None, description="a file of public keys (JWKS) that nobody else may write: whose tokens are taken for sign-in"
+    )
+    sasl_oauthbearer_expected_issuer: ClaimText | None = Field(None, description="what tokens say as iss, exactly")
+    sasl_oauthbearer_expected_audience: ClaimText | None = Field(None, description="what tokens say in aud, exactly")
+    sasl_oauthbearer_sub_claim_name: ClaimText = Field("sub", description="the claim of tokens that names the user")
+    sasl_oauthbearer_algorithms: Algorithms = Field(
+        "RS256,ES256",
+        validate_default=True,
+        description=f"a list of {', '.join(KNOWN_ALGORITHMS)}: how tokens may be signed",
+    )
+    sasl_oauthbearer_clock_skew_seconds: Annotated[int, Field(ge=0, le=300)] = Field(
+        30, description="a whole number of seconds from 0 to 300: how early by this node's clock a token may be used"
+    )
+    sasl_oauthbearer_shared_users: Users = Field(
+        "",
+        validate_default=True,
+        description="User:NAME,... that a token may name though it is a super user's or a user's with a password",
     )
     acl_image_max_age_ms: Annotated[int, Field(ge=0, le=86_400_000)] = Field(
         0,
@@ -238,7 +199,7 @@ class Settings(BaseSettings):
     replica_recovery_after_ms: Annotated[int, Field(ge=0, le=1 << 42)] = Field(
         0, description=f"{_A_TIME}: after that long without a node, its replicas are made anew on others; 0: never"
     )
-    replica_copy_bytes_per_second: Annotated[int, Field(ge=0, le=1 << 50), AfterValidator(_throttle)] = Field(
+    replica_copy_bytes_per_second: CopyRate = Field(
         0,
         description=f"0 for no limit, or {LEAST_THROTTLE} bytes and more: the most that a node sends of replicas that"
         " are being added elsewhere",
@@ -327,6 +288,7 @@ class Settings(BaseSettings):
             SettingsError: values that are right by themselves contradict each other.
         """
         self._check_tls()
+        self.token_options()
         own = self.controllers.get(self.node_id, self.address)
         if parse_address(own)[1] != parse_address(self.address)[1]:
             raise SettingsError(
@@ -394,6 +356,31 @@ class Settings(BaseSettings):
             producer_id_expiration_us=self.producer_id_expiration_ms * _MS,
         )
 
+    def token_options(self) -> TokenOptions | None:
+        """By which tokens clients sign in; None: by none.
+
+        Raises:
+            SettingsError: what belongs together is not all there.
+        """
+        if self.sasl_oauthbearer_jwks_file is None:
+            for name in sorted(self.model_fields_set):
+                if name.startswith("sasl_oauthbearer_"):
+                    expected = _expected("sasl_oauthbearer_jwks_file")
+                    raise SettingsError(f"{name} is set without sasl_oauthbearer_jwks_file: expected {expected}")
+            return None
+        for name in ("sasl_oauthbearer_expected_issuer", "sasl_oauthbearer_expected_audience", "password_listen"):
+            if getattr(self, name) is None:
+                raise SettingsError(f"{name} is not set beside sasl_oauthbearer_jwks_file: expected {_expected(name)}")
+        assert self.sasl_oauthbearer_expected_issuer is not None and self.sasl_oauthbearer_expected_audience is not None
+        return TokenOptions(
+            key_file=self.sasl_oauthbearer_jwks_file,
+            issuer=self.sasl_oauthbearer_expected_issuer,
+            audience=self.sasl_oauthbearer_expected_audience,
+            name_claim=self.sasl_oauthbearer_sub_claim_name,
+            algorithms=self.sasl_oauthbearer_algorithms,
+            clock_skew_s=self.sasl_oauthbearer_clock_skew_seconds,
+        )
+
     def _endpoints(self) -> tuple[Endpoint, ...]:
         if not self.has_tls:
             return ()
@@ -427,7 +414,13 @@ class Settings(BaseSettings):
             )
         if 0 < limit_ms < INTERVALS_OF_IMAGE_AGE * self.heartbeat_interval_ms:
             raise SettingsError(_wrong("acl_image_max_age_ms", limit_ms, "a setting"))
-        return AuthorizationOptions(self.authorization, self.super_users, self.audit_log is not None, limit_ms)
+        return AuthorizationOptions(
+            self.authorization,
+            self.super_users,
+            self.audit_log is not None,
+            limit_ms,
+            self.sasl_oauthbearer_shared_users,
+        )
 
     def _group_options(self) -> ConsumerGroupOptions:
         factor, longest = self.group_coordinators_replication_factor, self.group_max_session_timeout_ms

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import grpc
 
@@ -35,7 +35,7 @@ from quorumlog.sdk import (
 )
 from quorumlog.sdk.cluster.node_session import session_metadata
 from quorumlog.sdk.runtime.scram_client import ScramIdentity
-from quorumlog.sdk.runtime.security import ClientSecurity
+from quorumlog.sdk.runtime.security import ClientSecurity, SecurityOptions
 from quorumlog.server.local import LocalCluster
 from quorumlog.server.local.ports import ReservedPorts
 from quorumlog.v1 import admin_pb2, admin_pb2_grpc, sign_in_pb2, sign_in_pb2_grpc
@@ -69,9 +69,9 @@ class Entrance:
 
     def sign_in(self) -> dict[int, str]:
         """The token of a session at each node; none for who does not sign in."""
-        identity = ClientSecurity(**self.options).identity() if self.options else None
+        identity = ClientSecurity(**cast("SecurityOptions", self.options)).identity() if self.options else None
         credentials = self.credentials()
-        if identity is None or credentials is None:
+        if not isinstance(identity, ScramIdentity) or credentials is None:
             return {}
         tokens = {}
         for node, place in self.nodes.items():
@@ -206,7 +206,7 @@ def _few_rights() -> list[ACL]:
 
 
 def _credentials(options: dict[str, str]) -> grpc.ChannelCredentials:
-    files = ClientSecurity(**options).files()
+    files = ClientSecurity(**cast("SecurityOptions", options)).files()
     assert files is not None, options
     return files.credentials()
 

@@ -79,21 +79,21 @@ def create_client(
 
 @app.command("show", epilog="Example: quorumlog certs show quorumlog-certs/node-1.crt")
 def show(certificate: CertificateFile, *, output: Output = OutputFormat.TABLE) -> None:
-    """Shows whose a certificate is, and how long."""
-    from quorumlog.server.certificates.inspection import view_of
+    """Shows whose a certificate is, and how long; of several in a file, each."""
+    from quorumlog.server.certificates.inspection import views_of
 
-    view = view_of(certificate)
+    views = views_of(certificate)
     if output is OutputFormat.JSON:
-        print_json(_as_json(view))
+        print_json([_as_json(view) for view in views])
         return
-    whose = f"node {view.node_id}" if view.kind == "node" else f"User:{view.user}" if view.kind == "user" else view.kind
     print_table(
         ("Of", "Names", "Issuer", "Serial", "From", "Until", "Days"),
         [
             (
-                whose, ",".join(view.names) or "-", view.issuer, view.serial, f"{view.begins:%Y-%m-%d}",
+                _whose(view), ",".join(view.names) or "-", view.issuer, view.serial, f"{view.begins:%Y-%m-%d}",
                 f"{view.ends:%Y-%m-%d}", view.days_left,
             )
+            for view in views
         ],
     )  # fmt: skip
 
@@ -137,6 +137,16 @@ def _print_made(made: list[Issued], output: OutputFormat) -> None:
         return
     for each in made:
         print(f"Made {each.certificate} and {each.key}.")
+
+
+def _whose(view: CertificateView) -> str:
+    match view.kind:
+        case "node":
+            return f"node {view.node_id}"
+        case "user":
+            return f"User:{view.user}"
+        case other:
+            return other
 
 
 def _as_json(view: CertificateView) -> dict[str, object]:

@@ -8,6 +8,7 @@ from typing import TypedDict
 
 from quorumlog.sdk.cluster.cluster import DEFAULT_BOOTSTRAP_SERVERS, parse_bootstrap_servers
 from quorumlog.sdk.configuration import check_range
+from quorumlog.sdk.runtime.bearer_identity import AnyTokenProvider
 from quorumlog.sdk.runtime.security import PLAINTEXT, ClientSecurity
 
 
@@ -18,6 +19,7 @@ class AdminOptions(TypedDict, total=False):
     security_protocol, ssl_ca_location, ssl_certificate_location, ssl_key_location: see
         :class:`~quorumlog.sdk.runtime.security.SecurityOptions`.
     sasl_mechanism, sasl_plain_username, sasl_plain_password: sign-in by password; see there as well.
+    sasl_oauthbearer_token_file, sasl_oauth_token_provider: sign-in by token; see there as well.
     request_timeout_ms: how long a call may take.
     bootstrap_timeout_ms: how long to look for any node before giving up.
     client_id: what nodes see as the user agent.
@@ -31,6 +33,8 @@ class AdminOptions(TypedDict, total=False):
     sasl_mechanism: str | None
     sasl_plain_username: str | None
     sasl_plain_password: str | None
+    sasl_oauthbearer_token_file: str | None
+    sasl_oauth_token_provider: AnyTokenProvider | None
     request_timeout_ms: float
     bootstrap_timeout_ms: float
     client_id: str
@@ -48,6 +52,8 @@ class AdminConfig:
     sasl_mechanism: str | None = None
     sasl_plain_username: str | None = None
     sasl_plain_password: str | None = field(default=None, repr=False)
+    sasl_oauthbearer_token_file: str | None = None
+    sasl_oauth_token_provider: AnyTokenProvider | None = field(default=None, repr=False)
     request_timeout_ms: float = 30_000
     bootstrap_timeout_ms: float = 3_000
     client_id: str = "quorumlog-admin"

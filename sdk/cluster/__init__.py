@@ -4,7 +4,7 @@ May import: `sdk` itself, `runtime`, `records`.
 
 - ``cluster``: the connection to each node, what is known of topics, and how it is kept current.
 - ``connection``: one node: a channel, and its streams for producing and fetching.
-- ``node_session``: signed in at a node by password, and kept so.
+- ``node_session``: signed in at a node by password or token, and kept so.
 - ``blocking_session``: the same for calls that block.
 - ``metadata``: what a client knows of the cluster; older news never replaces newer news.
 - ``topic_use``: which topics a client uses, and which it may forget.

@@ -14,11 +14,15 @@ from typing import Any, NamedTuple
 
 import grpc
 
-from quorumlog.sdk.cluster.node_session import RENEWED_AFTER, Metadata, not_asked_for_passwords, session_metadata
+from quorumlog.sdk.cluster.node_session import RENEWED_AFTER, Metadata, not_asked_for, session_metadata
+from quorumlog.sdk.runtime.bearer_identity import BearerIdentity
 from quorumlog.sdk.runtime.scram_client import ScramIdentity
+from quorumlog.sdk.runtime.security import Identity
 from quorumlog.v1 import sign_in_pb2, sign_in_pb2_grpc
 
 _CALL_S = 5.0
+#: A session that is good for less is used to its end: a token that nobody renews gives a shorter one each time.
+_LEAST_RENEWED_S = 1.0
 
 
 class _DetailsInSession(NamedTuple):
@@ -40,7 +44,7 @@ class BlockingSession(grpc.UnaryUnaryClientInterceptor, grpc.StreamStreamClientI
         address: of the node, for messages.
     """
 
-    def __init__(self, channel: grpc.Channel, identity: ScramIdentity, address: str) -> None:
+    def __init__(self, channel: grpc.Channel, identity: Identity, address: str) -> None:
         self._stub = sign_in_pb2_grpc.SignInStub(channel)
         self._identity = identity
         self._address = address
@@ -79,18 +83,26 @@ class BlockingSession(grpc.UnaryUnaryClientInterceptor, grpc.StreamStreamClientI
             return self._token
 
     def _sign_in(self) -> None:
-        exchange = self._identity.begin(self._rng)
-        first = exchange.first.text
+        given: sign_in_pb2.FinishScramResponse | sign_in_pb2.SignInByTokenResponse
         try:
-            begun = self._stub.BeginScram(sign_in_pb2.BeginScramRequest(client_first=first), timeout=_CALL_S)
-            request = sign_in_pb2.FinishScramRequest(
-                client_first=first, client_final=exchange.answer(begun.server_first)
-            )
-            finished = self._stub.FinishScram(request, timeout=_CALL_S)
+            if isinstance(self._identity, BearerIdentity):
+                shown = sign_in_pb2.SignInByTokenRequest(bearer_token=self._identity.token())
+                given = self._stub.SignInByToken(shown, timeout=_CALL_S)
+            else:
+                given = self._by_password(self._identity)
         except grpc.RpcError as error:
             if isinstance(error, grpc.Call) and error.code() is grpc.StatusCode.UNIMPLEMENTED:
-                raise not_asked_for_passwords(self._address) from None
+                raise not_asked_for(self._identity, self._address) from None
             raise  # As the call itself might have failed: whoever made it knows what to do.
+        self._token = given.session_token
+        lifetime_s = given.lifetime_ms / 1_000
+        self._good_until_s = time.monotonic() + max(lifetime_s * RENEWED_AFTER, min(lifetime_s, _LEAST_RENEWED_S))
+
+    def _by_password(self, identity: ScramIdentity) -> sign_in_pb2.FinishScramResponse:
+        exchange = identity.begin(self._rng)
+        first = exchange.first.text
+        begun = self._stub.BeginScram(sign_in_pb2.BeginScramRequest(client_first=first), timeout=_CALL_S)
+        request = sign_in_pb2.FinishScramRequest(client_first=first, client_final=exchange.answer(begun.server_first))
+        finished = self._stub.FinishScram(request, timeout=_CALL_S)
         exchange.check(finished.server_signature)
-        self._token = finished.session_token
-        self._good_until_s = time.monotonic() + finished.lifetime_ms / 1_000 * RENEWED_AFTER
+        return finished

@@ -24,7 +24,7 @@ from quorumlog.sdk.failed_calls import error_from_rpc
 from quorumlog.sdk.records.fetch_answer import FetchAnswer, read_fetch_answer
 from quorumlog.sdk.records.produce_request import OutgoingProduce
 from quorumlog.sdk.runtime.client_runtime import ClientRuntime
-from quorumlog.sdk.runtime.scram_client import ScramIdentity
+from quorumlog.sdk.runtime.security import Identity
 from quorumlog.sdk.runtime.tls_files import TlsFiles
 from quorumlog.v1 import (
     admin_pb2_grpc,
@@ -268,7 +268,7 @@ class NodeConnection:
         client_id: goes into the user agent that nodes see.
         runtime: makes the channel.
         next_correlation_id: the client's count of the requests on all its streams.
-        identity: who signs in by password; None: nobody.
+        identity: who signs in; None: nobody.
         tls_files: that the runtime's channels are made with; None: without TLS.
 
     Attributes:
@@ -283,7 +283,7 @@ class NodeConnection:
         client_id: str,
         runtime: ClientRuntime,
         next_correlation_id: Callable[[], int],
-        identity: ScramIdentity | None = None,
+        identity: Identity | None = None,
         tls_files: TlsFiles | None = None,
     ) -> None:
         self._tls_files = tls_files

@@ -11,8 +11,10 @@ import grpc.aio
 
 from quorumlog.sdk.errors import QuorumlogError, SaslSessionExpiredError, UnsupportedVersionError
 from quorumlog.sdk.failed_calls import error_from_rpc
+from quorumlog.sdk.runtime.bearer_identity import BearerIdentity
 from quorumlog.sdk.runtime.client_runtime import ClientRuntime
 from quorumlog.sdk.runtime.scram_client import ScramIdentity
+from quorumlog.sdk.runtime.security import Identity
 from quorumlog.v1 import sign_in_pb2, sign_in_pb2_grpc
 
 Reply = TypeVar("Reply")
@@ -23,6 +25,8 @@ _CALL_S = 5.0
 #: A token is renewed after this part of its life; where that fails, tried again after this pause.
 RENEWED_AFTER = 2 / 3
 _RENEWAL_PAUSE_S = 5.0
+#: A session of a token that nobody renews gets shorter at each renewal: this often at most.
+_LEAST_PAUSE_S = 1.0
 #: Calls that find their session over sign in anew so often.
 _ATTEMPTS = 3
 
@@ -32,8 +36,12 @@ def session_metadata(token: str) -> Metadata:
     return (("authorization", f"Session {token}"),)
 
 
-def not_asked_for_passwords(address: str) -> UnsupportedVersionError:
-    """The error where a node knows no sign-in."""
+def not_asked_for(identity: Identity, address: str) -> UnsupportedVersionError:
+    """The error where a node knows no sign-in of such a kind."""
+    if isinstance(identity, BearerIdentity):
+        return UnsupportedVersionError(
+            f"{address} takes no tokens: give addresses of password_listen of nodes that do, or another sasl_mechanism"
+        )
     return UnsupportedVersionError(
         f"{address} asks for no password: give addresses of password_listen, or another security_protocol"
     )
@@ -48,9 +56,7 @@ class NodeSession:
         address: of the node, for messages.
     """
 
-    def __init__(
-        self, channel: grpc.aio.Channel, identity: ScramIdentity, runtime: ClientRuntime, address: str
-    ) -> None:
+    def __init__(self, channel: grpc.aio.Channel, identity: Identity, runtime: ClientRuntime, address: str) -> None:
         self._stub = sign_in_pb2_grpc.SignInStub(channel)
         self._identity = identity
         self._runtime = runtime
@@ -64,7 +70,8 @@ class NodeSession:
         """What a call is sent with.
 
         Raises:
-            SaslAuthenticationFailedError: the user name or the password is wrong.
+            SaslAuthenticationFailedError: the user name or the password is wrong, or the token is not taken.
+            IllegalArgumentError: there is no token.
             QuorumlogError: the node cannot be asked.
         """
         if not self._token or self._runtime.monotonic_s() >= self._good_until_s:
@@ -101,30 +108,43 @@ class NodeSession:
         Arguments:
             token: of the session that is to go on; empty: a new one.
         """
-        exchange = self._identity.begin(self._runtime.rng)
+        identity = self._identity
         try:
-            begun = await self._stub.BeginScram(
-                sign_in_pb2.BeginScramRequest(client_first=exchange.first.text), timeout=_CALL_S
-            )
-            final = await self._runtime.run_blocking(exchange.answer, begun.server_first)
-            request = sign_in_pb2.FinishScramRequest(
-                client_first=exchange.first.text, client_final=final, session_token=token
-            )
-            finished = await self._stub.FinishScram(request, timeout=_CALL_S)
+            if isinstance(identity, BearerIdentity):
+                shown = await self._runtime.run_blocking(identity.token)
+                request = sign_in_pb2.SignInByTokenRequest(bearer_token=shown, session_token=token)
+                self._begin(await self._stub.SignInByToken(request, timeout=_CALL_S))
+            else:
+                self._begin(await self._by_password(identity, token))
         except grpc.RpcError as error:
             if isinstance(error, grpc.aio.AioRpcError) and error.code() is grpc.StatusCode.UNIMPLEMENTED:
-                raise not_asked_for_passwords(self._address) from None
+                raise not_asked_for(identity, self._address) from None
             raise error_from_rpc(error, self._address) from None
+
+    async def _by_password(self, identity: ScramIdentity, token: str) -> sign_in_pb2.FinishScramResponse:
+        exchange = identity.begin(self._runtime.rng)
+        begun = await self._stub.BeginScram(
+            sign_in_pb2.BeginScramRequest(client_first=exchange.first.text), timeout=_CALL_S
+        )
+        final = await self._runtime.run_blocking(exchange.answer, begun.server_first)
+        request = sign_in_pb2.FinishScramRequest(
+            client_first=exchange.first.text, client_final=final, session_token=token
+        )
+        finished = await self._stub.FinishScram(request, timeout=_CALL_S)
         exchange.check(finished.server_signature)
-        self._token = finished.session_token
-        self._good_until_s = self._runtime.monotonic_s() + finished.lifetime_ms / 1_000
+        return finished
+
+    def _begin(self, given: sign_in_pb2.FinishScramResponse | sign_in_pb2.SignInByTokenResponse) -> None:
+        """From now on calls are made with the session that the node has given, and it is kept."""
+        self._token = given.session_token
+        self._good_until_s = self._runtime.monotonic_s() + given.lifetime_ms / 1_000
         if self._renewing is None or self._renewing.done():
             self._renewing = asyncio.get_running_loop().create_task(self._keep())
             self._renewing.add_done_callback(_look_at_error)
 
     async def _keep(self) -> None:
         """Renews the session for as long as it goes on: streams end with it."""
-        pause_s = (self._good_until_s - self._runtime.monotonic_s()) * RENEWED_AFTER
+        pause_s = self._until_renewal_s()
         while self._token:
             await asyncio.sleep(pause_s)
             left_s = self._good_until_s - self._runtime.monotonic_s()
@@ -132,11 +152,16 @@ class NodeSession:
                 return
             try:
                 await self._sign_in(self._token)
-                pause_s = (self._good_until_s - self._runtime.monotonic_s()) * RENEWED_AFTER
+                pause_s = self._until_renewal_s()
             except QuorumlogError as error:
-                if not error.retriable:
-                    return  # Whoever calls next is told.
+                # A token may be renewed yet, as long as there is the session of the one before. Else whoever calls next
+                # is told.
+                if not error.retriable and not isinstance(self._identity, BearerIdentity):
+                    return
                 pause_s = min(_RENEWAL_PAUSE_S, left_s)
+
+    def _until_renewal_s(self) -> float:
+        return max(_LEAST_PAUSE_S, (self._good_until_s - self._runtime.monotonic_s()) * RENEWED_AFTER)
 
     def close(self) -> list[asyncio.Task[None]]:
         """Ends what runs in the background; returns what runs on until it has ended."""

@@ -10,6 +10,7 @@ from quorumlog.sdk.arguments import is_text
 from quorumlog.sdk.cluster.cluster import DEFAULT_BOOTSTRAP_SERVERS, parse_bootstrap_servers
 from quorumlog.sdk.configuration import check_range
 from quorumlog.sdk.errors import IllegalArgumentError
+from quorumlog.sdk.runtime.bearer_identity import AnyTokenProvider
 from quorumlog.sdk.runtime.security import PLAINTEXT, ClientSecurity
 
 Deserializer = Callable[[bytes], Any]
@@ -23,6 +24,7 @@ class ConsumerOptions(TypedDict, total=False):
     security_protocol, ssl_ca_location, ssl_certificate_location, ssl_key_location: see
         :class:`~quorumlog.sdk.runtime.security.SecurityOptions`.
     sasl_mechanism, sasl_plain_username, sasl_plain_password: sign-in by password; see there as well.
+    sasl_oauthbearer_token_file, sasl_oauth_token_provider: sign-in by token; see there as well.
     group_id: the consumer group to be a member of; None: a consumer by itself, which reads all of its topics.
     group_instance_id: a name that stays the same over restarts: a static member, whose partitions wait for it for
         ``session_timeout_ms`` when it goes. One process at a time may use it.
@@ -57,6 +59,8 @@ class ConsumerOptions(TypedDict, total=False):
     sasl_mechanism: str | None
     sasl_plain_username: str | None
     sasl_plain_password: str | None
+    sasl_oauthbearer_token_file: str | None
+    sasl_oauth_token_provider: AnyTokenProvider | None
     group_id: str | None
     group_instance_id: str | None
     client_rack: str | None
@@ -95,6 +99,8 @@ class ConsumerConfig:
     sasl_mechanism: str | None = None
     sasl_plain_username: str | None = None
     sasl_plain_password: str | None = field(default=None, repr=False)
+    sasl_oauthbearer_token_file: str | None = None
+    sasl_oauth_token_provider: AnyTokenProvider | None = field(default=None, repr=False)
     group_id: str | None = None
     group_instance_id: str | None = None
     client_rack: str | None = None

@@ -11,6 +11,7 @@ from quorumlog.sdk.configuration import check_range
 from quorumlog.sdk.errors import IllegalArgumentError
 from quorumlog.sdk.records.partitioner import Partitioner, check_partitioner
 from quorumlog.sdk.records.record_batch import BATCH_BASE_BYTES, codec_named
+from quorumlog.sdk.runtime.bearer_identity import AnyTokenProvider
 from quorumlog.sdk.runtime.security import PLAINTEXT, ClientSecurity
 from quorumlog.v1.entry import FIRST_NAMED_PRODUCER_ID, SEQUENCE_MODULUS
 
@@ -27,6 +28,7 @@ class ProducerOptions(TypedDict, total=False):
     security_protocol, ssl_ca_location, ssl_certificate_location, ssl_key_location: see
         :class:`~quorumlog.sdk.runtime.security.SecurityOptions`.
     sasl_mechanism, sasl_plain_username, sasl_plain_password: sign-in by password; see there as well.
+    sasl_oauthbearer_token_file, sasl_oauth_token_provider: sign-in by token; see there as well.
     acks: ``"all"`` (committed by the replicas: survives the loss of a node), ``1`` (durable on the leader) or ``0``.
     linger_ms: how long a batch waits for company at most, while something is under way to its leader. With nothing
         under way, a record is sent at once.
@@ -69,6 +71,8 @@ class ProducerOptions(TypedDict, total=False):
     sasl_mechanism: str | None
     sasl_plain_username: str | None
     sasl_plain_password: str | None
+    sasl_oauthbearer_token_file: str | None
+    sasl_oauth_token_provider: AnyTokenProvider | None
     acks: Literal[0, 1, -1, "all"]
     linger_ms: float
     batch_size: int
@@ -106,6 +110,8 @@ class ProducerConfig:
     sasl_mechanism: str | None = None
     sasl_plain_username: str | None = None
     sasl_plain_password: str | None = field(default=None, repr=False)
+    sasl_oauthbearer_token_file: str | None = None
+    sasl_oauth_token_provider: AnyTokenProvider | None = field(default=None, repr=False)
     acks: Literal[0, 1, -1, "all"] = "all"
     linger_ms: float = 100
     batch_size: int = 1024 * 1024

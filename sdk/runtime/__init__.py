@@ -6,11 +6,12 @@ May import: `sdk` itself.
 - ``outcome``: something that ends once on that loop, and that threads and tasks wait for.
 - ``wakeup``: what a thread waits at for another one; it may be interrupted at any moment.
 - ``client_runtime``: time, chance, channels to nodes and threads, which a simulation hands in instead.
-- ``security``: how nodes are reached: with or without TLS, by certificate or by password.
+- ``security``: how nodes are reached: with or without TLS, by certificate, password or token.
 - ``tls_files``: certificates, keys and authorities, read again when they have changed.
 - ``renewed_channel``: a channel whose connections are made anew with them.
 - ``passwords``: what of a password is hashed, however it was typed.
 - ``scram_client``: sign-in by password, without I/O.
+- ``bearer_identity``: sign-in by token, from a file or whoever has it.
 - ``backoff``: how long to wait before trying again.
 - ``fork``: notices a fork, so that clients refuse to work in the child instead of hanging.
 """

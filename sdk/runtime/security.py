@@ -1,15 +1,17 @@
-"""How a client reaches nodes: with or without TLS, and with which certificate. Names are those of Kafka's clients."""
+"""How a client reaches nodes: with or without TLS, and how it proves who it is. Names are those of Kafka's clients."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TypedDict, cast
+from typing import TypeAlias, TypedDict, cast
 
 import grpc
 import grpc.aio
 
 from quorumlog.sdk.errors import IllegalArgumentError
+from quorumlog.sdk.runtime import bearer_identity
+from quorumlog.sdk.runtime.bearer_identity import AnyTokenProvider, BearerIdentity
 from quorumlog.sdk.runtime.client_runtime import CHANNEL_OPTIONS, ClientRuntime
 from quorumlog.sdk.runtime.fork import connecting
 from quorumlog.sdk.runtime.passwords import prepared_password
@@ -25,27 +27,37 @@ PLAINTEXT, SSL, SASL_SSL = "PLAINTEXT", "SSL", "SASL_SSL"
 #: The options, as keyword arguments with the names of kafka-python.
 SECURITY_OPTIONS = (
     "security_protocol", "ssl_ca_location", "ssl_certificate_location", "ssl_key_location", "sasl_mechanism",
-    "sasl_plain_username", "sasl_plain_password",
+    "sasl_plain_username", "sasl_plain_password", "sasl_oauthbearer_token_file", "sasl_oauth_token_provider",
 )  # fmt: skip
 _SSL_OPTIONS, _SASL_OPTIONS = SECURITY_OPTIONS[1:4], SECURITY_OPTIONS[4:]
-#: The same as properties of files and of Spark, with the names of librdkafka.
+#: Of the latter, what each mechanism takes.
+_OF_MECHANISM = {MECHANISM: SECURITY_OPTIONS[5:7], bearer_identity.MECHANISM: SECURITY_OPTIONS[7:]}
+#: Those that are text, as properties of files and of Spark, with the names of librdkafka.
 PROPERTIES = {
     name: {"sasl_plain_username": "sasl.username", "sasl_plain_password": "sasl.password"}.get(
         name, name.replace("_", ".")
     )
-    for name in SECURITY_OPTIONS
+    for name in SECURITY_OPTIONS[:-1]
 }
+
+
+#: Who signs in, by password or by token.
+Identity: TypeAlias = ScramIdentity | BearerIdentity
 
 
 class SecurityOptions(TypedDict, total=False):
     """The keyword arguments that all clients share.
 
-    security_protocol: ``"PLAINTEXT"``, ``"SSL"`` for TLS, or ``"SASL_SSL"`` for TLS with sign-in by password.
+    security_protocol: ``"PLAINTEXT"``, ``"SSL"`` for TLS, or ``"SASL_SSL"`` for TLS with sign-in by password or
+        token.
     ssl_ca_location: a file in PEM: the authorities of the nodes' certificates; without one, those that gRPC brings.
     ssl_certificate_location, ssl_key_location: files in PEM: the client's certificate and its key, for listeners that
         ask for one.
-    sasl_mechanism: ``"SCRAM-SHA-256"``, which is what there is.
-    sasl_plain_username, sasl_plain_password: who signs in, with ``"SASL_SSL"``. The password never leaves the process.
+    sasl_mechanism: ``"SCRAM-SHA-256"``, or ``"OAUTHBEARER"`` for sign-in by token.
+    sasl_plain_username, sasl_plain_password: who signs in by SCRAM. The password never leaves the process.
+    sasl_oauthbearer_token_file: a file with a bearer token. It is read at each sign-in, so that it can be renewed.
+    sasl_oauth_token_provider: instead of the file, a callable that returns the token, or an object with a method
+        ``token`` that does. It is called at each sign-in, on a thread where it may wait.
     """
 
     security_protocol: str
@@ -55,6 +67,8 @@ class SecurityOptions(TypedDict, total=False):
     sasl_mechanism: str | None
     sasl_plain_username: str | None
     sasl_plain_password: str | None
+    sasl_oauthbearer_token_file: str | None
+    sasl_oauth_token_provider: AnyTokenProvider | None
 
 
 @dataclass(slots=True, frozen=True)
@@ -72,11 +86,14 @@ class ClientSecurity:
     sasl_mechanism: str | None = None
     sasl_plain_username: str | None = None
     sasl_plain_password: str | None = field(default=None, repr=False)
+    sasl_oauthbearer_token_file: str | None = None
+    sasl_oauth_token_provider: AnyTokenProvider | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if self.security_protocol not in (PLAINTEXT, SSL, SASL_SSL):
             wrong = f"security_protocol is {self.security_protocol!r}"
-            raise IllegalArgumentError(f"{wrong}: give {PLAINTEXT} or {SSL}, or {SASL_SSL} for sign-in by password")
+            give = f"{PLAINTEXT} or {SSL}, or {SASL_SSL} for sign-in by password or token"
+            raise IllegalArgumentError(f"{wrong}: give {give}")
         given = [name for name in _SSL_OPTIONS if getattr(self, name) is not None]
         if given and self.security_protocol == PLAINTEXT:
             raise IllegalArgumentError(f"{given[0]} is given, but security_protocol is not {SSL}")
@@ -91,20 +108,44 @@ class ClientSecurity:
             if given:
                 raise IllegalArgumentError(f"{given[0]} is given, but security_protocol is not {SASL_SSL}")
             return
-        if self.sasl_mechanism not in (None, MECHANISM):
-            raise IllegalArgumentError(f"sasl_mechanism is {self.sasl_mechanism!r}: give {MECHANISM}")
+        mechanism = MECHANISM if self.sasl_mechanism is None else self.sasl_mechanism
+        if mechanism not in _OF_MECHANISM:
+            raise IllegalArgumentError(
+                f"sasl_mechanism is {self.sasl_mechanism!r}: give {MECHANISM} or {bearer_identity.MECHANISM}"
+            )
         if self.ssl_certificate_location is not None:
             raise IllegalArgumentError(
-                f"ssl_certificate_location is given, but {SASL_SSL} signs in by password: give {SSL}"
+                f"ssl_certificate_location is given, but {SASL_SSL} signs in by password or token: give {SSL}"
             )
+        for other, names in _OF_MECHANISM.items():
+            stray = [name for name in names if name in given]
+            if other != mechanism and stray:
+                raise IllegalArgumentError(f"{stray[0]} is given, but sasl_mechanism is not {other}")
+        if mechanism == bearer_identity.MECHANISM:
+            self._check_token_source()
+            return
         if not isinstance(self.sasl_plain_username, str) or not self.sasl_plain_username:
             raise IllegalArgumentError(f"sasl_plain_username is not given: {SASL_SSL} needs it and sasl_plain_password")
         if self.sasl_plain_password is None:
             raise IllegalArgumentError(f"sasl_plain_password is not given: {SASL_SSL} needs it")
         prepared_password(self.sasl_plain_password, "sasl_plain_password")
 
-    def identity(self) -> ScramIdentity | None:
-        """Who signs in; None without sign-in by password."""
+    def _check_token_source(self) -> None:
+        file, provider = self.sasl_oauthbearer_token_file, self.sasl_oauth_token_provider
+        if (file is None) == (provider is None):
+            needs = f"{bearer_identity.MECHANISM} needs one of them"
+            raise IllegalArgumentError(f"sasl_oauthbearer_token_file or sasl_oauth_token_provider: {needs}")
+        if file is not None and (not isinstance(file, str) or not file):
+            raise IllegalArgumentError("sasl_oauthbearer_token_file is no path: give that of a file with a token")
+        if provider is not None and not callable(provider) and not callable(getattr(provider, "token", None)):
+            raise IllegalArgumentError("sasl_oauth_token_provider is no callable, and has no method token")
+
+    def identity(self) -> Identity | None:
+        """Who signs in; None without sign-in."""
+        if self.sasl_oauthbearer_token_file is not None:
+            return BearerIdentity.of_file(self.sasl_oauthbearer_token_file, "sasl_oauthbearer_token_file")
+        if self.sasl_oauth_token_provider is not None:
+            return BearerIdentity.of_provider(self.sasl_oauth_token_provider, "sasl_oauth_token_provider")
         if self.sasl_plain_username is None or self.sasl_plain_password is None:
             return None
         return ScramIdentity(self.sasl_plain_username, prepared_password(self.sasl_plain_password))
@@ -118,7 +159,7 @@ class ClientSecurity:
     def of_properties(cls, properties: Mapping[str, str]) -> ClientSecurity:
         """Those among properties such as ``security.protocol``."""
         given = {name: properties.get(wanted) for name, wanted in PROPERTIES.items()}
-        return cls(**{name: value for name, value in given.items() if value is not None})
+        return cls(**cast("SecurityOptions", {name: value for name, value in given.items() if value is not None}))
 
     def files(self) -> TlsFiles | None:
         """The files that connections are made with, for one client; None without TLS."""

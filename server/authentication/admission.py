@@ -15,10 +15,10 @@ from quorumlog.server.metadata.image import CurrentImage
 from quorumlog.server.node_service import NodeService
 from quorumlog.server.wire_errors import error
 from quorumlog.v1.errors_pb2 import Error, ErrorCode
-from quorumlog.v1.sign_in_pb2 import BeginScramRequest, FinishScramRequest
+from quorumlog.v1.sign_in_pb2 import BeginScramRequest, FinishScramRequest, SignInByTokenRequest
 
 #: What nobody needs a session for.
-_SIGN_IN = (BeginScramRequest, FinishScramRequest)
+_SIGN_IN = (BeginScramRequest, FinishScramRequest, SignInByTokenRequest)
 
 
 @dataclass(slots=True, frozen=True)
@@ -40,9 +40,11 @@ class Admission(NodeService):
     Arguments:
         current: where users and revocations are found.
         sessions: of this node.
+        token_users: principals that a token may name although there is a user with a password of that name.
     """
 
-    def __init__(self, current: CurrentImage, sessions: Sessions) -> None:
+    def __init__(self, current: CurrentImage, sessions: Sessions, token_users: frozenset[str] = frozenset()) -> None:
+        self._token_users = token_users
         self._current = current
         self._sessions = sessions
         self._streams: dict[int, _OpenStream] = {}
@@ -108,15 +110,23 @@ class Admission(NodeService):
             return
         self._known_index = credentials.index
         for session in self._sessions:
-            user = credentials.users.get(session.user)
-            is_same = user is not None and user.changed_index == session.credential_index
-            if not is_same or credentials.is_revoked("", f"{USER_PREFIX}{session.user}"):
+            if not self._goes_on(session):
                 self._sessions.end(session)
                 self._end_streams(session)
         for stream, opened in list(self._streams.items()):
             refused = None if opened.session is not None else self._refuse_certificate(opened.client, definite=False)
             if refused is not None:
                 self._end_stream(stream, refused)
+
+    def _goes_on(self, session: Session) -> bool:
+        """Whether what a session began with is as good as it was."""
+        credentials, principal = self._current.image.credentials, f"{USER_PREFIX}{session.user}"
+        if credentials.is_revoked("", principal):
+            return False
+        user = credentials.users.get(session.user)
+        if session.credential_index is None:
+            return user is None or principal in self._token_users
+        return user is not None and user.changed_index == session.credential_index
 
     def _end_streams(self, session: Session) -> None:
         for stream in list(session.streams):
@@ -149,7 +159,7 @@ class Admission(NodeService):
 
 
 def _not_signed_in() -> Error:
-    problem = "whoever calls here signs in by password: give security_protocol SASL_SSL, a user and a password"
+    problem = "whoever calls here signs in: give security_protocol SASL_SSL, and a user and a password, or a token"
     return error(ErrorCode.SASL_AUTHENTICATION_FAILED, problem)
 
 

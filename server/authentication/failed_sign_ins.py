@@ -1,4 +1,4 @@
-"""Who has to wait after wrong passwords.
+"""Who has to wait after wrong passwords and tokens.
 
 Waits grow with the failures in a row of one user from one address, up to half a minute. Those of a user from all
 addresses, and of an address for all users, stay short: whoever guesses on many sides is slowed down, and nobody is

@@ -13,15 +13,11 @@ import hmac
 import random
 from dataclasses import dataclass
 
-from quorumlog.server.authentication.failed_sign_ins import FailedSignIns
-from quorumlog.server.authentication.sessions import Sessions
-from quorumlog.server.authorization.audit import AuditTrail
-from quorumlog.server.client_origin import USER_PREFIX, ClientOrigin, Listener
+from quorumlog.server.authentication.sign_in_rules import SignInRules, no_room
+from quorumlog.server.client_origin import USER_PREFIX, ClientOrigin
 from quorumlog.server.events import ClientRequest
 from quorumlog.server.metadata.credentials import PasswordUser
-from quorumlog.server.metadata.image import CurrentImage
 from quorumlog.server.node_service import NodeService, RequestTable, StepTime
-from quorumlog.server.options import AuthorizationOptions
 from quorumlog.server.replies import Replies
 from quorumlog.server.wire_errors import error
 from quorumlog.v1.errors_pb2 import Error, ErrorCode
@@ -70,31 +66,19 @@ class ScramSignIns(NodeService):
     """Signs clients in.
 
     Arguments:
-        options: who is a super user.
-        current: where users are found.
-        sessions: of this node.
-        audit: is told of failures.
+        rules: of this node.
         rng: a source that nobody can guess.
     """
 
-    def __init__(
-        self,
-        options: AuthorizationOptions,
-        current: CurrentImage,
-        sessions: Sessions,
-        audit: AuditTrail,
-        replies: Replies,
-        rng: random.Random,
-    ) -> None:
-        self._super_users = options.super_users
-        self._current = current
-        self._sessions = sessions
-        self._audit = audit
+    def __init__(self, rules: SignInRules, replies: Replies, rng: random.Random) -> None:
+        self._rules = rules
+        self._super_users = rules.options.super_users
+        self._current = rules.current
+        self._sessions = rules.sessions
         self._replies = replies
         self._rng = rng
         #: Drawn when somebody signs in for the first time: nodes where nobody does draw nothing more than they did.
         self._seal_key = b""
-        self._failures = FailedSignIns()
         #: Nonces that have become sessions, with the time at which they would have been too old.
         self._used: dict[str, int] = {}
 
@@ -122,30 +106,25 @@ class ScramSignIns(NodeService):
         self._replies.reply(asked.request_id, self._finished(time.now, asked.client, request))
 
     def _finished(self, now: int, client: ClientOrigin, request: FinishScramRequest) -> FinishScramResponse:
-        if client.listener is not Listener.PASSWORD:
-            elsewhere = error(ErrorCode.INVALID_REQUEST, "sign-in is for listeners that ask for passwords")
-            return FinishScramResponse(error=elsewhere)
         try:
             first, final = ClientFirst.of(request.client_first), ClientFinal.of(request.client_final)
         except ScramMessageError as problem:
             return FinishScramResponse(error=_malformed(problem))
-        wait_us = self._failures.wait_us(now, first.user, client.host)
-        if wait_us:
-            busy = f"there were too many failed sign-ins: try again in {wait_us / 1_000_000:.1f} s"
-            return FinishScramResponse(error=error(ErrorCode.SERVER_BUSY, busy))
+        refused = self._rules.refuse_attempt(now, client, first.user)
+        if refused is not None:
+            return FinishScramResponse(error=refused)
         proved = self._prove(now, client, first, final)
         if isinstance(proved, Error):
             return FinishScramResponse(error=proved)
         refused = self._refuse(proved.user)
         if refused is not None:
             return FinishScramResponse(error=refused)
-        self._failures.succeeded(first.user, client.host)
+        self._rules.succeeded(client, first.user)
         token = None
         if len(self._used) < MAX_SIGN_INS:
             token = self._session(now, proved.user, request.session_token)
         if token is None:
-            full = f"{first.user}, or all users, sign in too often at this node: try again after a pause"
-            return FinishScramResponse(error=error(ErrorCode.SERVER_BUSY, full))
+            return FinishScramResponse(error=no_room(first.user))
         self._used[proved.nonce] = now + UNDER_WAY_US
         return FinishScramResponse(
             server_signature=proved.signature, session_token=token, lifetime_ms=self._sessions.lifetime_us // 1_000
@@ -158,18 +137,15 @@ class ScramSignIns(NodeService):
             return error(ErrorCode.SASL_SESSION_EXPIRED, late)
         said = auth_message(first, _answer(first, user, part), final)
         if not proves(final.proof, user.stored_key, said):
-            self._failures.failed(now, first.user, client.host)
-            self._audit.failed_sign_in(client, first.user)
+            self._rules.failed(now, client, first.user)
             return error(ErrorCode.SASL_AUTHENTICATION_FAILED, WRONG)
         return _Proved(user, final.nonce, server_signature(user.server_key, said))
 
     def _refuse(self, user: PasswordUser) -> Error | None:
         """Why somebody with the right password is not let in, or None."""
         principal = f"{USER_PREFIX}{user.name}"
-        problem = None
-        if self._current.image.credentials.is_revoked("", principal):
-            problem = f"{principal} was revoked: ask an administrator (quorumlog certs restore)"
-        elif principal in self._super_users and not user.for_super_user:
+        problem = self._rules.problem_with_revoked(user.name)
+        if problem is None and principal in self._super_users and not user.for_super_user:
             problem = (
                 f"{principal} is a super user, and its password was not set for one: let a super user set it again"
                 " (quorumlog users create --replace --super-user)"

@@ -19,6 +19,8 @@ MAX_SESSIONS = 20_000
 MAX_SESSIONS_OF_USER = 1_000
 #: Ends that are none any more, of sessions that were renewed or have ended, are kept up to about so many.
 _STALE_ENDS = 1_000
+#: An end that leaves a session to its lifetime.
+NEVER = 1 << 62
 
 
 @dataclass(slots=True)
@@ -27,7 +29,8 @@ class Session:
 
     Arguments:
         user: who.
-        credential_index: of the entry that set the password with which it began: it ends with that.
+        credential_index: of the entry that set the password with which it began: it ends with that. None: it began with
+            a token.
         ends_us: when it ends unless it is renewed, on the node's clock.
         tokens: hashes of those that are good: the newest, and the one before it for calls that are on their way.
         streams: numbers of streams that end with it.
@@ -35,7 +38,7 @@ class Session:
 
     number: int
     user: str
-    credential_index: int
+    credential_index: int | None
     ends_us: int
     tokens: list[bytes] = field(default_factory=list)
     streams: dict[int, None] = field(default_factory=dict)
@@ -78,18 +81,26 @@ class Sessions:
             self.end(self._sessions[idle])
         return len(self._sessions) < MAX_SESSIONS
 
-    def begin(self, now: int, user: str, credential_index: int) -> str:
-        """A new session; returns its token."""
+    def begin(self, now: int, user: str, credential_index: int | None, until_us: int = NEVER) -> str:
+        """A new session; returns its token.
+
+        Arguments:
+            until_us: when it ends at the latest.
+        """
         self._numbers += 1
         session = Session(self._numbers, user, credential_index, now)
         self._sessions[session.number] = session
         self._of_user.setdefault(user, {})[session.number] = None
-        return self.renew(now, session)
+        return self.renew(now, session, until_us)
 
-    def renew(self, now: int, session: Session) -> str:
-        """Gives a session more time, and a new token. The one before that stays good until its time is over."""
+    def renew(self, now: int, session: Session, until_us: int = NEVER) -> str:
+        """Gives a session more time, and a new token. The one before that stays good until its time is over.
+
+        Arguments:
+            until_us: when it ends at the latest.
+        """
         token = base64.urlsafe_b64encode(self._rng.randbytes(TOKEN_BYTES)).rstrip(b"=").decode()
-        session.ends_us = now + self.lifetime_us
+        session.ends_us = min(now + self.lifetime_us, until_us)
         session.tokens.append(_hash(token))
         for old in session.tokens[:-2]:
             del self._tokens[old]

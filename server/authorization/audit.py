@@ -106,10 +106,19 @@ class AuditTrail(NodeService):
         }
         self._count("refused", client.principal, what)
 
-    def failed_sign_in(self, client: ClientOrigin, user: str) -> None:
-        """A client has given a wrong password, or a user who is not there. Those of an address are told together."""
-        if self._enabled:
-            self._count("sign_in_failed", client.host, {**_who(client), "user": user[:_MOST_SHOWN]})
+    def failed_sign_in(self, client: ClientOrigin, user: str, reason: str = "") -> None:
+        """A client has given a wrong password, a user who is not there, or a token that is not taken. Those of an
+        address are told together.
+
+        Arguments:
+            reason: where it is more than that; nothing that was secret.
+        """
+        if not self._enabled:
+            return
+        what: dict[str, object] = {**_who(client), "user": user[:_MOST_SHOWN]}
+        if reason:
+            what["reason"] = reason
+        self._count("sign_in_failed", client.host, what)
 
     def _count(self, event: str, subject: str, what: dict[str, object]) -> None:
         key = f"{event} {subject}"

@@ -165,6 +165,7 @@ PERMISSIONS: dict[str, Permission] = {
     # Who has not signed in is nobody yet.
     "quorumlog.v1.SignIn/BeginScram": Permission(Scope.OPEN, request=sign_in_pb2.BeginScramRequest),
     "quorumlog.v1.SignIn/FinishScram": Permission(Scope.OPEN, request=sign_in_pb2.FinishScramRequest),
+    "quorumlog.v1.SignIn/SignInByToken": Permission(Scope.OPEN, request=sign_in_pb2.SignInByTokenRequest),
     "quorumlog.v1.Peer/Identify": _PEERS,
     "quorumlog.v1.Peer/Control": _PEERS,
     "quorumlog.v1.Peer/Data": _PEERS,

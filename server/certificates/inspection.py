@@ -57,7 +57,19 @@ def view_of(path: Path) -> CertificateView:
     Raises:
         CertificateError: there is none, or it cannot be read.
     """
-    certificate = _load(path)
+    return _view(_load(path))
+
+
+def views_of(path: Path) -> list[CertificateView]:
+    """What each certificate in a file says: of authorities there may be several.
+
+    Raises:
+        CertificateError: there is none, or one cannot be read.
+    """
+    return [_view(certificate) for certificate in _load_all(path)]
+
+
+def _view(certificate: x509.Certificate) -> CertificateView:
     uris, names = _alternative_names(certificate)
     nodes = [node for uri in uris if (node := node_of(uri)) is not None]
     users = [user for uri in uris if (user := user_of(uri)) is not None]

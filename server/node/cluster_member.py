@@ -12,6 +12,8 @@ from quorumlog.raft.types import NO_NODE
 from quorumlog.server.authentication.admission import Admission
 from quorumlog.server.authentication.scram_sign_in import ScramSignIns
 from quorumlog.server.authentication.sessions import Sessions
+from quorumlog.server.authentication.sign_in_rules import SignInRules
+from quorumlog.server.authentication.token_sign_in import TokenSignIns
 from quorumlog.server.authorization.audit import AuditTrail
 from quorumlog.server.authorization.authorizer import Authorizer
 from quorumlog.server.authorization.refusals import Refusals
@@ -114,10 +116,10 @@ class ClusterMember:
         if resources.options.authorization.audited:
             resources.replies.listener = self._audit
         self._sessions = Sessions(resources.rng, resources.options.session_lifetime_us)
-        self.admission = Admission(metadata, self._sessions)
-        self._sign_ins = ScramSignIns(
-            resources.options.authorization, metadata, self._sessions, self._audit, resources.replies, resources.rng
-        )
+        self.admission = Admission(metadata, self._sessions, resources.options.authorization.token_users)
+        sign_in_rules = SignInRules(resources.options.authorization, metadata, self._sessions, self._audit)
+        self._sign_ins = ScramSignIns(sign_in_rules, resources.replies, resources.rng)
+        self._token_sign_ins = TokenSignIns(sign_in_rules, resources.token_keys, resources.replies)
         rules_age = RulesAge(resources.options.authorization, self._image_age, time)
         absent = AbsentPartitions(metadata, self._refusals, rules_age)
         self.throttle = Throttle(metadata, time, self)
@@ -212,6 +214,7 @@ class ClusterMember:
                 self.admission,
                 self.throttle,
                 self._sign_ins,
+                self._token_sign_ins,
                 self._acl_requests,
                 self._credential_requests,
                 self._quota_requests,

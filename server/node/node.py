@@ -12,12 +12,8 @@ import random
 from collections.abc import Callable, Mapping
 
 from quorumlog.raft.errors import MalformedMessageError, UnreadableEntryError
-from quorumlog.raft.types import (
-    Heartbeat,
-    InstallSnapshot,
-    Message,
-    VoteRequest,
-)
+from quorumlog.raft.types import Heartbeat, InstallSnapshot, Message, VoteRequest
+from quorumlog.server.bearer_tokens import TokenKeys
 from quorumlog.server.broker.former_replicas import FormerReplicas
 from quorumlog.server.broker.refused_disks import RefusedDisks
 from quorumlog.server.client_origin import Listener
@@ -42,6 +38,7 @@ from quorumlog.server.events import (
     StorageDone,
     StorageFailed,
     StreamClosed,
+    TokenKeysRead,
 )
 from quorumlog.server.hosting.copy_pace import CopyPace
 from quorumlog.server.hosting.leases import Leases
@@ -98,6 +95,7 @@ class Node:
         self._time = StepTime(now, wall_ms)
         self._effects = Effects()
         self._replies = Replies()
+        self._token_keys = TokenKeys()
         self._halted = False
         self._was_ready = False
         self._frame_acks: dict[int, int] = {}
@@ -115,15 +113,9 @@ class Node:
         self._heartbeats = LeaderHeartbeats(options, self._host, self._links, self._leases, self._stall, now)
         self._space = SpaceWatch(storage, options.limits, now, self._log)
         self._snapshots = Snapshots(
-            options,
-            self._host,
-            storage,
-            rng,
-            self._pace,
-            lambda: self._space.refusal() is None,
-            self._on_message,
+            options, self._host, storage, rng, self._pace, lambda: self._space.refusal() is None, self._on_message,
             self._log,
-        )
+        )  # fmt: skip
         self._mender = EntryMender(options.node_id, METADATA_GROUP, now, self._host, self._links, storage, self._log)
         rows, groups = storage.node_state(), storage.groups()
         self._scrub = Scrub(options.scrub, rows, self._host, storage, self._mender, self._start_job)
@@ -253,6 +245,8 @@ class Node:
             case StreamClosed():
                 if self._member is not None:
                     self._member.services.stream_closed(event.stream)
+            case TokenKeysRead():
+                self._token_keys.verifier = event.verifier
             case StopRequested():
                 self._stop()
 
@@ -480,6 +474,7 @@ class Node:
             former=self._former,
             pace=self._pace,
             refused=self._refused,
+            token_keys=self._token_keys,
         )
 
     # -- clients ----------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from quorumlog.server.bearer_tokens import TokenKeys
 from quorumlog.server.broker.former_replicas import FormerReplicas
 from quorumlog.server.broker.refused_disks import RefusedDisks
 from quorumlog.server.events import Job
@@ -34,6 +35,7 @@ class NodeResources:
         former: what is known of replicas that were moved away from here.
         pace: of replicas that are being added elsewhere.
         refused: data directories that were given up as lost.
+        token_keys: by which clients' bearer tokens are verified.
         mender, scrub: mend damaged entries, and look for them.
     """
 
@@ -56,3 +58,4 @@ class NodeResources:
     former: FormerReplicas
     pace: CopyPace
     refused: RefusedDisks
+    token_keys: TokenKeys

@@ -15,7 +15,7 @@ from quorumlog.server.metric_catalogue import Readings
 from quorumlog.server.metrics import Meters
 from quorumlog.server.process.descriptors import room_for_connections
 from quorumlog.server.process.driver import DrivenNode, Driver
-from quorumlog.server.settings import Settings
+from quorumlog.server.settings import Settings, SettingsError
 from quorumlog.server.transport.admin_service import admin_handlers
 from quorumlog.server.transport.channel_options import ConnectionLimits
 from quorumlog.server.transport.credentials import server_credentials
@@ -26,7 +26,7 @@ from quorumlog.server.transport.loss_report import loss_report_handlers
 from quorumlog.server.transport.peer_service import PeerService
 from quorumlog.server.transport.refused_peers import RefusedPeers
 from quorumlog.server.transport.session_gate import SessionGate
-from quorumlog.server.transport.sign_in_service import sign_in_handlers
+from quorumlog.server.transport.sign_in_service import KeysForNode, sign_in_handlers
 from quorumlog.server.transport.unary_calls import Handlers
 
 #: Around the batches of one request.
@@ -64,6 +64,7 @@ class Listeners:
     Raises:
         ListenError: an address cannot be listened on.
         CertificateError: the files of one cannot be used.
+        SettingsError: the keys for tokens cannot be used.
     """
 
     def __init__(self, settings: Settings, node: DrivenNode, driver: Driver, log: Log, meters: Meters) -> None:
@@ -97,7 +98,8 @@ class Listeners:
                 case Listener.CLIENT | Listener.PASSWORD:
                     handlers = clients
                     if listener is Listener.PASSWORD:
-                        handlers = (*clients, sign_in_handlers(driver.requests, meters))
+                        keys = _token_keys(settings, driver, log)
+                        handlers = (*clients, sign_in_handlers(driver.requests, meters, keys))
                         gates = (SessionGate(driver.requests),)
                     message_bytes = settings.max_request_bytes + _REQUEST_OVERHEAD_BYTES
                     limits = ConnectionLimits(
@@ -142,3 +144,34 @@ def _client_handlers(settings: Settings, driver: Driver, meters: Meters) -> tupl
     data_plane = DataPlaneService(driver.requests, settings.node_options().limits, meters)
     groups = GroupsService(driver.requests, meters)
     return data_plane.handlers(), groups.handlers(), admin_handlers(driver.requests, meters)
+
+
+def _token_keys(settings: Settings, driver: Driver, log: Log) -> KeysForNode | None:
+    """The keys by which tokens are verified; None where the node takes none.
+
+    Raises:
+        SettingsError: they cannot be used.
+    """
+    options = settings.token_options()
+    if options is None:
+        return None
+    try:
+        # It brings libraries of its own, for those who want it.
+        from quorumlog.server.tokens.key_set import KeySetError
+        from quorumlog.server.tokens.watched_keys import WatchedKeys
+    except ModuleNotFoundError as missing:
+        raise SettingsError(
+            f"sasl_oauthbearer_jwks_file needs the package {missing.name}, which is not installed:"
+            " pip install 'quorumlog[oauth]'"
+        ) from None
+
+    def taken(keys: int) -> None:
+        log.info("token_keys_taken", keys=keys)
+
+    def refused(reason: str) -> None:
+        log.warning("token_keys_not_taken", reason=reason)
+
+    try:
+        return KeysForNode(WatchedKeys(options, refused, taken), driver.emit)
+    except KeySetError as problem:
+        raise SettingsError(f"sasl_oauthbearer_jwks_file: {problem}") from None

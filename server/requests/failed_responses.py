@@ -57,6 +57,7 @@ def _table() -> dict[type[ProtoMessage], Failed[ProtoMessage]]:
     declare(admin_pb2.DescribeQuorumRequest, failed_quorum)
     declare(sign_in_pb2.BeginScramRequest, lambda request, problem: sign_in_pb2.BeginScramResponse(error=problem))
     declare(sign_in_pb2.FinishScramRequest, lambda request, problem: sign_in_pb2.FinishScramResponse(error=problem))
+    declare(sign_in_pb2.SignInByTokenRequest, lambda request, problem: sign_in_pb2.SignInByTokenResponse(error=problem))
     for request in get_args(AclRequest):
         declare(request, failed_acls)
     for credential in get_args(CredentialRequest):

@@ -1,4 +1,4 @@
-"""At the listener for passwords nothing of a request is read before its caller has a session.
+"""At the listener for passwords and tokens nothing of a request is read before its caller has a session.
 
 gRPC takes in a whole message before it hands it to anybody, and a message may have the size of a large batch. So
 whoever may begin any number of calls could have a node hold any number of such messages. Here a call without a session
@@ -27,6 +27,7 @@ from quorumlog.server.transport.rpc_errors import refuse
 from quorumlog.server.wire_errors import error
 from quorumlog.v1.acls_pb2 import ACL_OPERATION_DESCRIBE, ACL_RESOURCE_CLUSTER, CheckAclsRequest, CheckAclsResponse
 from quorumlog.v1.errors_pb2 import Error, ErrorCode
+from quorumlog.v1.request_limits import MAX_BEARER_TOKEN_LENGTH
 
 #: Services that ask nobody for a session.
 _OPEN = ("/quorumlog.v1.SignIn/", "/grpc.health.v1.Health/")
@@ -34,7 +35,7 @@ _OPEN = ("/quorumlog.v1.SignIn/", "/grpc.health.v1.Health/")
 #: and how many bytes it may have. Honest ones come with the call.
 READ_AT_ONCE, READ_AT_ONCE_OF_ADDRESS = 16, 4
 READ_WITHIN_S = 5.0
-MAX_OPEN_REQUEST_BYTES = 16 << 10
+MAX_OPEN_REQUEST_BYTES = MAX_BEARER_TOKEN_LENGTH + (1 << 10)
 #: How long the node may take to say whether there is a session (s); for how long that is remembered (s), and of how
 #: many. The node looks again at each request: this is only about who may send it one.
 _DECISION_S = 5.0

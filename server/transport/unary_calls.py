@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
 import grpc
@@ -41,6 +41,7 @@ def unary_handler(
     count: Callable[[], None] | None = None,
     refused: Callable[[ProtoMessage, Context], str | None] = lambda request, context: None,
     origin: Callable[[Context], ClientOrigin] = origin_of,
+    prepare: Callable[[], Awaitable[None]] | None = None,
 ) -> Handler:
     """A handler that passes requests of one type to the node.
 
@@ -50,6 +51,7 @@ def unary_handler(
         count: counts a request; as one of administration unless given.
         refused: says why a request is not taken here, whoever makes it; None if it is.
         origin: says who makes one that is taken.
+        prepare: is waited for before the node is given one.
     """
 
     async def handle(data: bytes, context: Context) -> bytes:
@@ -77,6 +79,8 @@ def unary_handler(
                 context,
                 error(ErrorCode.SERVER_BUSY, "the node has too many requests pending: send again after a pause"),
             )
+        if prepare is not None:
+            await prepare()
         try:
             reply = await requests.ask(request, len(data), _timeout_s(request, context), origin(context))
         except TimeoutError:

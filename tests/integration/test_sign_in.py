@@ -1,8 +1,9 @@
-"""Sign-in by password and revocation on real nodes: who is let in, what goes on, what ends, and what tells nobody."""
+"""Sign-in by password and token, and revocation, on real nodes: who is let in, what goes on, and what tells nobody."""
 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -10,10 +11,12 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from token_issuer import AUDIENCE, ISSUER, claims, token, write_keys
 
 from quorumlog.sdk import (
     ACL,
@@ -62,11 +65,23 @@ def audit_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory, audit_log: Path) -> Iterator[LocalCluster]:
+def key_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The keys by which nodes verify tokens."""
+    file = tmp_path_factory.mktemp("keys") / "keys.json"
+    write_keys(file, "first")
+    return file
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory, audit_log: Path, key_file: Path) -> Iterator[LocalCluster]:
     reserved = ReservedPorts(4)
     places = {node: {"password_listen": f"127.0.0.1:{reserved.ports[node]}"} for node in (1, 2, 3)}
     places[1]["metrics_listen"] = METRICS[0] = f"127.0.0.1:{reserved.ports[0]}"
-    asking = {"authorization": True, "super_users": "User:admin", "audit_log": audit_log, "log_level": "debug"}
+    asking = {
+        "authorization": True, "super_users": "User:admin", "audit_log": audit_log, "log_level": "debug",
+        "sasl_oauthbearer_jwks_file": key_file, "sasl_oauthbearer_expected_issuer": ISSUER,
+        "sasl_oauthbearer_expected_audience": AUDIENCE,
+    }  # fmt: skip
     data = tmp_path_factory.mktemp("nodes")
     DATA.append(data)
     with LocalCluster(nodes=3, tls=True, data_dir=data, settings=asking, node_settings=places) as running:
@@ -76,7 +91,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, audit_log: Path) -> Iterat
             orders = ResourcePattern(ResourceType.TOPIC, "orders")
             admin.create_acls(
                 ACL(f"User:{user}", operation, ACLPermissionType.ALLOW, orders)
-                for user in ("alice", "bob", "carol", "dave")
+                for user in ("alice", "bob", "carol", "dave", "dora")
                 for operation in (ACLOperation.READ, ACLOperation.WRITE)
             )
             admin.alter_user_scram_credentials([UserScramCredentialUpsertion("alice", CANARY)])
@@ -357,6 +372,62 @@ def test_the_command_line_makes_users_and_signs_in(cluster: LocalCluster, tmp_pa
     assert wrong.returncode == 1
     assert "password is wrong" in wrong.stderr
     assert CANARY not in made.stdout + listed.stdout + topics.stderr + wrong.stderr
+
+
+def test_a_token_signs_in_and_goes_on_across_its_renewal_and_that_of_the_keys(
+    cluster: LocalCluster, audit_log: Path, key_file: Path, tmp_path: Path
+) -> None:
+    agent = tmp_path / "token"
+
+    def renew(kid: str, lifetime_s: float) -> str:
+        bearer = token(claims("dora", now_s=time.time(), lifetime_s=lifetime_s), kid)
+        STOLEN.append(bearer)
+        agent.with_suffix(".new").write_text(f"{bearer}\n")
+        agent.with_suffix(".new").rename(agent)
+        return bearer
+
+    options: dict[str, Any] = {
+        name: option for name, option in signed_in(cluster).items() if not name.startswith("sasl_plain")
+    } | {"sasl_mechanism": "OAUTHBEARER", "sasl_oauthbearer_token_file": str(agent)}
+    former = renew("first", 4)
+    ends_s = time.monotonic() + 4
+    with Producer(**options) as producer:
+        offset = producer.send("orders", b"by dora", partition=0).result(LIMIT_S).offset
+        write_keys(key_file, "first", "second")
+        renew("second", 600)
+        while time.monotonic() < ends_s + 1:
+            producer.send("orders", b"still by dora", partition=0).result(LIMIT_S)
+    write_keys(key_file, "second")
+    del options["sasl_oauthbearer_token_file"]
+    with Consumer(**options, sasl_oauth_token_provider=agent.read_text().strip) as consumer:
+        consumer.assign([ORDERS])
+        consumer.seek(ORDERS, offset)
+        assert next(iter(consumer)).value == b"by dora"
+    for wrong, words in ((former, "has ended|not in the file"), (renew("first", 600), "not in the file")):
+        with Admin(**options, sasl_oauth_token_provider=lambda: wrong) as strangers:  # noqa: B023
+            refused = until_refused(strangers.list_topics)
+        assert isinstance(refused, SaslAuthenticationFailedError), refused
+        assert re.search(words, refused.message)
+    told = audit_log.read_text()
+    assert "it is signed with a key that is not in the file" in told
+    renew("second", 600)
+    properties = tmp_path / "dora.properties"
+    properties.write_text(
+        f"security.protocol=SASL_SSL\nssl.ca.location={options['ssl_ca_location']}\nsasl.mechanism=OAUTHBEARER\n"
+        f"sasl.oauthbearer.token.file={agent}\n"
+    )
+    topics = cli("--command-config", str(properties), "topics", "list", "-b", options["bootstrap_servers"])
+    assert (topics.returncode, topics.stdout.split()) == (0, ["orders"]), topics.stderr
+    nodes = Nodes(Servers(options["bootstrap_servers"], ClientSecurity.of_properties(_properties_in(properties))))
+    assert nodes.topic_names(newest=False) == ["orders"], "tasks of Spark sign in too"
+    agent.unlink()
+    missing = cli("--command-config", str(properties), "topics", "list", "-b", options["bootstrap_servers"])
+    assert (missing.returncode, len(missing.stderr.splitlines())) == (2, 1)
+    assert f"sasl_oauthbearer_token_file: cannot read {agent}" in missing.stderr
+
+
+def _properties_in(file: Path) -> dict[str, str]:
+    return dict(line.split("=", 1) for line in file.read_text().splitlines())
 
 
 def test_secrets_are_nowhere(cluster: LocalCluster, audit_log: Path) -> None:

@@ -69,6 +69,16 @@ def test_options_say_who_signs_in_and_nothing_shows_the_password() -> None:
     assert "canary" not in str(refused.value)
 
 
+def test_options_name_a_file_with_a_token() -> None:
+    given = GivenOptions({
+        "quorumlog.bootstrap.servers": "a:1", "quorumlog.security.protocol": "SASL_SSL",
+        "quorumlog.sasl.mechanism": "OAUTHBEARER", "quorumlog.sasl.oauthbearer.token.file": "/run/token",
+    })  # fmt: skip
+    security = security_of(pickle.loads(pickle.dumps(given.bootstrap_servers())))
+    assert security.sasl_oauthbearer_token_file == "/run/token"
+    assert security.identity() is not None
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [

@@ -12,7 +12,10 @@ from rights import holder
 from quorumlog.server.authentication.admission import Admission
 from quorumlog.server.authentication.scram_sign_in import ScramSignIns
 from quorumlog.server.authentication.sessions import Sessions
+from quorumlog.server.authentication.sign_in_rules import SignInRules
+from quorumlog.server.authentication.token_sign_in import TokenSignIns
 from quorumlog.server.authorization.audit import AuditTrail
+from quorumlog.server.bearer_tokens import TokenKeys, TokenVerifier
 from quorumlog.server.client_origin import ClientOrigin, Listener
 from quorumlog.server.events import ClientRequest, EndedStream
 from quorumlog.server.metadata.image import MetadataImage
@@ -23,7 +26,14 @@ from quorumlog.v1 import admin_pb2, metadata_log_pb2
 from quorumlog.v1.credentials_pb2 import Revocation, ScramCredential
 from quorumlog.v1.errors_pb2 import Error
 from quorumlog.v1.scram import ClientFinal, ClientFirst, ServerFirst, auth_message, client_proof, salted_keys
-from quorumlog.v1.sign_in_pb2 import BeginScramRequest, BeginScramResponse, FinishScramRequest, FinishScramResponse
+from quorumlog.v1.sign_in_pb2 import (
+    BeginScramRequest,
+    BeginScramResponse,
+    FinishScramRequest,
+    FinishScramResponse,
+    SignInByTokenRequest,
+    SignInByTokenResponse,
+)
 
 ResponseT = TypeVar("ResponseT", bound=ProtoMessage)
 #: Few, so that tests are fast.
@@ -31,19 +41,34 @@ ITERATIONS = 4_096
 
 
 class SignInRig:
-    """Users, sign-ins and requests at one node. Times are in microseconds."""
+    """Users, sign-ins and requests at one node. Times are in microseconds.
 
-    def __init__(self, seed: int = 7, image: MetadataImage | None = None) -> None:
+    Arguments:
+        verifier: of bearer tokens; None: the node takes none.
+        token_users: whom a token may name although there is somebody else of that name.
+    """
+
+    def __init__(
+        self,
+        seed: int = 7,
+        image: MetadataImage | None = None,
+        verifier: TokenVerifier | None = None,
+        token_users: frozenset[str] = frozenset(),
+    ) -> None:
         self.image = MetadataImage() if image is None else image
         self.rng = random.Random(seed)
         self.time = StepTime(1_000_000, 1_700_000_000_000)
         self.replies = Replies()
-        options = AuthorizationOptions(enabled=True, super_users=frozenset({"User:root"}), audited=True)
+        options = AuthorizationOptions(True, frozenset({"User:root"}), audited=True, token_users=token_users)
         current = holder(self.image)
         self.audit = AuditTrail(True, self.time, current, SimpleNamespace(bound_ms=lambda now: 0))
         self.sessions = Sessions(self.rng, SESSION_LIFETIME_US)
-        self.sign_ins = ScramSignIns(options, current, self.sessions, self.audit, self.replies, self.rng)
-        self.admission = Admission(current, self.sessions)
+        rules = SignInRules(options, current, self.sessions, self.audit)
+        self.sign_ins = ScramSignIns(rules, self.replies, self.rng)
+        self.keys = TokenKeys()
+        self.keys.verifier = verifier
+        self.token_sign_ins = TokenSignIns(rules, self.keys, self.replies)
+        self.admission = Admission(current, self.sessions, token_users)
 
     # -- metadata ---------------------------------------------------------------------------------------------
 
@@ -73,6 +98,7 @@ class SignInRig:
     def wait(self, microseconds: int) -> None:
         """Time passes."""
         self.time.now += microseconds
+        self.time.wall_ms += self.time.now // 1_000 - (self.time.now - microseconds) // 1_000
         for service in (self.sign_ins, self.admission, self.audit):
             due = service.next_deadline
             if due is not None and due <= self.time.now:
@@ -107,6 +133,15 @@ class SignInRig:
         """Both calls."""
         first, begun = self.begin(user, host)
         return self.finish(first, begun, password, host, token)
+
+    def show(
+        self, bearer: str, host: str = "10.0.0.7", token: str = "", listener: Listener = Listener.PASSWORD
+    ) -> SignInByTokenResponse:
+        """Sign-in by bearer token."""
+        request = SignInByTokenRequest(bearer_token=bearer, session_token=token)
+        asked = ClientRequest(1, request, client=ClientOrigin(host=host, listener=listener))
+        self.token_sign_ins.sign_in(self.time, asked, request)
+        return self._answer(SignInByTokenResponse)
 
     def ask(self, token: str, stream: int = 0) -> Error | str:
         """A request on the listener for passwords: why it is not served, or the principal for which it is."""

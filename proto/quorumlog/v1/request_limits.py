@@ -23,5 +23,7 @@ MAX_ACLS_CHANGED = 1_000
 MAX_ACL_FILTERS = 100
 #: Users, or revocations, that one request changes or asks for.
 MAX_CREDENTIALS_CHANGED = 1_000
+#: Characters of a bearer token, in its compact form, by which a client signs in.
+MAX_BEARER_TOKEN_LENGTH = 16 << 10
 #: Principals whose quotas one request changes or asks for.
 MAX_QUOTAS_CHANGED = 1_000

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from quorumlog.v1 import errors_pb2 as quorumlog_dot_v1_dot_errors__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1aquorumlog/v1/sign_in.proto\x12\x0cquorumlog.v1\x1a\x19quorumlog/v1/errors.proto\")\n\x11\x42\x65ginScramRequest\x12\x14\n\x0c\x63lient_first\x18\x01 \x01(\t\"N\n\x12\x42\x65ginScramResponse\x12\"\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x13.quorumlog.v1.Error\x12\x14\n\x0cserver_first\x18\x02 \x01(\t\"W\n\x12\x46inishScramRequest\x12\x14\n\x0c\x63lient_first\x18\x01 \x01(\t\x12\x14\n\x0c\x63lient_final\x18\x02 \x01(\t\x12\x15\n\rsession_token\x18\x03 \x01(\t\"\x7f\n\x13\x46inishScramResponse\x12\"\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x13.quorumlog.v1.Error\x12\x18\n\x10server_signature\x18\x02 \x01(\x0c\x12\x15\n\rsession_token\x18\x03 \x01(\t\x12\x13\n\x0blifetime_ms\x18\x04 \x01(\r2\xad\x01\n\x06SignIn\x12O\n\nBeginScram\x12\x1f.quorumlog.v1.BeginScramRequest\x1a .quorumlog.v1.BeginScramResponse\x12R\n\x0b\x46inishScram\x12 .quorumlog.v1.FinishScramRequest\x1a!.quorumlog.v1.FinishScramResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1aquorumlog/v1/sign_in.proto\x12\x0cquorumlog.v1\x1a\x19quorumlog/v1/errors.proto\")\n\x11\x42\x65ginScramRequest\x12\x14\n\x0c\x63lient_first\x18\x01 \x01(\t\"N\n\x12\x42\x65ginScramResponse\x12\"\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x13.quorumlog.v1.Error\x12\x14\n\x0cserver_first\x18\x02 \x01(\t\"W\n\x12\x46inishScramRequest\x12\x14\n\x0c\x63lient_first\x18\x01 \x01(\t\x12\x14\n\x0c\x63lient_final\x18\x02 \x01(\t\x12\x15\n\rsession_token\x18\x03 \x01(\t\"\x7f\n\x13\x46inishScramResponse\x12\"\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x13.quorumlog.v1.Error\x12\x18\n\x10server_signature\x18\x02 \x01(\x0c\x12\x15\n\rsession_token\x18\x03 \x01(\t\x12\x13\n\x0blifetime_ms\x18\x04 \x01(\r\"C\n\x14SignInByTokenRequest\x12\x14\n\x0c\x62\x65\x61rer_token\x18\x01 \x01(\t\x12\x15\n\rsession_token\x18\x02 \x01(\t\"g\n\x15SignInByTokenResponse\x12\"\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x13.quorumlog.v1.Error\x12\x15\n\rsession_token\x18\x02 \x01(\t\x12\x13\n\x0blifetime_ms\x18\x03 \x01(\r2\x87\x02\n\x06SignIn\x12O\n\nBeginScram\x12\x1f.quorumlog.v1.BeginScramRequest\x1a .quorumlog.v1.BeginScramResponse\x12R\n\x0b\x46inishScram\x12 .quorumlog.v1.FinishScramRequest\x1a!.quorumlog.v1.FinishScramResponse\x12X\n\rSignInByToken\x12\".quorumlog.v1.SignInByTokenRequest\x1a#.quorumlog.v1.SignInByTokenResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -40,6 +40,10 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_FINISHSCRAMREQUEST']._serialized_end=281
   _globals['_FINISHSCRAMRESPONSE']._serialized_start=283
   _globals['_FINISHSCRAMRESPONSE']._serialized_end=410
-  _globals['_SIGNIN']._serialized_start=413
-  _globals['_SIGNIN']._serialized_end=586
+  _globals['_SIGNINBYTOKENREQUEST']._serialized_start=412
+  _globals['_SIGNINBYTOKENREQUEST']._serialized_end=479
+  _globals['_SIGNINBYTOKENRESPONSE']._serialized_start=481
+  _globals['_SIGNINBYTOKENRESPONSE']._serialized_end=584
+  _globals['_SIGNIN']._serialized_start=587
+  _globals['_SIGNIN']._serialized_end=850
 # @@protoc_insertion_point(module_scope)

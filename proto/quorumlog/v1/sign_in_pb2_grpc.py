@@ -26,7 +26,8 @@ if _version_not_supported:
 
 
 class SignInStub:
-    """SCRAM-SHA-256 (RFC 5802, RFC 7677) in two calls to the same node. There is no channel binding.
+    """SCRAM-SHA-256 (RFC 5802, RFC 7677) in two calls to the same node, without channel binding; or one call with a bearer
+    token (OAUTHBEARER, RFC 7628).
     """
 
     def __init__(self, channel):
@@ -45,10 +46,16 @@ class SignInStub:
                 request_serializer=quorumlog_dot_v1_dot_sign__in__pb2.FinishScramRequest.SerializeToString,
                 response_deserializer=quorumlog_dot_v1_dot_sign__in__pb2.FinishScramResponse.FromString,
                 _registered_method=True)
+        self.SignInByToken = channel.unary_unary(
+                '/quorumlog.v1.SignIn/SignInByToken',
+                request_serializer=quorumlog_dot_v1_dot_sign__in__pb2.SignInByTokenRequest.SerializeToString,
+                response_deserializer=quorumlog_dot_v1_dot_sign__in__pb2.SignInByTokenResponse.FromString,
+                _registered_method=True)
 
 
 class SignInServicer:
-    """SCRAM-SHA-256 (RFC 5802, RFC 7677) in two calls to the same node. There is no channel binding.
+    """SCRAM-SHA-256 (RFC 5802, RFC 7677) in two calls to the same node, without channel binding; or one call with a bearer
+    token (OAUTHBEARER, RFC 7628).
     """
 
     def BeginScram(self, request, context):
@@ -60,6 +67,13 @@ class SignInServicer:
 
     def FinishScram(self, request, context):
         """The client proves it, and gets a session with this node.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SignInByToken(self, request, context):
+        """The client shows a token of somebody whom the node trusts, and gets a session with this node.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -78,6 +92,11 @@ def add_SignInServicer_to_server(servicer, server):
                     request_deserializer=quorumlog_dot_v1_dot_sign__in__pb2.FinishScramRequest.FromString,
                     response_serializer=quorumlog_dot_v1_dot_sign__in__pb2.FinishScramResponse.SerializeToString,
             ),
+            'SignInByToken': grpc.unary_unary_rpc_method_handler(
+                    servicer.SignInByToken,
+                    request_deserializer=quorumlog_dot_v1_dot_sign__in__pb2.SignInByTokenRequest.FromString,
+                    response_serializer=quorumlog_dot_v1_dot_sign__in__pb2.SignInByTokenResponse.SerializeToString,
+            ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
             'quorumlog.v1.SignIn', rpc_method_handlers)
@@ -87,7 +106,8 @@ def add_SignInServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class SignIn:
-    """SCRAM-SHA-256 (RFC 5802, RFC 7677) in two calls to the same node. There is no channel binding.
+    """SCRAM-SHA-256 (RFC 5802, RFC 7677) in two calls to the same node, without channel binding; or one call with a bearer
+    token (OAUTHBEARER, RFC 7628).
     """
 
     @staticmethod
@@ -134,6 +154,33 @@ class SignIn:
             '/quorumlog.v1.SignIn/FinishScram',
             quorumlog_dot_v1_dot_sign__in__pb2.FinishScramRequest.SerializeToString,
             quorumlog_dot_v1_dot_sign__in__pb2.FinishScramResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SignInByToken(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/quorumlog.v1.SignIn/SignInByToken',
+            quorumlog_dot_v1_dot_sign__in__pb2.SignInByTokenRequest.SerializeToString,
+            quorumlog_dot_v1_dot_sign__in__pb2.SignInByTokenResponse.FromString,
             options,
             channel_credentials,
             insecure,

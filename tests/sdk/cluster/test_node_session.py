@@ -15,6 +15,7 @@ from google.protobuf.message import Message as ProtoMessage
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 from grpc_status import rpc_status
 from sign_in_rig import SignInRig
+from token_issuer import claims, file_of, options, public, token
 
 from quorumlog.sdk.cluster import node_session
 from quorumlog.sdk.cluster.node_session import Metadata, NodeSession
@@ -24,10 +25,14 @@ from quorumlog.sdk.errors import (
     SaslSessionExpiredError,
     ServerBusyError,
 )
+from quorumlog.sdk.runtime.bearer_identity import BearerIdentity
 from quorumlog.sdk.runtime.client_runtime import SYSTEM_RUNTIME
 from quorumlog.sdk.runtime.passwords import prepared_password
 from quorumlog.sdk.runtime.scram_client import ScramIdentity
+from quorumlog.sdk.runtime.security import Identity
 from quorumlog.server.options import SESSION_LIFETIME_US as LIFETIME_US
+from quorumlog.server.tokens.jwt_verifier import JwtVerifier
+from quorumlog.server.tokens.key_set import parse_keys
 from quorumlog.v1 import sign_in_pb2
 from quorumlog.v1.errors_pb2 import Error, ErrorCode
 
@@ -48,8 +53,10 @@ def refused(error: Error) -> grpc.aio.AioRpcError:
 class Bench:
     """A client's session with a node that signs in as real ones do. Time passes when the test says so."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, password: bytes = PASSWORD) -> None:
-        self.node = SignInRig()
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, password: bytes = PASSWORD, identity: Identity | None = None
+    ) -> None:
+        self.node = SignInRig(verifier=JwtVerifier(parse_keys(file_of(public("first")), ("ES256",)), options()))
         self.node.set_password("alice", PASSWORD)
         self.sign_ins = 0
         self.silent = False
@@ -58,7 +65,7 @@ class Bench:
             SYSTEM_RUNTIME, monotonic_s=lambda: self.node.time.now / 1e6, rng=random.Random(3), run_blocking=_at_once
         )
         channel: Any = _NoChannel()
-        self.session = NodeSession(channel, ScramIdentity("alice", password), runtime, "node-1:1")
+        self.session = NodeSession(channel, identity or ScramIdentity("alice", password), runtime, "node-1:1")
         self.session._stub = self  # type: ignore[assignment]
         monkeypatch.setattr(node_session.asyncio, "sleep", self._sleep)
 
@@ -90,6 +97,13 @@ class Bench:
         self.sign_ins += 1
         self.node.sign_ins.finish(self.node.time, _asked(request), request)
         answer = self.node._answer(sign_in_pb2.FinishScramResponse)
+        if answer.HasField("error"):
+            raise refused(answer.error)
+        return answer
+
+    async def SignInByToken(self, request: sign_in_pb2.SignInByTokenRequest, timeout: float) -> ProtoMessage:
+        self.sign_ins += 1
+        answer = self.node.show(request.bearer_token, token=request.session_token)
         if answer.HasField("error"):
             raise refused(answer.error)
         return answer
@@ -205,6 +219,86 @@ async def test_a_node_that_does_not_know_the_user_is_not_believed(monkeypatch: p
     monkeypatch.setattr(bench, "FinishScram", forged)
     with pytest.raises(SaslAuthenticationFailedError, match="cannot prove that it knows the user"):
         await bench.session.metadata()
+
+
+class Agent:
+    """Renews a token, or does not."""
+
+    def __init__(self, lifetime_s: float) -> None:
+        self.is_there = True
+        self.renew(lifetime_s)
+
+    def renew(self, lifetime_s: float) -> None:
+        """From now on there is a token that ends so long after the test began."""
+        self._token = token(claims("dora", lifetime_s=lifetime_s))
+
+    def token(self) -> str:
+        if not self.is_there:
+            raise ConnectionError("canary")
+        return self._token
+
+
+@pytest.mark.asyncio
+async def test_a_session_by_token_is_renewed_before_the_token_ends_with_the_next_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    agent = Agent(60)
+    bench = Bench(monkeypatch, identity=BearerIdentity("file", agent.token))
+    assert await bench.session.call(bench.ask) == "User:dora"
+    ((_, value),) = await bench.session.metadata()
+    bench.node.ask(value.removeprefix("Session "), stream=5)
+    agent.renew(600)
+    assert await bench.sleep_over() == pytest.approx(40)
+    await bench.asleep()
+    assert await bench.sleep_over() == pytest.approx(560 * 2 / 3)
+    assert await bench.session.call(bench.ask) == "User:dora"
+    assert (bench.node.ended(), len(bench.node.sessions)) == ([], 1), "its streams go on"
+    bench.session.close()
+
+
+@pytest.mark.asyncio
+async def test_a_token_that_is_renewed_late_is_asked_for_more_often_but_not_ever_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    agent = Agent(60)
+    bench = Bench(monkeypatch, identity=BearerIdentity("file", agent.token))
+    await bench.session.metadata()
+    slept = [await bench.sleep_over() for _ in range(5)]
+    assert slept == pytest.approx([40, 40 / 3, 40 / 9, 40 / 27, 1], rel=0.01)
+    with pytest.raises(SaslAuthenticationFailedError, match="has ended"):
+        await bench.session.metadata()
+    agent.renew(600)
+    assert await bench.session.call(bench.ask) == "User:dora"
+    bench.session.close()
+
+
+@pytest.mark.asyncio
+async def test_a_session_goes_on_while_its_token_cannot_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    agent = Agent(60)
+    bench = Bench(monkeypatch, identity=BearerIdentity.of_provider(agent, "sasl_oauth_token_provider"))
+    ((_, value),) = await bench.session.metadata()
+    bench.node.ask(value.removeprefix("Session "), stream=5)
+    agent.is_there = False
+    assert await bench.sleep_over() == pytest.approx(40)
+    assert await bench.sleep_over() <= 5
+    await bench.asleep()
+    agent.is_there = True
+    agent.renew(600)
+    assert await bench.sleep_over() <= 5
+    await bench.asleep()
+    assert (bench.node.ended(), len(bench.node.sessions), bench.sign_ins) == ([], 1, 2)
+    bench.session.close()
+
+
+@pytest.mark.asyncio
+async def test_a_token_that_is_none_is_one_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    agent = Agent(60)
+    agent.is_there = False
+    bench = Bench(monkeypatch, identity=BearerIdentity.of_provider(agent, "sasl_oauth_token_provider"))
+    with pytest.raises(SaslAuthenticationFailedError, match="token_provider failed: ConnectionError") as said:
+        await bench.session.metadata()
+    assert "canary" not in said.value.message
+    assert bench.session.close() == []
 
 
 def test_errors_of_sessions_say_whether_to_try_again() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 from pathlib import Path
@@ -10,8 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from quorumlog.cli.certs.commands import show
+from quorumlog.cli.options import OutputFormat
 from quorumlog.server.certificates import pairs
-from quorumlog.server.certificates.inspection import problems_of, view_of
+from quorumlog.server.certificates.inspection import problems_of, view_of, views_of
 from quorumlog.server.certificates.issuing import Issued, create_authority, create_client, create_node
 from quorumlog.server.certificates.names import node_of, user_of
 from quorumlog.server.certificates.pairs import Pair, WatchedPair, changed_since, read_pair
@@ -39,6 +42,24 @@ def test_a_certificate_says_of_whom_it_is_and_for_which_hosts(tmp_path: Path, au
     assert (client.kind, client.user, client.node_id) == ("user", "alice", None)
     assert view_of(authority.certificate).kind == "authority"
     assert list(problems_of(node.certificate, node.key, authority.certificate)) == []
+
+
+def test_each_certificate_of_a_file_is_shown(
+    tmp_path: Path, authority: Issued, node: Issued, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """While authorities are replaced, a file has the former one and the next."""
+    both = tmp_path / "both.crt"
+    following = create_authority(tmp_path, "next-ca")
+    both.write_bytes(authority.certificate.read_bytes() + following.certificate.read_bytes())
+    serials = [view_of(each.certificate).serial for each in (authority, following)]
+    assert [view.serial for view in views_of(both)] == serials
+    show(both)
+    shown = capsys.readouterr().out
+    assert all(serial in shown for serial in serials)
+    show(node.certificate)
+    assert "node 3" in capsys.readouterr().out
+    show(both, output=OutputFormat.JSON)
+    assert [each["serial"] for each in json.loads(capsys.readouterr().out)] == serials
 
 
 def test_keys_are_their_owners_alone_and_nothing_is_written_over(tmp_path: Path, authority: Issued) -> None:

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from quorumlog.server.options import NodeOptions
-from quorumlog.server.settings import Settings, SettingsError, load, parse_address
+from quorumlog.server.setting_values import parse_address
+from quorumlog.server.settings import Settings, SettingsError, load
 
 FLAGS = {"node_id": "1", "listen": "127.0.0.1:19092", "data_dir": "/tmp/x", "controllers": "1@127.0.0.1:19092"}
 

@@ -6,10 +6,15 @@ import pytest
 from quiet_cluster import TOPIC
 from restricted_cluster import Restricted
 from rights import rule
+from token_issuer import claims, file_of, options, public
+from token_issuer import token as signed_token
 
 from quorumlog.chaos.simulator.clients import Unanswered
 from quorumlog.raft.types import NO_NODE
 from quorumlog.server.client_origin import ClientOrigin, Listener
+from quorumlog.server.events import TokenKeysRead
+from quorumlog.server.tokens.jwt_verifier import JwtVerifier
+from quorumlog.server.tokens.key_set import parse_keys
 from quorumlog.v1 import credentials_pb2, sign_in_pb2
 from quorumlog.v1 import data_plane_pb2 as pb
 from quorumlog.v1.acls_pb2 import ACL_OPERATION_READ, ACL_RESOURCE_TOPIC
@@ -63,6 +68,17 @@ class SigningIn(Restricted):
         self.come(finished.session_token)
         return finished.session_token
 
+    def show_token(self, node: int, user: str, lifetime_s: float) -> sign_in_pb2.SignInByTokenResponse:
+        """Signs somebody in at a node by a token that ends after so long."""
+        process = self.cluster.processes[node]
+        process.deliver(TokenKeysRead(JwtVerifier(parse_keys(file_of(public("first")), ("ES256",)), options())))
+        self.come()
+        bearer = signed_token(claims(user, now_s=process.wall_ms / 1_000, lifetime_s=lifetime_s))
+        request = sign_in_pb2.SignInByTokenRequest(bearer_token=bearer)
+        answer = self.ask("carol", request, sign_in_pb2.SignInByTokenResponse, node)
+        self.come(answer.session_token)
+        return answer
+
     def sees(self, node: int) -> list[str]:
         """The topics that a node tells carol of."""
         answer = self.ask("carol", pb.MetadataRequest(all_topics=True), pb.MetadataResponse, node)
@@ -101,6 +117,37 @@ def test_a_session_is_of_one_node_and_ends_with_its_user_on_all_of_them() -> Non
     for node, token in tokens.items():
         cluster.come(token)
         assert cluster.refusal(node) == ErrorCode.SASL_SESSION_EXPIRED
+
+
+def test_a_session_by_token_is_of_one_node_and_ends_with_the_token_and_so_do_its_streams() -> None:
+    cluster = SigningIn(11)
+    cluster.allow(rule("User:dora", ACL_OPERATION_READ, ACL_RESOURCE_TOPIC, TOPIC))
+    node = cluster.leader().node_id
+    given = cluster.show_token(node, "dora", lifetime_s=30)
+    assert 0 < given.lifetime_ms <= 30_000
+    assert cluster.sees(node) == [TOPIC]
+    for other in set(NODES) - {node}:
+        assert cluster.refusal(other) == ErrorCode.SASL_SESSION_EXPIRED
+    waiting = cluster.wait_for_records(node)
+    cluster.run(20)
+    assert (waiting, cluster.sees(node)) == ([], [TOPIC])
+    cluster.run(15)
+    assert waiting == [Unanswered.LOST], "her stream has ended"
+    assert cluster.refusal(node) == ErrorCode.SASL_SESSION_EXPIRED
+
+
+def test_a_token_does_not_become_a_user_with_a_password_and_a_revoked_one_is_out_everywhere() -> None:
+    cluster = SigningIn(13)
+    assert cluster.show_token(1, "carol", lifetime_s=600).error.code == ErrorCode.SASL_AUTHENTICATION_FAILED
+    sessions = {node: cluster.show_token(node, "dora", lifetime_s=600).session_token for node in NODES}
+    revocation = credentials_pb2.Revocation(principal="User:dora")
+    request = credentials_pb2.AlterRevocationsRequest(revoke=[revocation], timeout_ms=5_000)
+    assert cluster.ask("admin", request, credentials_pb2.AlterRevocationsResponse).revoked == 1
+    cluster.run(1)
+    for node, session in sessions.items():
+        cluster.come(session)
+        assert cluster.refusal(node) == ErrorCode.SASL_SESSION_EXPIRED
+        assert cluster.show_token(node, "dora", lifetime_s=600).HasField("error")
 
 
 @pytest.mark.parametrize("subject", [{"serial": "1f"}, {"principal": "User:carol"}])
