@@ -50,6 +50,7 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
                  "coordinator", "broker", "requests"),
         "certificates": ("",),
         "transport": ("", "hosting.sealing", "certificates"),
+        "kafka": (),
         "process": ("", "hosting", "metadata", "controller", "partition", "coordinator", "broker", "requests", "node",
                     "certificates", "transport"),
         "recovery": ("", "hosting.sealing", "metadata", "controller.metadata_replica", "partition.witness",
