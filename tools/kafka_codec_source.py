@@ -9,18 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from kafka_schemas import FIXED, LONG, Field, SchemaError, Structure, Versions
+from kafka_schemas import FIXED, LONG, Field, Structure, Versions
 
 #: Whose schemas these are.
 KAFKA = "4.3.1"
 #: The version from which an API is flexible that is so in none: above all.
 NEVER = 1 << 15
-
-#: What functions call their own; no field may.
-OWN_NAMES = {
-    "at", "begin", "compact", "data", "each", "elements", "end", "found", "inner", "left", "parts", "tagged", "values",
-    "version",
-}  # fmt: skip
 
 PREFACE = '''"""Kafka's messages: {about}.
 
@@ -154,9 +148,6 @@ class MessageWriter:
 
     def _write_class(self, of: Structure) -> None:
         source, versions = self._source, of.versions
-        taken = OWN_NAMES & {each.name for each in of.fields}
-        if taken:
-            raise SchemaError(f"{of.name} has fields of names that are taken: {', '.join(taken)}")
         source.line("@dataclass(slots=True)")
         with source.block(f"class {of.name}:"):
             kind = f"API {of.api_key}" if of.holder is None else f"``{of.holder.name}``"
@@ -188,8 +179,9 @@ class MessageWriter:
         with source.block(f"def read(cls, data: bytes, at: int, version: int, left: int) -> {result}:"):
             source.line('"""See ``primitives.KafkaMessage``."""')
             self._set_compact(of)
+            source.line(f"each = {source.primitive('new')}(cls)")
             self._read_fields(of)
-            source.line(f"return cls({', '.join(each.name for each in of.fields)}), at, left")
+            source.line("return each, at, left")
         source.line()
         with source.block(f"def write(self, parts: list[{source.primitive('Buffer')}], version: int) -> None:"):
             source.line('"""See ``primitives.KafkaMessage``."""')
@@ -216,15 +208,15 @@ class MessageWriter:
         source, holder = self._source, of.holder
         assert holder is not None
         nullable = condition(holder.nullable, of.versions)
-        names = ", ".join(each.name for each in of.fields)
         result = f"list[{of.name}]" + ("" if nullable == "False" else " | None") if holder.is_array else of.name
         with source.block(
             f"def {reader_name(of)}(data: bytes, at: int, version: int, left: int) -> tuple[{result}, int, int]:"
         ):
             self._set_compact(of)
             if not holder.is_array:
+                source.line(f"each = {source.primitive('new')}({of.name})")
                 self._read_fields(of)
-                source.line(f"return {of.name}({names}), at, left")
+                source.line("return each, at, left")
                 return
             arguments = f"data, at, {of.smallest_bytes()}, left"
             self._by_nullability(of, holder, "elements, at, left", "array", arguments)
@@ -233,8 +225,9 @@ class MessageWriter:
                     source.line("return None, at, left")
             source.line("found = []")
             with source.block("for _ in range(elements):"):
+                source.line(f"each = {source.primitive('new')}({of.name})")
                 self._read_fields(of)
-                source.line(f"found.append({of.name}({names}))")
+                source.line("found.append(each)")
             source.line("return found, at, left")
 
     def _read_fields(self, of: Structure) -> None:
@@ -258,13 +251,13 @@ class MessageWriter:
                 head = f"{word} version >= {version}:"
             with source.block(head):
                 if present:
-                    names = ", ".join(each.name for each in present)
+                    names = ", ".join(f"each.{each.name}" for each in present)
                     names = f"({names},)" if len(present) == 1 else names
                     source.line(f"{names} = {source.form(present)}.unpack_from(data, at)")
                     source.line(f"at += {sum(FIXED[each.kind].size for each in present)}")
                 for each in run:
                     if each not in present:
-                        source.line(f"{each.name} = {self._default(each)}")
+                        source.line(f"each.{each.name} = {self._default(each)}")
 
     def _read_long(self, of: Structure, each: Field) -> None:
         """A field of changing size."""
@@ -275,20 +268,19 @@ class MessageWriter:
             self._read_one(of, each)
         if exists:
             with source.block("else:"):
-                default = default_of(each)
-                source.line(f"{each.name} = {'[]' if default == '()' else default}")
+                source.line(f"each.{each.name} = {self._default(each)}")
 
     def _read_one(self, of: Structure, each: Field, at: str = "at") -> None:
         source = self._source
         if each.structure is not None:
-            source.line(f"{each.name}, {at}, left = {reader_name(each.structure)}(data, {at}, version, left)")
+            source.line(f"each.{each.name}, {at}, left = {reader_name(each.structure)}(data, {at}, version, left)")
         elif each.is_array:
-            self._by_nullability(of, each, f"{each.name}, {at}, left", f"{each.kind}_array", f"data, {at}, left")
+            self._by_nullability(of, each, f"each.{each.name}, {at}, left", f"{each.kind}_array", f"data, {at}, left")
         elif each.is_fixed:
-            source.line(f"({each.name},) = {source.form([each])}.unpack_from(data, {at})")
+            source.line(f"(each.{each.name},) = {source.form([each])}.unpack_from(data, {at})")
             source.line(f"{at} += {FIXED[each.kind].size}")
         else:
-            self._by_nullability(of, each, f"{each.name}, {at}", each.kind, f"data, {at}")
+            self._by_nullability(of, each, f"each.{each.name}, {at}", each.kind, f"data, {at}")
 
     def _by_nullability(self, of: Structure, each: Field, names: str, kind: str, arguments: str) -> None:
         """A call of a primitive, of that for what may be null in versions where it may."""
@@ -309,22 +301,27 @@ class MessageWriter:
         if not of.flexible & of.versions:
             return
         for each in of.tagged:
-            source.line(f"{each.name}: {source.typed(python_type(each))} = {self._default(each)}")
+            source.line(f"each.{each.name} = {self._default(each)}")
         with source.block("if compact:" if condition(of.flexible, of.versions) else ""):
-            source.line("at += 1")
-            with source.block("if data[at - 1]:"):
-                if not of.tagged:
-                    source.line(f"at, left = {source.primitive('skip_tags')}(data, at - 1, left)")
-                    return
-                source.line(f"tagged, at, left = {source.primitive('unpack_tags')}(data, at - 1, left)")
-                for each in of.tagged:
-                    exists = condition(each.tagged, of.flexible & of.versions)
-                    with source.block(f"if {each.tag} in tagged{f' and {exists}' if exists else ''}:"):
-                        source.line(f"begin, end = tagged[{each.tag}]")
-                        self._in_tags = True
-                        self._read_one(of, each, "begin")
-                        self._in_tags = False
-                        source.line(f"{source.primitive('check_end')}(begin, end)")
+            with source.block("if data[at]:"):
+                if of.tagged:
+                    self._read_known_tags(of)
+                else:
+                    source.line(f"at, left = {source.primitive('skip_tags')}(data, at, left)")
+            with source.block("else:"):
+                source.line("at += 1")
+
+    def _read_known_tags(self, of: Structure) -> None:
+        source = self._source
+        source.line(f"tagged, at, left = {source.primitive('unpack_tags')}(data, at, left)")
+        for each in of.tagged:
+            exists = condition(each.tagged, of.flexible & of.versions)
+            with source.block(f"if {each.tag} in tagged{f' and {exists}' if exists else ''}:"):
+                source.line(f"begin, end = tagged[{each.tag}]")
+                self._in_tags = True
+                self._read_one(of, each, "begin")
+                self._in_tags = False
+                source.line(f"{source.primitive('check_end')}(begin, end)")
 
     # What writes.
 

@@ -12,6 +12,7 @@ from typing import ClassVar
 
 from quorumlog.server.kafka.codec.primitives import (
     Buffer,
+    new,
     not_null,
     pack_compact_count,
     pack_compact_int32_array,
@@ -61,31 +62,29 @@ class OffsetCommitRequest:
     def read(cls, data: bytes, at: int, version: int, left: int) -> tuple[OffsetCommitRequest, int, int]:
         """See ``primitives.KafkaMessage``."""
         compact = version == 8
-        group_id, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
-        (generation_id_or_member_epoch,) = _I.unpack_from(data, at)
+        each = new(cls)
+        each.group_id, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
+        (each.generation_id_or_member_epoch,) = _I.unpack_from(data, at)
         at += 4
-        member_id, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
+        each.member_id, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
         if version >= 7:
-            group_instance_id, at = (
+            each.group_instance_id, at = (
                 unpack_compact_nullable_string(data, at) if compact else unpack_nullable_string(data, at)
             )
         else:
-            group_instance_id = None
+            each.group_instance_id = None
         if version >= 5:
-            retention_time_ms = -1
+            each.retention_time_ms = -1
         else:
-            (retention_time_ms,) = _Q.unpack_from(data, at)
+            (each.retention_time_ms,) = _Q.unpack_from(data, at)
             at += 8
-        topics, at, left = _read_offset_commit_request_topics(data, at, version, left)
+        each.topics, at, left = _read_offset_commit_request_topics(data, at, version, left)
         if compact:
-            at += 1
-            if data[at - 1]:
-                at, left = skip_tags(data, at - 1, left)
-        return (
-            cls(group_id, generation_id_or_member_epoch, member_id, group_instance_id, retention_time_ms, topics),
-            at,
-            left,
-        )
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        return each, at, left
 
     def write(self, parts: list[Buffer], version: int) -> None:
         """See ``primitives.KafkaMessage``."""
@@ -131,13 +130,15 @@ def _read_offset_commit_request_topics(
     elements, at, left = unpack_compact_array(data, at, 3, left) if compact else unpack_array(data, at, 3, left)
     found = []
     for _ in range(elements):
-        name, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
-        partitions, at, left = _read_offset_commit_request_partitions(data, at, version, left)
+        each = new(OffsetCommitRequestTopic)
+        each.name, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
+        each.partitions, at, left = _read_offset_commit_request_partitions(data, at, version, left)
         if compact:
-            at += 1
-            if data[at - 1]:
-                at, left = skip_tags(data, at - 1, left)
-        found.append(OffsetCommitRequestTopic(name, partitions))
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        found.append(each)
     return found, at, left
 
 
@@ -160,23 +161,23 @@ def _read_offset_commit_request_partitions(
     elements, at, left = unpack_compact_array(data, at, 14, left) if compact else unpack_array(data, at, 14, left)
     found = []
     for _ in range(elements):
+        each = new(OffsetCommitRequestPartition)
         if version >= 6:
-            partition_index, committed_offset, committed_leader_epoch = _IQI.unpack_from(data, at)
+            each.partition_index, each.committed_offset, each.committed_leader_epoch = _IQI.unpack_from(data, at)
             at += 16
         else:
-            partition_index, committed_offset = _IQ.unpack_from(data, at)
+            each.partition_index, each.committed_offset = _IQ.unpack_from(data, at)
             at += 12
-            committed_leader_epoch = -1
-        committed_metadata, at = (
+            each.committed_leader_epoch = -1
+        each.committed_metadata, at = (
             unpack_compact_nullable_string(data, at) if compact else unpack_nullable_string(data, at)
         )
         if compact:
-            at += 1
-            if data[at - 1]:
-                at, left = skip_tags(data, at - 1, left)
-        found.append(
-            OffsetCommitRequestPartition(partition_index, committed_offset, committed_leader_epoch, committed_metadata)
-        )
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        found.append(each)
     return found, at, left
 
 
@@ -217,28 +218,30 @@ class OffsetFetchRequest:
     def read(cls, data: bytes, at: int, version: int, left: int) -> tuple[OffsetFetchRequest, int, int]:
         """See ``primitives.KafkaMessage``."""
         compact = version >= 6
+        each = new(cls)
         if version <= 7:
-            group_id, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
+            each.group_id, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
         else:
-            group_id = ""
+            each.group_id = ""
         if version <= 7:
-            topics, at, left = _read_offset_fetch_request_topics(data, at, version, left)
+            each.topics, at, left = _read_offset_fetch_request_topics(data, at, version, left)
         else:
-            topics = []
+            each.topics = ()
         if version == 8:
-            groups, at, left = _read_offset_fetch_request_groups(data, at, version, left)
+            each.groups, at, left = _read_offset_fetch_request_groups(data, at, version, left)
         else:
-            groups = []
+            each.groups = ()
         if version >= 7:
-            (require_stable,) = _T.unpack_from(data, at)
+            (each.require_stable,) = _T.unpack_from(data, at)
             at += 1
         else:
-            require_stable = False
+            each.require_stable = False
         if compact:
-            at += 1
-            if data[at - 1]:
-                at, left = skip_tags(data, at - 1, left)
-        return cls(group_id, topics, groups, require_stable), at, left
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        return each, at, left
 
     def write(self, parts: list[Buffer], version: int) -> None:
         """See ``primitives.KafkaMessage``."""
@@ -293,15 +296,17 @@ def _read_offset_fetch_request_topics(
         return None, at, left
     found = []
     for _ in range(elements):
-        name, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
-        partition_indexes, at, left = (
+        each = new(OffsetFetchRequestTopic)
+        each.name, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
+        each.partition_indexes, at, left = (
             unpack_compact_int32_array(data, at, left) if compact else unpack_int32_array(data, at, left)
         )
         if compact:
-            at += 1
-            if data[at - 1]:
-                at, left = skip_tags(data, at - 1, left)
-        found.append(OffsetFetchRequestTopic(name, partition_indexes))
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        found.append(each)
     return found, at, left
 
 
@@ -329,12 +334,14 @@ def _read_offset_fetch_request_groups(
     elements, at, left = unpack_compact_array(data, at, 3, left)
     found = []
     for _ in range(elements):
-        group_id, at = unpack_compact_string(data, at)
-        topics, at, left = _read_offset_fetch_request_topicss(data, at, version, left)
-        at += 1
-        if data[at - 1]:
-            at, left = skip_tags(data, at - 1, left)
-        found.append(OffsetFetchRequestGroup(group_id, topics))
+        each = new(OffsetFetchRequestGroup)
+        each.group_id, at = unpack_compact_string(data, at)
+        each.topics, at, left = _read_offset_fetch_request_topicss(data, at, version, left)
+        if data[at]:
+            at, left = skip_tags(data, at, left)
+        else:
+            at += 1
+        found.append(each)
     return found, at, left
 
 
@@ -356,12 +363,14 @@ def _read_offset_fetch_request_topicss(
         return None, at, left
     found = []
     for _ in range(elements):
-        name, at = unpack_compact_string(data, at)
-        partition_indexes, at, left = unpack_compact_int32_array(data, at, left)
-        at += 1
-        if data[at - 1]:
-            at, left = skip_tags(data, at - 1, left)
-        found.append(OffsetFetchRequestTopics(name, partition_indexes))
+        each = new(OffsetFetchRequestTopics)
+        each.name, at = unpack_compact_string(data, at)
+        each.partition_indexes, at, left = unpack_compact_int32_array(data, at, left)
+        if data[at]:
+            at, left = skip_tags(data, at, left)
+        else:
+            at += 1
+        found.append(each)
     return found, at, left
 
 
@@ -393,9 +402,10 @@ class OffsetDeleteRequest:
     @classmethod
     def read(cls, data: bytes, at: int, version: int, left: int) -> tuple[OffsetDeleteRequest, int, int]:
         """See ``primitives.KafkaMessage``."""
-        group_id, at = unpack_string(data, at)
-        topics, at, left = _read_offset_delete_request_topics(data, at, version, left)
-        return cls(group_id, topics), at, left
+        each = new(cls)
+        each.group_id, at = unpack_string(data, at)
+        each.topics, at, left = _read_offset_delete_request_topics(data, at, version, left)
+        return each, at, left
 
     def write(self, parts: list[Buffer], version: int) -> None:
         """See ``primitives.KafkaMessage``."""
@@ -424,9 +434,10 @@ def _read_offset_delete_request_topics(
     elements, at, left = unpack_array(data, at, 6, left)
     found = []
     for _ in range(elements):
-        name, at = unpack_string(data, at)
-        partitions, at, left = _read_offset_delete_request_partitions(data, at, version, left)
-        found.append(OffsetDeleteRequestTopic(name, partitions))
+        each = new(OffsetDeleteRequestTopic)
+        each.name, at = unpack_string(data, at)
+        each.partitions, at, left = _read_offset_delete_request_partitions(data, at, version, left)
+        found.append(each)
     return found, at, left
 
 
@@ -445,9 +456,10 @@ def _read_offset_delete_request_partitions(
     elements, at, left = unpack_array(data, at, 4, left)
     found = []
     for _ in range(elements):
-        (partition_index,) = _I.unpack_from(data, at)
+        each = new(OffsetDeleteRequestPartition)
+        (each.partition_index,) = _I.unpack_from(data, at)
         at += 4
-        found.append(OffsetDeleteRequestPartition(partition_index))
+        found.append(each)
     return found, at, left
 
 

@@ -12,6 +12,7 @@ from typing import ClassVar
 
 from quorumlog.server.kafka.codec.primitives import (
     Buffer,
+    new,
     pack_compact_count,
     pack_compact_nullable_string,
     pack_compact_string,
@@ -51,17 +52,19 @@ class OffsetCommitResponse:
     def read(cls, data: bytes, at: int, version: int, left: int) -> tuple[OffsetCommitResponse, int, int]:
         """See ``primitives.KafkaMessage``."""
         compact = version == 8
+        each = new(cls)
         if version >= 3:
-            (throttle_time_ms,) = _I.unpack_from(data, at)
+            (each.throttle_time_ms,) = _I.unpack_from(data, at)
             at += 4
         else:
-            throttle_time_ms = 0
-        topics, at, left = _read_offset_commit_response_topics(data, at, version, left)
+            each.throttle_time_ms = 0
+        each.topics, at, left = _read_offset_commit_response_topics(data, at, version, left)
         if compact:
-            at += 1
-            if data[at - 1]:
-                at, left = skip_tags(data, at - 1, left)
-        return cls(throttle_time_ms, topics), at, left
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        return each, at, left
 
     def write(self, parts: list[Buffer], version: int) -> None:
         """See ``primitives.KafkaMessage``."""
@@ -96,13 +99,15 @@ def _read_offset_commit_response_topics(
     elements, at, left = unpack_compact_array(data, at, 3, left) if compact else unpack_array(data, at, 3, left)
     found = []
     for _ in range(elements):
-        name, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
-        partitions, at, left = _read_offset_commit_response_partitions(data, at, version, left)
+        each = new(OffsetCommitResponseTopic)
+        each.name, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
+        each.partitions, at, left = _read_offset_commit_response_partitions(data, at, version, left)
         if compact:
-            at += 1
-            if data[at - 1]:
-                at, left = skip_tags(data, at - 1, left)
-        found.append(OffsetCommitResponseTopic(name, partitions))
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        found.append(each)
     return found, at, left
 
 
@@ -125,13 +130,15 @@ def _read_offset_commit_response_partitions(
     elements, at, left = unpack_compact_array(data, at, 6, left) if compact else unpack_array(data, at, 6, left)
     found = []
     for _ in range(elements):
-        partition_index, error_code = _IH.unpack_from(data, at)
+        each = new(OffsetCommitResponsePartition)
+        each.partition_index, each.error_code = _IH.unpack_from(data, at)
         at += 6
         if compact:
-            at += 1
-            if data[at - 1]:
-                at, left = skip_tags(data, at - 1, left)
-        found.append(OffsetCommitResponsePartition(partition_index, error_code))
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        found.append(each)
     return found, at, left
 
 
@@ -164,31 +171,33 @@ class OffsetFetchResponse:
     def read(cls, data: bytes, at: int, version: int, left: int) -> tuple[OffsetFetchResponse, int, int]:
         """See ``primitives.KafkaMessage``."""
         compact = version >= 6
+        each = new(cls)
         if version >= 3:
-            (throttle_time_ms,) = _I.unpack_from(data, at)
+            (each.throttle_time_ms,) = _I.unpack_from(data, at)
             at += 4
         else:
-            throttle_time_ms = 0
+            each.throttle_time_ms = 0
         if version <= 7:
-            topics, at, left = _read_offset_fetch_response_topics(data, at, version, left)
+            each.topics, at, left = _read_offset_fetch_response_topics(data, at, version, left)
         else:
-            topics = []
+            each.topics = ()
         if version >= 8:
-            error_code = 0
+            each.error_code = 0
         elif version >= 2:
-            (error_code,) = _H.unpack_from(data, at)
+            (each.error_code,) = _H.unpack_from(data, at)
             at += 2
         else:
-            error_code = 0
+            each.error_code = 0
         if version == 8:
-            groups, at, left = _read_offset_fetch_response_groups(data, at, version, left)
+            each.groups, at, left = _read_offset_fetch_response_groups(data, at, version, left)
         else:
-            groups = []
+            each.groups = ()
         if compact:
-            at += 1
-            if data[at - 1]:
-                at, left = skip_tags(data, at - 1, left)
-        return cls(throttle_time_ms, topics, error_code, groups), at, left
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        return each, at, left
 
     def write(self, parts: list[Buffer], version: int) -> None:
         """See ``primitives.KafkaMessage``."""
@@ -261,13 +270,15 @@ def _read_offset_fetch_response_topics(
     elements, at, left = unpack_compact_array(data, at, 3, left) if compact else unpack_array(data, at, 3, left)
     found = []
     for _ in range(elements):
-        name, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
-        partitions, at, left = _read_offset_fetch_response_partitions(data, at, version, left)
+        each = new(OffsetFetchResponseTopic)
+        each.name, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
+        each.partitions, at, left = _read_offset_fetch_response_partitions(data, at, version, left)
         if compact:
-            at += 1
-            if data[at - 1]:
-                at, left = skip_tags(data, at - 1, left)
-        found.append(OffsetFetchResponseTopic(name, partitions))
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        found.append(each)
     return found, at, left
 
 
@@ -290,25 +301,23 @@ def _read_offset_fetch_response_partitions(
     elements, at, left = unpack_compact_array(data, at, 16, left) if compact else unpack_array(data, at, 16, left)
     found = []
     for _ in range(elements):
+        each = new(OffsetFetchResponsePartition)
         if version >= 5:
-            partition_index, committed_offset, committed_leader_epoch = _IQI.unpack_from(data, at)
+            each.partition_index, each.committed_offset, each.committed_leader_epoch = _IQI.unpack_from(data, at)
             at += 16
         else:
-            partition_index, committed_offset = _IQ.unpack_from(data, at)
+            each.partition_index, each.committed_offset = _IQ.unpack_from(data, at)
             at += 12
-            committed_leader_epoch = -1
-        metadata, at = unpack_compact_nullable_string(data, at) if compact else unpack_nullable_string(data, at)
-        (error_code,) = _H.unpack_from(data, at)
+            each.committed_leader_epoch = -1
+        each.metadata, at = unpack_compact_nullable_string(data, at) if compact else unpack_nullable_string(data, at)
+        (each.error_code,) = _H.unpack_from(data, at)
         at += 2
         if compact:
-            at += 1
-            if data[at - 1]:
-                at, left = skip_tags(data, at - 1, left)
-        found.append(
-            OffsetFetchResponsePartition(
-                partition_index, committed_offset, committed_leader_epoch, metadata, error_code
-            )
-        )
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        found.append(each)
     return found, at, left
 
 
@@ -334,14 +343,16 @@ def _read_offset_fetch_response_groups(
     elements, at, left = unpack_compact_array(data, at, 5, left)
     found = []
     for _ in range(elements):
-        group_id, at = unpack_compact_string(data, at)
-        topics, at, left = _read_offset_fetch_response_topicss(data, at, version, left)
-        (error_code,) = _H.unpack_from(data, at)
+        each = new(OffsetFetchResponseGroup)
+        each.group_id, at = unpack_compact_string(data, at)
+        each.topics, at, left = _read_offset_fetch_response_topicss(data, at, version, left)
+        (each.error_code,) = _H.unpack_from(data, at)
         at += 2
-        at += 1
-        if data[at - 1]:
-            at, left = skip_tags(data, at - 1, left)
-        found.append(OffsetFetchResponseGroup(group_id, topics, error_code))
+        if data[at]:
+            at, left = skip_tags(data, at, left)
+        else:
+            at += 1
+        found.append(each)
     return found, at, left
 
 
@@ -362,12 +373,14 @@ def _read_offset_fetch_response_topicss(
     elements, at, left = unpack_compact_array(data, at, 3, left)
     found = []
     for _ in range(elements):
-        name, at = unpack_compact_string(data, at)
-        partitions, at, left = _read_offset_fetch_response_partitionss(data, at, version, left)
-        at += 1
-        if data[at - 1]:
-            at, left = skip_tags(data, at - 1, left)
-        found.append(OffsetFetchResponseTopics(name, partitions))
+        each = new(OffsetFetchResponseTopics)
+        each.name, at = unpack_compact_string(data, at)
+        each.partitions, at, left = _read_offset_fetch_response_partitionss(data, at, version, left)
+        if data[at]:
+            at, left = skip_tags(data, at, left)
+        else:
+            at += 1
+        found.append(each)
     return found, at, left
 
 
@@ -387,19 +400,17 @@ def _read_offset_fetch_response_partitionss(
     elements, at, left = unpack_compact_array(data, at, 20, left)
     found = []
     for _ in range(elements):
-        partition_index, committed_offset, committed_leader_epoch = _IQI.unpack_from(data, at)
+        each = new(OffsetFetchResponsePartitions)
+        each.partition_index, each.committed_offset, each.committed_leader_epoch = _IQI.unpack_from(data, at)
         at += 16
-        metadata, at = unpack_compact_nullable_string(data, at)
-        (error_code,) = _H.unpack_from(data, at)
+        each.metadata, at = unpack_compact_nullable_string(data, at)
+        (each.error_code,) = _H.unpack_from(data, at)
         at += 2
-        at += 1
-        if data[at - 1]:
-            at, left = skip_tags(data, at - 1, left)
-        found.append(
-            OffsetFetchResponsePartitions(
-                partition_index, committed_offset, committed_leader_epoch, metadata, error_code
-            )
-        )
+        if data[at]:
+            at, left = skip_tags(data, at, left)
+        else:
+            at += 1
+        found.append(each)
     return found, at, left
 
 
@@ -430,10 +441,11 @@ class OffsetDeleteResponse:
     @classmethod
     def read(cls, data: bytes, at: int, version: int, left: int) -> tuple[OffsetDeleteResponse, int, int]:
         """See ``primitives.KafkaMessage``."""
-        error_code, throttle_time_ms = _HI.unpack_from(data, at)
+        each = new(cls)
+        each.error_code, each.throttle_time_ms = _HI.unpack_from(data, at)
         at += 6
-        topics, at, left = _read_offset_delete_response_topics(data, at, version, left)
-        return cls(error_code, throttle_time_ms, topics), at, left
+        each.topics, at, left = _read_offset_delete_response_topics(data, at, version, left)
+        return each, at, left
 
     def write(self, parts: list[Buffer], version: int) -> None:
         """See ``primitives.KafkaMessage``."""
@@ -463,9 +475,10 @@ def _read_offset_delete_response_topics(
     elements, at, left = unpack_array(data, at, 6, left)
     found = []
     for _ in range(elements):
-        name, at = unpack_string(data, at)
-        partitions, at, left = _read_offset_delete_response_partitions(data, at, version, left)
-        found.append(OffsetDeleteResponseTopic(name, partitions))
+        each = new(OffsetDeleteResponseTopic)
+        each.name, at = unpack_string(data, at)
+        each.partitions, at, left = _read_offset_delete_response_partitions(data, at, version, left)
+        found.append(each)
     return found, at, left
 
 
@@ -484,9 +497,10 @@ def _read_offset_delete_response_partitions(
     elements, at, left = unpack_array(data, at, 6, left)
     found = []
     for _ in range(elements):
-        partition_index, error_code = _IH.unpack_from(data, at)
+        each = new(OffsetDeleteResponsePartition)
+        each.partition_index, each.error_code = _IH.unpack_from(data, at)
         at += 6
-        found.append(OffsetDeleteResponsePartition(partition_index, error_code))
+        found.append(each)
     return found, at, left
 
 

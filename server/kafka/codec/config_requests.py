@@ -12,6 +12,7 @@ from typing import ClassVar
 
 from quorumlog.server.kafka.codec.primitives import (
     Buffer,
+    new,
     pack_compact_count,
     pack_compact_nullable_string,
     pack_compact_nullable_string_array,
@@ -53,19 +54,21 @@ class DescribeConfigsRequest:
     def read(cls, data: bytes, at: int, version: int, left: int) -> tuple[DescribeConfigsRequest, int, int]:
         """See ``primitives.KafkaMessage``."""
         compact = version == 4
-        resources, at, left = _read_describe_configs_resources(data, at, version, left)
+        each = new(cls)
+        each.resources, at, left = _read_describe_configs_resources(data, at, version, left)
         if version >= 3:
-            include_synonyms, include_documentation = _TT.unpack_from(data, at)
+            each.include_synonyms, each.include_documentation = _TT.unpack_from(data, at)
             at += 2
         else:
-            (include_synonyms,) = _T.unpack_from(data, at)
+            (each.include_synonyms,) = _T.unpack_from(data, at)
             at += 1
-            include_documentation = False
+            each.include_documentation = False
         if compact:
-            at += 1
-            if data[at - 1]:
-                at, left = skip_tags(data, at - 1, left)
-        return cls(resources, include_synonyms, include_documentation), at, left
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        return each, at, left
 
     def write(self, parts: list[Buffer], version: int) -> None:
         """See ``primitives.KafkaMessage``."""
@@ -95,19 +98,21 @@ def _read_describe_configs_resources(
     elements, at, left = unpack_compact_array(data, at, 4, left) if compact else unpack_array(data, at, 4, left)
     found = []
     for _ in range(elements):
-        (resource_type,) = _B.unpack_from(data, at)
+        each = new(DescribeConfigsResource)
+        (each.resource_type,) = _B.unpack_from(data, at)
         at += 1
-        resource_name, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
-        configuration_keys, at, left = (
+        each.resource_name, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
+        each.configuration_keys, at, left = (
             unpack_compact_nullable_string_array(data, at, left)
             if compact
             else unpack_nullable_string_array(data, at, left)
         )
         if compact:
-            at += 1
-            if data[at - 1]:
-                at, left = skip_tags(data, at - 1, left)
-        found.append(DescribeConfigsResource(resource_type, resource_name, configuration_keys))
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        found.append(each)
     return found, at, left
 
 
@@ -144,14 +149,16 @@ class AlterConfigsRequest:
     def read(cls, data: bytes, at: int, version: int, left: int) -> tuple[AlterConfigsRequest, int, int]:
         """See ``primitives.KafkaMessage``."""
         compact = version == 2
-        resources, at, left = _read_alter_configs_request_alter_configs_resources(data, at, version, left)
-        (validate_only,) = _T.unpack_from(data, at)
+        each = new(cls)
+        each.resources, at, left = _read_alter_configs_request_alter_configs_resources(data, at, version, left)
+        (each.validate_only,) = _T.unpack_from(data, at)
         at += 1
         if compact:
-            at += 1
-            if data[at - 1]:
-                at, left = skip_tags(data, at - 1, left)
-        return cls(resources, validate_only), at, left
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        return each, at, left
 
     def write(self, parts: list[Buffer], version: int) -> None:
         """See ``primitives.KafkaMessage``."""
@@ -186,15 +193,17 @@ def _read_alter_configs_request_alter_configs_resources(
     elements, at, left = unpack_compact_array(data, at, 4, left) if compact else unpack_array(data, at, 4, left)
     found = []
     for _ in range(elements):
-        (resource_type,) = _B.unpack_from(data, at)
+        each = new(AlterConfigsRequestAlterConfigsResource)
+        (each.resource_type,) = _B.unpack_from(data, at)
         at += 1
-        resource_name, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
-        configs, at, left = _read_alter_configs_request_alterable_configs(data, at, version, left)
+        each.resource_name, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
+        each.configs, at, left = _read_alter_configs_request_alterable_configs(data, at, version, left)
         if compact:
-            at += 1
-            if data[at - 1]:
-                at, left = skip_tags(data, at - 1, left)
-        found.append(AlterConfigsRequestAlterConfigsResource(resource_type, resource_name, configs))
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        found.append(each)
     return found, at, left
 
 
@@ -218,13 +227,15 @@ def _read_alter_configs_request_alterable_configs(
     elements, at, left = unpack_compact_array(data, at, 3, left) if compact else unpack_array(data, at, 3, left)
     found = []
     for _ in range(elements):
-        name, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
-        value, at = unpack_compact_nullable_string(data, at) if compact else unpack_nullable_string(data, at)
+        each = new(AlterConfigsRequestAlterableConfig)
+        each.name, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
+        each.value, at = unpack_compact_nullable_string(data, at) if compact else unpack_nullable_string(data, at)
         if compact:
-            at += 1
-            if data[at - 1]:
-                at, left = skip_tags(data, at - 1, left)
-        found.append(AlterConfigsRequestAlterableConfig(name, value))
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        found.append(each)
     return found, at, left
 
 
@@ -256,14 +267,18 @@ class IncrementalAlterConfigsRequest:
     def read(cls, data: bytes, at: int, version: int, left: int) -> tuple[IncrementalAlterConfigsRequest, int, int]:
         """See ``primitives.KafkaMessage``."""
         compact = version == 1
-        resources, at, left = _read_incremental_alter_configs_request_alter_configs_resources(data, at, version, left)
-        (validate_only,) = _T.unpack_from(data, at)
+        each = new(cls)
+        each.resources, at, left = _read_incremental_alter_configs_request_alter_configs_resources(
+            data, at, version, left
+        )
+        (each.validate_only,) = _T.unpack_from(data, at)
         at += 1
         if compact:
-            at += 1
-            if data[at - 1]:
-                at, left = skip_tags(data, at - 1, left)
-        return cls(resources, validate_only), at, left
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        return each, at, left
 
     def write(self, parts: list[Buffer], version: int) -> None:
         """See ``primitives.KafkaMessage``."""
@@ -299,15 +314,17 @@ def _read_incremental_alter_configs_request_alter_configs_resources(
     elements, at, left = unpack_compact_array(data, at, 4, left) if compact else unpack_array(data, at, 4, left)
     found = []
     for _ in range(elements):
-        (resource_type,) = _B.unpack_from(data, at)
+        each = new(IncrementalAlterConfigsRequestAlterConfigsResource)
+        (each.resource_type,) = _B.unpack_from(data, at)
         at += 1
-        resource_name, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
-        configs, at, left = _read_incremental_alter_configs_request_alterable_configs(data, at, version, left)
+        each.resource_name, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
+        each.configs, at, left = _read_incremental_alter_configs_request_alterable_configs(data, at, version, left)
         if compact:
-            at += 1
-            if data[at - 1]:
-                at, left = skip_tags(data, at - 1, left)
-        found.append(IncrementalAlterConfigsRequestAlterConfigsResource(resource_type, resource_name, configs))
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        found.append(each)
     return found, at, left
 
 
@@ -331,15 +348,17 @@ def _read_incremental_alter_configs_request_alterable_configs(
     elements, at, left = unpack_compact_array(data, at, 4, left) if compact else unpack_array(data, at, 4, left)
     found = []
     for _ in range(elements):
-        name, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
-        (config_operation,) = _B.unpack_from(data, at)
+        each = new(IncrementalAlterConfigsRequestAlterableConfig)
+        each.name, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
+        (each.config_operation,) = _B.unpack_from(data, at)
         at += 1
-        value, at = unpack_compact_nullable_string(data, at) if compact else unpack_nullable_string(data, at)
+        each.value, at = unpack_compact_nullable_string(data, at) if compact else unpack_nullable_string(data, at)
         if compact:
-            at += 1
-            if data[at - 1]:
-                at, left = skip_tags(data, at - 1, left)
-        found.append(IncrementalAlterConfigsRequestAlterableConfig(name, config_operation, value))
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        found.append(each)
     return found, at, left
 
 

@@ -12,6 +12,7 @@ from typing import ClassVar
 
 from quorumlog.server.kafka.codec.primitives import (
     Buffer,
+    new,
     pack_compact_count,
     pack_compact_nullable_string,
     pack_compact_string,
@@ -49,14 +50,16 @@ class DescribeConfigsResponse:
     def read(cls, data: bytes, at: int, version: int, left: int) -> tuple[DescribeConfigsResponse, int, int]:
         """See ``primitives.KafkaMessage``."""
         compact = version == 4
-        (throttle_time_ms,) = _I.unpack_from(data, at)
+        each = new(cls)
+        (each.throttle_time_ms,) = _I.unpack_from(data, at)
         at += 4
-        results, at, left = _read_describe_configs_results(data, at, version, left)
+        each.results, at, left = _read_describe_configs_results(data, at, version, left)
         if compact:
-            at += 1
-            if data[at - 1]:
-                at, left = skip_tags(data, at - 1, left)
-        return cls(throttle_time_ms, results), at, left
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        return each, at, left
 
     def write(self, parts: list[Buffer], version: int) -> None:
         """See ``primitives.KafkaMessage``."""
@@ -108,18 +111,22 @@ def _read_describe_configs_results(
     elements, at, left = unpack_compact_array(data, at, 7, left) if compact else unpack_array(data, at, 7, left)
     found = []
     for _ in range(elements):
-        (error_code,) = _H.unpack_from(data, at)
+        each = new(DescribeConfigsResult)
+        (each.error_code,) = _H.unpack_from(data, at)
         at += 2
-        error_message, at = unpack_compact_nullable_string(data, at) if compact else unpack_nullable_string(data, at)
-        (resource_type,) = _B.unpack_from(data, at)
+        each.error_message, at = (
+            unpack_compact_nullable_string(data, at) if compact else unpack_nullable_string(data, at)
+        )
+        (each.resource_type,) = _B.unpack_from(data, at)
         at += 1
-        resource_name, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
-        configs, at, left = _read_describe_configs_resource_results(data, at, version, left)
+        each.resource_name, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
+        each.configs, at, left = _read_describe_configs_resource_results(data, at, version, left)
         if compact:
-            at += 1
-            if data[at - 1]:
-                at, left = skip_tags(data, at - 1, left)
-        found.append(DescribeConfigsResult(error_code, error_message, resource_type, resource_name, configs))
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        found.append(each)
     return found, at, left
 
 
@@ -145,31 +152,29 @@ def _read_describe_configs_resource_results(
     elements, at, left = unpack_compact_array(data, at, 9, left) if compact else unpack_array(data, at, 9, left)
     found = []
     for _ in range(elements):
-        name, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
-        value, at = unpack_compact_nullable_string(data, at) if compact else unpack_nullable_string(data, at)
-        read_only, config_source, is_sensitive = _TBT.unpack_from(data, at)
+        each = new(DescribeConfigsResourceResult)
+        each.name, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
+        each.value, at = unpack_compact_nullable_string(data, at) if compact else unpack_nullable_string(data, at)
+        each.read_only, each.config_source, each.is_sensitive = _TBT.unpack_from(data, at)
         at += 3
-        synonyms, at, left = _read_describe_configs_synonyms(data, at, version, left)
+        each.synonyms, at, left = _read_describe_configs_synonyms(data, at, version, left)
         if version >= 3:
-            (config_type,) = _B.unpack_from(data, at)
+            (each.config_type,) = _B.unpack_from(data, at)
             at += 1
         else:
-            config_type = 0
+            each.config_type = 0
         if version >= 3:
-            documentation, at = (
+            each.documentation, at = (
                 unpack_compact_nullable_string(data, at) if compact else unpack_nullable_string(data, at)
             )
         else:
-            documentation = ""
+            each.documentation = ""
         if compact:
-            at += 1
-            if data[at - 1]:
-                at, left = skip_tags(data, at - 1, left)
-        found.append(
-            DescribeConfigsResourceResult(
-                name, value, read_only, config_source, is_sensitive, synonyms, config_type, documentation
-            )
-        )
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        found.append(each)
     return found, at, left
 
 
@@ -202,15 +207,17 @@ def _read_describe_configs_synonyms(
     elements, at, left = unpack_compact_array(data, at, 4, left) if compact else unpack_array(data, at, 4, left)
     found = []
     for _ in range(elements):
-        name, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
-        value, at = unpack_compact_nullable_string(data, at) if compact else unpack_nullable_string(data, at)
-        (source,) = _B.unpack_from(data, at)
+        each = new(DescribeConfigsSynonym)
+        each.name, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
+        each.value, at = unpack_compact_nullable_string(data, at) if compact else unpack_nullable_string(data, at)
+        (each.source,) = _B.unpack_from(data, at)
         at += 1
         if compact:
-            at += 1
-            if data[at - 1]:
-                at, left = skip_tags(data, at - 1, left)
-        found.append(DescribeConfigsSynonym(name, value, source))
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        found.append(each)
     return found, at, left
 
 
@@ -243,14 +250,18 @@ class AlterConfigsResponse:
     def read(cls, data: bytes, at: int, version: int, left: int) -> tuple[AlterConfigsResponse, int, int]:
         """See ``primitives.KafkaMessage``."""
         compact = version == 2
-        (throttle_time_ms,) = _I.unpack_from(data, at)
+        each = new(cls)
+        (each.throttle_time_ms,) = _I.unpack_from(data, at)
         at += 4
-        responses, at, left = _read_alter_configs_response_alter_configs_resource_responses(data, at, version, left)
+        each.responses, at, left = _read_alter_configs_response_alter_configs_resource_responses(
+            data, at, version, left
+        )
         if compact:
-            at += 1
-            if data[at - 1]:
-                at, left = skip_tags(data, at - 1, left)
-        return cls(throttle_time_ms, responses), at, left
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        return each, at, left
 
     def write(self, parts: list[Buffer], version: int) -> None:
         """See ``primitives.KafkaMessage``."""
@@ -278,19 +289,21 @@ def _read_alter_configs_response_alter_configs_resource_responses(
     elements, at, left = unpack_compact_array(data, at, 6, left) if compact else unpack_array(data, at, 6, left)
     found = []
     for _ in range(elements):
-        (error_code,) = _H.unpack_from(data, at)
+        each = new(AlterConfigsResponseAlterConfigsResourceResponse)
+        (each.error_code,) = _H.unpack_from(data, at)
         at += 2
-        error_message, at = unpack_compact_nullable_string(data, at) if compact else unpack_nullable_string(data, at)
-        (resource_type,) = _B.unpack_from(data, at)
-        at += 1
-        resource_name, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
-        if compact:
-            at += 1
-            if data[at - 1]:
-                at, left = skip_tags(data, at - 1, left)
-        found.append(
-            AlterConfigsResponseAlterConfigsResourceResponse(error_code, error_message, resource_type, resource_name)
+        each.error_message, at = (
+            unpack_compact_nullable_string(data, at) if compact else unpack_nullable_string(data, at)
         )
+        (each.resource_type,) = _B.unpack_from(data, at)
+        at += 1
+        each.resource_name, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
+        if compact:
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        found.append(each)
     return found, at, left
 
 
@@ -326,16 +339,18 @@ class IncrementalAlterConfigsResponse:
     def read(cls, data: bytes, at: int, version: int, left: int) -> tuple[IncrementalAlterConfigsResponse, int, int]:
         """See ``primitives.KafkaMessage``."""
         compact = version == 1
-        (throttle_time_ms,) = _I.unpack_from(data, at)
+        each = new(cls)
+        (each.throttle_time_ms,) = _I.unpack_from(data, at)
         at += 4
-        responses, at, left = _read_incremental_alter_configs_response_alter_configs_resource_responses(
+        each.responses, at, left = _read_incremental_alter_configs_response_alter_configs_resource_responses(
             data, at, version, left
         )
         if compact:
-            at += 1
-            if data[at - 1]:
-                at, left = skip_tags(data, at - 1, left)
-        return cls(throttle_time_ms, responses), at, left
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        return each, at, left
 
     def write(self, parts: list[Buffer], version: int) -> None:
         """See ``primitives.KafkaMessage``."""
@@ -363,21 +378,21 @@ def _read_incremental_alter_configs_response_alter_configs_resource_responses(
     elements, at, left = unpack_compact_array(data, at, 6, left) if compact else unpack_array(data, at, 6, left)
     found = []
     for _ in range(elements):
-        (error_code,) = _H.unpack_from(data, at)
+        each = new(IncrementalAlterConfigsResponseAlterConfigsResourceResponse)
+        (each.error_code,) = _H.unpack_from(data, at)
         at += 2
-        error_message, at = unpack_compact_nullable_string(data, at) if compact else unpack_nullable_string(data, at)
-        (resource_type,) = _B.unpack_from(data, at)
-        at += 1
-        resource_name, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
-        if compact:
-            at += 1
-            if data[at - 1]:
-                at, left = skip_tags(data, at - 1, left)
-        found.append(
-            IncrementalAlterConfigsResponseAlterConfigsResourceResponse(
-                error_code, error_message, resource_type, resource_name
-            )
+        each.error_message, at = (
+            unpack_compact_nullable_string(data, at) if compact else unpack_nullable_string(data, at)
         )
+        (each.resource_type,) = _B.unpack_from(data, at)
+        at += 1
+        each.resource_name, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
+        if compact:
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        found.append(each)
     return found, at, left
 
 

@@ -14,6 +14,7 @@ from quorumlog.server.kafka.codec.primitives import (
     NO_UUID,
     Buffer,
     check_end,
+    new,
     pack_compact_count,
     pack_compact_int32_array,
     pack_compact_nullable_string,
@@ -71,63 +72,61 @@ class FetchRequest:
     def read(cls, data: bytes, at: int, version: int, left: int) -> tuple[FetchRequest, int, int]:
         """See ``primitives.KafkaMessage``."""
         compact = version >= 12
+        each = new(cls)
         if version >= 15:
-            max_wait_ms, min_bytes, max_bytes, isolation_level, session_id, session_epoch = _IIIBII.unpack_from(
-                data, at
-            )
+            (
+                each.max_wait_ms,
+                each.min_bytes,
+                each.max_bytes,
+                each.isolation_level,
+                each.session_id,
+                each.session_epoch,
+            ) = _IIIBII.unpack_from(data, at)
             at += 21
-            replica_id = -1
+            each.replica_id = -1
         elif version >= 7:
-            replica_id, max_wait_ms, min_bytes, max_bytes, isolation_level, session_id, session_epoch = (
-                _IIIIBII.unpack_from(data, at)
-            )
+            (
+                each.replica_id,
+                each.max_wait_ms,
+                each.min_bytes,
+                each.max_bytes,
+                each.isolation_level,
+                each.session_id,
+                each.session_epoch,
+            ) = _IIIIBII.unpack_from(data, at)
             at += 25
         else:
-            replica_id, max_wait_ms, min_bytes, max_bytes, isolation_level = _IIIIB.unpack_from(data, at)
+            each.replica_id, each.max_wait_ms, each.min_bytes, each.max_bytes, each.isolation_level = (
+                _IIIIB.unpack_from(data, at)
+            )
             at += 17
-            session_id = 0
-            session_epoch = -1
-        topics, at, left = _read_fetch_topics(data, at, version, left)
+            each.session_id = 0
+            each.session_epoch = -1
+        each.topics, at, left = _read_fetch_topics(data, at, version, left)
         if version >= 7:
-            forgotten_topics_data, at, left = _read_forgotten_topics(data, at, version, left)
+            each.forgotten_topics_data, at, left = _read_forgotten_topics(data, at, version, left)
         else:
-            forgotten_topics_data = []
+            each.forgotten_topics_data = ()
         if version >= 11:
-            rack_id, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
+            each.rack_id, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
         else:
-            rack_id = ""
-        cluster_id: str | None = None
-        replica_state: FetchReplicaState | None = None
+            each.rack_id = ""
+        each.cluster_id = None
+        each.replica_state = None
         if compact:
-            at += 1
-            if data[at - 1]:
-                tagged, at, left = unpack_tags(data, at - 1, left)
+            if data[at]:
+                tagged, at, left = unpack_tags(data, at, left)
                 if 0 in tagged:
                     begin, end = tagged[0]
-                    cluster_id, begin = unpack_compact_nullable_string(data, begin)
+                    each.cluster_id, begin = unpack_compact_nullable_string(data, begin)
                     check_end(begin, end)
                 if 1 in tagged and version >= 15:
                     begin, end = tagged[1]
-                    replica_state, begin, left = _read_fetch_replica_state(data, begin, version, left)
+                    each.replica_state, begin, left = _read_fetch_replica_state(data, begin, version, left)
                     check_end(begin, end)
-        return (
-            cls(
-                cluster_id,
-                replica_id,
-                replica_state,
-                max_wait_ms,
-                min_bytes,
-                max_bytes,
-                isolation_level,
-                session_id,
-                session_epoch,
-                topics,
-                forgotten_topics_data,
-                rack_id,
-            ),
-            at,
-            left,
-        )
+            else:
+                at += 1
+        return each, at, left
 
     def write(self, parts: list[Buffer], version: int) -> None:
         """See ``primitives.KafkaMessage``."""
@@ -218,12 +217,14 @@ class ForgottenTopic:
 
 
 def _read_fetch_replica_state(data: bytes, at: int, version: int, left: int) -> tuple[FetchReplicaState, int, int]:
-    replica_id, replica_epoch = _IQ.unpack_from(data, at)
+    each = new(FetchReplicaState)
+    each.replica_id, each.replica_epoch = _IQ.unpack_from(data, at)
     at += 12
-    at += 1
-    if data[at - 1]:
-        at, left = skip_tags(data, at - 1, left)
-    return FetchReplicaState(replica_id, replica_epoch), at, left
+    if data[at]:
+        at, left = skip_tags(data, at, left)
+    else:
+        at += 1
+    return each, at, left
 
 
 def _write_fetch_replica_state(parts: list[Buffer], each: FetchReplicaState, version: int) -> None:
@@ -236,21 +237,23 @@ def _read_fetch_topics(data: bytes, at: int, version: int, left: int) -> tuple[l
     elements, at, left = unpack_compact_array(data, at, 3, left) if compact else unpack_array(data, at, 3, left)
     found = []
     for _ in range(elements):
+        each = new(FetchTopic)
         if version <= 12:
-            topic, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
+            each.topic, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
         else:
-            topic = ""
+            each.topic = ""
         if version >= 13:
-            (topic_id,) = _U.unpack_from(data, at)
+            (each.topic_id,) = _U.unpack_from(data, at)
             at += 16
         else:
-            topic_id = NO_UUID
-        partitions, at, left = _read_fetch_partitions(data, at, version, left)
+            each.topic_id = NO_UUID
+        each.partitions, at, left = _read_fetch_partitions(data, at, version, left)
         if compact:
-            at += 1
-            if data[at - 1]:
-                at, left = skip_tags(data, at - 1, left)
-        found.append(FetchTopic(topic, topic_id, partitions))
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        found.append(each)
     return found, at, left
 
 
@@ -272,56 +275,58 @@ def _read_fetch_partitions(data: bytes, at: int, version: int, left: int) -> tup
     elements, at, left = unpack_compact_array(data, at, 16, left) if compact else unpack_array(data, at, 16, left)
     found = []
     for _ in range(elements):
+        each = new(FetchPartition)
         if version >= 12:
-            partition, current_leader_epoch, fetch_offset, last_fetched_epoch, log_start_offset, partition_max_bytes = (
-                _IIQIQI.unpack_from(data, at)
-            )
+            (
+                each.partition,
+                each.current_leader_epoch,
+                each.fetch_offset,
+                each.last_fetched_epoch,
+                each.log_start_offset,
+                each.partition_max_bytes,
+            ) = _IIQIQI.unpack_from(data, at)
             at += 32
         elif version >= 9:
-            partition, current_leader_epoch, fetch_offset, log_start_offset, partition_max_bytes = _IIQQI.unpack_from(
+            (
+                each.partition,
+                each.current_leader_epoch,
+                each.fetch_offset,
+                each.log_start_offset,
+                each.partition_max_bytes,
+            ) = _IIQQI.unpack_from(data, at)
+            at += 28
+            each.last_fetched_epoch = -1
+        elif version >= 5:
+            each.partition, each.fetch_offset, each.log_start_offset, each.partition_max_bytes = _IQQI.unpack_from(
                 data, at
             )
-            at += 28
-            last_fetched_epoch = -1
-        elif version >= 5:
-            partition, fetch_offset, log_start_offset, partition_max_bytes = _IQQI.unpack_from(data, at)
             at += 24
-            current_leader_epoch = -1
-            last_fetched_epoch = -1
+            each.current_leader_epoch = -1
+            each.last_fetched_epoch = -1
         else:
-            partition, fetch_offset, partition_max_bytes = _IQI.unpack_from(data, at)
+            each.partition, each.fetch_offset, each.partition_max_bytes = _IQI.unpack_from(data, at)
             at += 16
-            current_leader_epoch = -1
-            last_fetched_epoch = -1
-            log_start_offset = -1
-        replica_directory_id: bytes = NO_UUID
-        high_watermark: int = 9223372036854775807
+            each.current_leader_epoch = -1
+            each.last_fetched_epoch = -1
+            each.log_start_offset = -1
+        each.replica_directory_id = NO_UUID
+        each.high_watermark = 9223372036854775807
         if compact:
-            at += 1
-            if data[at - 1]:
-                tagged, at, left = unpack_tags(data, at - 1, left)
+            if data[at]:
+                tagged, at, left = unpack_tags(data, at, left)
                 if 0 in tagged and version >= 17:
                     begin, end = tagged[0]
-                    (replica_directory_id,) = _U.unpack_from(data, begin)
+                    (each.replica_directory_id,) = _U.unpack_from(data, begin)
                     begin += 16
                     check_end(begin, end)
                 if 1 in tagged and version == 18:
                     begin, end = tagged[1]
-                    (high_watermark,) = _Q.unpack_from(data, begin)
+                    (each.high_watermark,) = _Q.unpack_from(data, begin)
                     begin += 8
                     check_end(begin, end)
-        found.append(
-            FetchPartition(
-                partition,
-                current_leader_epoch,
-                fetch_offset,
-                last_fetched_epoch,
-                log_start_offset,
-                partition_max_bytes,
-                replica_directory_id,
-                high_watermark,
-            )
-        )
+            else:
+                at += 1
+        found.append(each)
     return found, at, left
 
 
@@ -372,23 +377,25 @@ def _read_forgotten_topics(data: bytes, at: int, version: int, left: int) -> tup
     elements, at, left = unpack_compact_array(data, at, 3, left) if compact else unpack_array(data, at, 3, left)
     found = []
     for _ in range(elements):
+        each = new(ForgottenTopic)
         if version <= 12:
-            topic, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
+            each.topic, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
         else:
-            topic = ""
+            each.topic = ""
         if version >= 13:
-            (topic_id,) = _U.unpack_from(data, at)
+            (each.topic_id,) = _U.unpack_from(data, at)
             at += 16
         else:
-            topic_id = NO_UUID
-        partitions, at, left = (
+            each.topic_id = NO_UUID
+        each.partitions, at, left = (
             unpack_compact_int32_array(data, at, left) if compact else unpack_int32_array(data, at, left)
         )
         if compact:
-            at += 1
-            if data[at - 1]:
-                at, left = skip_tags(data, at - 1, left)
-        found.append(ForgottenTopic(topic, topic_id, partitions))
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        found.append(each)
     return found, at, left
 
 

@@ -14,6 +14,7 @@ from quorumlog.server.kafka.codec.primitives import (
     NO_UUID,
     Buffer,
     check_end,
+    new,
     pack_compact_count,
     pack_compact_nullable_records,
     pack_compact_nullable_string,
@@ -65,25 +66,27 @@ class FetchResponse:
     def read(cls, data: bytes, at: int, version: int, left: int) -> tuple[FetchResponse, int, int]:
         """See ``primitives.KafkaMessage``."""
         compact = version >= 12
+        each = new(cls)
         if version >= 7:
-            throttle_time_ms, error_code, session_id = _IHI.unpack_from(data, at)
+            each.throttle_time_ms, each.error_code, each.session_id = _IHI.unpack_from(data, at)
             at += 10
         else:
-            (throttle_time_ms,) = _I.unpack_from(data, at)
+            (each.throttle_time_ms,) = _I.unpack_from(data, at)
             at += 4
-            error_code = 0
-            session_id = 0
-        responses, at, left = _read_fetchable_topic_responses(data, at, version, left)
-        node_endpoints: Sequence[FetchResponseNodeEndpoint] = ()
+            each.error_code = 0
+            each.session_id = 0
+        each.responses, at, left = _read_fetchable_topic_responses(data, at, version, left)
+        each.node_endpoints = ()
         if compact:
-            at += 1
-            if data[at - 1]:
-                tagged, at, left = unpack_tags(data, at - 1, left)
+            if data[at]:
+                tagged, at, left = unpack_tags(data, at, left)
                 if 0 in tagged and version >= 16:
                     begin, end = tagged[0]
-                    node_endpoints, begin, left = _read_fetch_response_node_endpoints(data, begin, version, left)
+                    each.node_endpoints, begin, left = _read_fetch_response_node_endpoints(data, begin, version, left)
                     check_end(begin, end)
-        return cls(throttle_time_ms, error_code, session_id, responses, node_endpoints), at, left
+            else:
+                at += 1
+        return each, at, left
 
     def write(self, parts: list[Buffer], version: int) -> None:
         """See ``primitives.KafkaMessage``."""
@@ -177,21 +180,23 @@ def _read_fetchable_topic_responses(
     elements, at, left = unpack_compact_array(data, at, 3, left) if compact else unpack_array(data, at, 3, left)
     found = []
     for _ in range(elements):
+        each = new(FetchableTopicResponse)
         if version <= 12:
-            topic, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
+            each.topic, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
         else:
-            topic = ""
+            each.topic = ""
         if version >= 13:
-            (topic_id,) = _U.unpack_from(data, at)
+            (each.topic_id,) = _U.unpack_from(data, at)
             at += 16
         else:
-            topic_id = NO_UUID
-        partitions, at, left = _read_partition_datas(data, at, version, left)
+            each.topic_id = NO_UUID
+        each.partitions, at, left = _read_partition_datas(data, at, version, left)
         if compact:
-            at += 1
-            if data[at - 1]:
-                at, left = skip_tags(data, at - 1, left)
-        found.append(FetchableTopicResponse(topic, topic_id, partitions))
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        found.append(each)
     return found, at, left
 
 
@@ -215,56 +220,54 @@ def _read_partition_datas(data: bytes, at: int, version: int, left: int) -> tupl
     elements, at, left = unpack_compact_array(data, at, 30, left) if compact else unpack_array(data, at, 30, left)
     found = []
     for _ in range(elements):
+        each = new(PartitionData)
         if version >= 5:
-            partition_index, error_code, high_watermark, last_stable_offset, log_start_offset = _IHQQQ.unpack_from(
-                data, at
-            )
+            (
+                each.partition_index,
+                each.error_code,
+                each.high_watermark,
+                each.last_stable_offset,
+                each.log_start_offset,
+            ) = _IHQQQ.unpack_from(data, at)
             at += 30
         else:
-            partition_index, error_code, high_watermark, last_stable_offset = _IHQQ.unpack_from(data, at)
+            each.partition_index, each.error_code, each.high_watermark, each.last_stable_offset = _IHQQ.unpack_from(
+                data, at
+            )
             at += 22
-            log_start_offset = -1
-        aborted_transactions, at, left = _read_aborted_transactions(data, at, version, left)
+            each.log_start_offset = -1
+        each.aborted_transactions, at, left = _read_aborted_transactions(data, at, version, left)
         if version >= 11:
-            (preferred_read_replica,) = _I.unpack_from(data, at)
+            (each.preferred_read_replica,) = _I.unpack_from(data, at)
             at += 4
         else:
-            preferred_read_replica = -1
-        records, at = unpack_compact_nullable_records(data, at) if compact else unpack_nullable_records(data, at)
-        diverging_epoch: FetchResponseEpochEndOffset | None = None
-        current_leader: FetchResponseLeaderIdAndEpoch | None = None
-        snapshot_id: SnapshotId | None = None
+            each.preferred_read_replica = -1
+        each.records, at = unpack_compact_nullable_records(data, at) if compact else unpack_nullable_records(data, at)
+        each.diverging_epoch = None
+        each.current_leader = None
+        each.snapshot_id = None
         if compact:
-            at += 1
-            if data[at - 1]:
-                tagged, at, left = unpack_tags(data, at - 1, left)
+            if data[at]:
+                tagged, at, left = unpack_tags(data, at, left)
                 if 0 in tagged:
                     begin, end = tagged[0]
-                    diverging_epoch, begin, left = _read_fetch_response_epoch_end_offset(data, begin, version, left)
+                    each.diverging_epoch, begin, left = _read_fetch_response_epoch_end_offset(
+                        data, begin, version, left
+                    )
                     check_end(begin, end)
                 if 1 in tagged:
                     begin, end = tagged[1]
-                    current_leader, begin, left = _read_fetch_response_leader_id_and_epoch(data, begin, version, left)
+                    each.current_leader, begin, left = _read_fetch_response_leader_id_and_epoch(
+                        data, begin, version, left
+                    )
                     check_end(begin, end)
                 if 2 in tagged:
                     begin, end = tagged[2]
-                    snapshot_id, begin, left = _read_snapshot_id(data, begin, version, left)
+                    each.snapshot_id, begin, left = _read_snapshot_id(data, begin, version, left)
                     check_end(begin, end)
-        found.append(
-            PartitionData(
-                partition_index,
-                error_code,
-                high_watermark,
-                last_stable_offset,
-                log_start_offset,
-                diverging_epoch,
-                current_leader,
-                snapshot_id,
-                aborted_transactions,
-                preferred_read_replica,
-                records,
-            )
-        )
+            else:
+                at += 1
+        found.append(each)
     return found, at, left
 
 
@@ -310,12 +313,14 @@ def _write_partition_datas(parts: list[Buffer], values: Sequence[PartitionData],
 def _read_fetch_response_epoch_end_offset(
     data: bytes, at: int, version: int, left: int
 ) -> tuple[FetchResponseEpochEndOffset, int, int]:
-    epoch, end_offset = _IQ.unpack_from(data, at)
+    each = new(FetchResponseEpochEndOffset)
+    each.epoch, each.end_offset = _IQ.unpack_from(data, at)
     at += 12
-    at += 1
-    if data[at - 1]:
-        at, left = skip_tags(data, at - 1, left)
-    return FetchResponseEpochEndOffset(epoch, end_offset), at, left
+    if data[at]:
+        at, left = skip_tags(data, at, left)
+    else:
+        at += 1
+    return each, at, left
 
 
 def _write_fetch_response_epoch_end_offset(
@@ -328,12 +333,14 @@ def _write_fetch_response_epoch_end_offset(
 def _read_fetch_response_leader_id_and_epoch(
     data: bytes, at: int, version: int, left: int
 ) -> tuple[FetchResponseLeaderIdAndEpoch, int, int]:
-    leader_id, leader_epoch = _II.unpack_from(data, at)
+    each = new(FetchResponseLeaderIdAndEpoch)
+    each.leader_id, each.leader_epoch = _II.unpack_from(data, at)
     at += 8
-    at += 1
-    if data[at - 1]:
-        at, left = skip_tags(data, at - 1, left)
-    return FetchResponseLeaderIdAndEpoch(leader_id, leader_epoch), at, left
+    if data[at]:
+        at, left = skip_tags(data, at, left)
+    else:
+        at += 1
+    return each, at, left
 
 
 def _write_fetch_response_leader_id_and_epoch(
@@ -344,12 +351,14 @@ def _write_fetch_response_leader_id_and_epoch(
 
 
 def _read_snapshot_id(data: bytes, at: int, version: int, left: int) -> tuple[SnapshotId, int, int]:
-    end_offset, epoch = _QI.unpack_from(data, at)
+    each = new(SnapshotId)
+    each.end_offset, each.epoch = _QI.unpack_from(data, at)
     at += 12
-    at += 1
-    if data[at - 1]:
-        at, left = skip_tags(data, at - 1, left)
-    return SnapshotId(end_offset, epoch), at, left
+    if data[at]:
+        at, left = skip_tags(data, at, left)
+    else:
+        at += 1
+    return each, at, left
 
 
 def _write_snapshot_id(parts: list[Buffer], each: SnapshotId, version: int) -> None:
@@ -368,13 +377,15 @@ def _read_aborted_transactions(
         return None, at, left
     found = []
     for _ in range(elements):
-        producer_id, first_offset = _QQ.unpack_from(data, at)
+        each = new(AbortedTransaction)
+        each.producer_id, each.first_offset = _QQ.unpack_from(data, at)
         at += 16
         if compact:
-            at += 1
-            if data[at - 1]:
-                at, left = skip_tags(data, at - 1, left)
-        found.append(AbortedTransaction(producer_id, first_offset))
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        found.append(each)
     return found, at, left
 
 
@@ -396,16 +407,18 @@ def _read_fetch_response_node_endpoints(
     elements, at, left = unpack_compact_array(data, at, 11, left)
     found = []
     for _ in range(elements):
-        (node_id,) = _I.unpack_from(data, at)
+        each = new(FetchResponseNodeEndpoint)
+        (each.node_id,) = _I.unpack_from(data, at)
         at += 4
-        host, at = unpack_compact_string(data, at)
-        (port,) = _I.unpack_from(data, at)
+        each.host, at = unpack_compact_string(data, at)
+        (each.port,) = _I.unpack_from(data, at)
         at += 4
-        rack, at = unpack_compact_nullable_string(data, at)
-        at += 1
-        if data[at - 1]:
-            at, left = skip_tags(data, at - 1, left)
-        found.append(FetchResponseNodeEndpoint(node_id, host, port, rack))
+        each.rack, at = unpack_compact_nullable_string(data, at)
+        if data[at]:
+            at, left = skip_tags(data, at, left)
+        else:
+            at += 1
+        found.append(each)
     return found, at, left
 
 

@@ -12,6 +12,7 @@ from typing import ClassVar
 
 from quorumlog.server.kafka.codec.primitives import (
     Buffer,
+    new,
     pack_compact_string_array,
     pack_string_array,
     skip_tags,
@@ -38,23 +39,25 @@ class ListGroupsRequest:
     def read(cls, data: bytes, at: int, version: int, left: int) -> tuple[ListGroupsRequest, int, int]:
         """See ``primitives.KafkaMessage``."""
         compact = version >= 3
+        each = new(cls)
         if version >= 4:
-            states_filter, at, left = (
+            each.states_filter, at, left = (
                 unpack_compact_string_array(data, at, left) if compact else unpack_string_array(data, at, left)
             )
         else:
-            states_filter = []
+            each.states_filter = ()
         if version == 5:
-            types_filter, at, left = (
+            each.types_filter, at, left = (
                 unpack_compact_string_array(data, at, left) if compact else unpack_string_array(data, at, left)
             )
         else:
-            types_filter = []
+            each.types_filter = ()
         if compact:
-            at += 1
-            if data[at - 1]:
-                at, left = skip_tags(data, at - 1, left)
-        return cls(states_filter, types_filter), at, left
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        return each, at, left
 
     def write(self, parts: list[Buffer], version: int) -> None:
         """See ``primitives.KafkaMessage``."""
@@ -87,19 +90,21 @@ class DescribeGroupsRequest:
     def read(cls, data: bytes, at: int, version: int, left: int) -> tuple[DescribeGroupsRequest, int, int]:
         """See ``primitives.KafkaMessage``."""
         compact = version >= 5
-        groups, at, left = (
+        each = new(cls)
+        each.groups, at, left = (
             unpack_compact_string_array(data, at, left) if compact else unpack_string_array(data, at, left)
         )
         if version >= 3:
-            (include_authorized_operations,) = _T.unpack_from(data, at)
+            (each.include_authorized_operations,) = _T.unpack_from(data, at)
             at += 1
         else:
-            include_authorized_operations = False
+            each.include_authorized_operations = False
         if compact:
-            at += 1
-            if data[at - 1]:
-                at, left = skip_tags(data, at - 1, left)
-        return cls(groups, include_authorized_operations), at, left
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        return each, at, left
 
     def write(self, parts: list[Buffer], version: int) -> None:
         """See ``primitives.KafkaMessage``."""
@@ -126,14 +131,16 @@ class DeleteGroupsRequest:
     def read(cls, data: bytes, at: int, version: int, left: int) -> tuple[DeleteGroupsRequest, int, int]:
         """See ``primitives.KafkaMessage``."""
         compact = version == 2
-        groups_names, at, left = (
+        each = new(cls)
+        each.groups_names, at, left = (
             unpack_compact_string_array(data, at, left) if compact else unpack_string_array(data, at, left)
         )
         if compact:
-            at += 1
-            if data[at - 1]:
-                at, left = skip_tags(data, at - 1, left)
-        return cls(groups_names), at, left
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        return each, at, left
 
     def write(self, parts: list[Buffer], version: int) -> None:
         """See ``primitives.KafkaMessage``."""

@@ -12,6 +12,7 @@ from typing import ClassVar
 
 from quorumlog.server.kafka.codec.primitives import (
     Buffer,
+    new,
     pack_bytes,
     pack_compact_bytes,
     pack_compact_count,
@@ -53,19 +54,21 @@ class ListGroupsResponse:
     def read(cls, data: bytes, at: int, version: int, left: int) -> tuple[ListGroupsResponse, int, int]:
         """See ``primitives.KafkaMessage``."""
         compact = version >= 3
+        each = new(cls)
         if version >= 1:
-            throttle_time_ms, error_code = _IH.unpack_from(data, at)
+            each.throttle_time_ms, each.error_code = _IH.unpack_from(data, at)
             at += 6
         else:
-            (error_code,) = _H.unpack_from(data, at)
+            (each.error_code,) = _H.unpack_from(data, at)
             at += 2
-            throttle_time_ms = 0
-        groups, at, left = _read_listed_groups(data, at, version, left)
+            each.throttle_time_ms = 0
+        each.groups, at, left = _read_listed_groups(data, at, version, left)
         if compact:
-            at += 1
-            if data[at - 1]:
-                at, left = skip_tags(data, at - 1, left)
-        return cls(throttle_time_ms, error_code, groups), at, left
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        return each, at, left
 
     def write(self, parts: list[Buffer], version: int) -> None:
         """See ``primitives.KafkaMessage``."""
@@ -94,21 +97,23 @@ def _read_listed_groups(data: bytes, at: int, version: int, left: int) -> tuple[
     elements, at, left = unpack_compact_array(data, at, 3, left) if compact else unpack_array(data, at, 3, left)
     found = []
     for _ in range(elements):
-        group_id, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
-        protocol_type, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
+        each = new(ListedGroup)
+        each.group_id, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
+        each.protocol_type, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
         if version >= 4:
-            group_state, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
+            each.group_state, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
         else:
-            group_state = ""
+            each.group_state = ""
         if version == 5:
-            group_type, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
+            each.group_type, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
         else:
-            group_type = ""
+            each.group_type = ""
         if compact:
-            at += 1
-            if data[at - 1]:
-                at, left = skip_tags(data, at - 1, left)
-        found.append(ListedGroup(group_id, protocol_type, group_state, group_type))
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        found.append(each)
     return found, at, left
 
 
@@ -142,17 +147,19 @@ class DescribeGroupsResponse:
     def read(cls, data: bytes, at: int, version: int, left: int) -> tuple[DescribeGroupsResponse, int, int]:
         """See ``primitives.KafkaMessage``."""
         compact = version >= 5
+        each = new(cls)
         if version >= 1:
-            (throttle_time_ms,) = _I.unpack_from(data, at)
+            (each.throttle_time_ms,) = _I.unpack_from(data, at)
             at += 4
         else:
-            throttle_time_ms = 0
-        groups, at, left = _read_described_groups(data, at, version, left)
+            each.throttle_time_ms = 0
+        each.groups, at, left = _read_described_groups(data, at, version, left)
         if compact:
-            at += 1
-            if data[at - 1]:
-                at, left = skip_tags(data, at - 1, left)
-        return cls(throttle_time_ms, groups), at, left
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        return each, at, left
 
     def write(self, parts: list[Buffer], version: int) -> None:
         """See ``primitives.KafkaMessage``."""
@@ -195,40 +202,31 @@ def _read_described_groups(data: bytes, at: int, version: int, left: int) -> tup
     elements, at, left = unpack_compact_array(data, at, 12, left) if compact else unpack_array(data, at, 12, left)
     found = []
     for _ in range(elements):
-        (error_code,) = _H.unpack_from(data, at)
+        each = new(DescribedGroup)
+        (each.error_code,) = _H.unpack_from(data, at)
         at += 2
         if version == 6:
-            error_message, at = (
+            each.error_message, at = (
                 unpack_compact_nullable_string(data, at) if compact else unpack_nullable_string(data, at)
             )
         else:
-            error_message = None
-        group_id, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
-        group_state, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
-        protocol_type, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
-        protocol_data, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
-        members, at, left = _read_described_group_members(data, at, version, left)
+            each.error_message = None
+        each.group_id, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
+        each.group_state, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
+        each.protocol_type, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
+        each.protocol_data, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
+        each.members, at, left = _read_described_group_members(data, at, version, left)
         if version >= 3:
-            (authorized_operations,) = _I.unpack_from(data, at)
+            (each.authorized_operations,) = _I.unpack_from(data, at)
             at += 4
         else:
-            authorized_operations = -2147483648
+            each.authorized_operations = -2147483648
         if compact:
-            at += 1
-            if data[at - 1]:
-                at, left = skip_tags(data, at - 1, left)
-        found.append(
-            DescribedGroup(
-                error_code,
-                error_message,
-                group_id,
-                group_state,
-                protocol_type,
-                protocol_data,
-                members,
-                authorized_operations,
-            )
-        )
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        found.append(each)
     return found, at, left
 
 
@@ -261,26 +259,24 @@ def _read_described_group_members(
     elements, at, left = unpack_compact_array(data, at, 7, left) if compact else unpack_array(data, at, 7, left)
     found = []
     for _ in range(elements):
-        member_id, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
+        each = new(DescribedGroupMember)
+        each.member_id, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
         if version >= 4:
-            group_instance_id, at = (
+            each.group_instance_id, at = (
                 unpack_compact_nullable_string(data, at) if compact else unpack_nullable_string(data, at)
             )
         else:
-            group_instance_id = None
-        client_id, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
-        client_host, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
-        member_metadata, at = unpack_compact_bytes(data, at) if compact else unpack_bytes(data, at)
-        member_assignment, at = unpack_compact_bytes(data, at) if compact else unpack_bytes(data, at)
+            each.group_instance_id = None
+        each.client_id, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
+        each.client_host, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
+        each.member_metadata, at = unpack_compact_bytes(data, at) if compact else unpack_bytes(data, at)
+        each.member_assignment, at = unpack_compact_bytes(data, at) if compact else unpack_bytes(data, at)
         if compact:
-            at += 1
-            if data[at - 1]:
-                at, left = skip_tags(data, at - 1, left)
-        found.append(
-            DescribedGroupMember(
-                member_id, group_instance_id, client_id, client_host, member_metadata, member_assignment
-            )
-        )
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        found.append(each)
     return found, at, left
 
 
@@ -319,14 +315,16 @@ class DeleteGroupsResponse:
     def read(cls, data: bytes, at: int, version: int, left: int) -> tuple[DeleteGroupsResponse, int, int]:
         """See ``primitives.KafkaMessage``."""
         compact = version == 2
-        (throttle_time_ms,) = _I.unpack_from(data, at)
+        each = new(cls)
+        (each.throttle_time_ms,) = _I.unpack_from(data, at)
         at += 4
-        results, at, left = _read_deletable_group_results(data, at, version, left)
+        each.results, at, left = _read_deletable_group_results(data, at, version, left)
         if compact:
-            at += 1
-            if data[at - 1]:
-                at, left = skip_tags(data, at - 1, left)
-        return cls(throttle_time_ms, results), at, left
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        return each, at, left
 
     def write(self, parts: list[Buffer], version: int) -> None:
         """See ``primitives.KafkaMessage``."""
@@ -352,14 +350,16 @@ def _read_deletable_group_results(
     elements, at, left = unpack_compact_array(data, at, 4, left) if compact else unpack_array(data, at, 4, left)
     found = []
     for _ in range(elements):
-        group_id, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
-        (error_code,) = _H.unpack_from(data, at)
+        each = new(DeletableGroupResult)
+        each.group_id, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
+        (each.error_code,) = _H.unpack_from(data, at)
         at += 2
         if compact:
-            at += 1
-            if data[at - 1]:
-                at, left = skip_tags(data, at - 1, left)
-        found.append(DeletableGroupResult(group_id, error_code))
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        found.append(each)
     return found, at, left
 
 

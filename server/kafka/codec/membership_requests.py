@@ -12,6 +12,7 @@ from typing import ClassVar
 
 from quorumlog.server.kafka.codec.primitives import (
     Buffer,
+    new,
     pack_bytes,
     pack_compact_bytes,
     pack_compact_count,
@@ -57,26 +58,28 @@ class FindCoordinatorRequest:
     def read(cls, data: bytes, at: int, version: int, left: int) -> tuple[FindCoordinatorRequest, int, int]:
         """See ``primitives.KafkaMessage``."""
         compact = version >= 3
+        each = new(cls)
         if version <= 3:
-            key, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
+            each.key, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
         else:
-            key = ""
+            each.key = ""
         if version >= 1:
-            (key_type,) = _B.unpack_from(data, at)
+            (each.key_type,) = _B.unpack_from(data, at)
             at += 1
         else:
-            key_type = 0
+            each.key_type = 0
         if version >= 4:
-            coordinator_keys, at, left = (
+            each.coordinator_keys, at, left = (
                 unpack_compact_string_array(data, at, left) if compact else unpack_string_array(data, at, left)
             )
         else:
-            coordinator_keys = []
+            each.coordinator_keys = ()
         if compact:
-            at += 1
-            if data[at - 1]:
-                at, left = skip_tags(data, at - 1, left)
-        return cls(key, key_type, coordinator_keys), at, left
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        return each, at, left
 
     def write(self, parts: list[Buffer], version: int) -> None:
         """See ``primitives.KafkaMessage``."""
@@ -117,45 +120,34 @@ class JoinGroupRequest:
     def read(cls, data: bytes, at: int, version: int, left: int) -> tuple[JoinGroupRequest, int, int]:
         """See ``primitives.KafkaMessage``."""
         compact = version >= 6
-        group_id, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
+        each = new(cls)
+        each.group_id, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
         if version >= 1:
-            session_timeout_ms, rebalance_timeout_ms = _II.unpack_from(data, at)
+            each.session_timeout_ms, each.rebalance_timeout_ms = _II.unpack_from(data, at)
             at += 8
         else:
-            (session_timeout_ms,) = _I.unpack_from(data, at)
+            (each.session_timeout_ms,) = _I.unpack_from(data, at)
             at += 4
-            rebalance_timeout_ms = -1
-        member_id, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
+            each.rebalance_timeout_ms = -1
+        each.member_id, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
         if version >= 5:
-            group_instance_id, at = (
+            each.group_instance_id, at = (
                 unpack_compact_nullable_string(data, at) if compact else unpack_nullable_string(data, at)
             )
         else:
-            group_instance_id = None
-        protocol_type, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
-        protocols, at, left = _read_join_group_request_protocols(data, at, version, left)
+            each.group_instance_id = None
+        each.protocol_type, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
+        each.protocols, at, left = _read_join_group_request_protocols(data, at, version, left)
         if version >= 8:
-            reason, at = unpack_compact_nullable_string(data, at) if compact else unpack_nullable_string(data, at)
+            each.reason, at = unpack_compact_nullable_string(data, at) if compact else unpack_nullable_string(data, at)
         else:
-            reason = None
+            each.reason = None
         if compact:
-            at += 1
-            if data[at - 1]:
-                at, left = skip_tags(data, at - 1, left)
-        return (
-            cls(
-                group_id,
-                session_timeout_ms,
-                rebalance_timeout_ms,
-                member_id,
-                group_instance_id,
-                protocol_type,
-                protocols,
-                reason,
-            ),
-            at,
-            left,
-        )
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        return each, at, left
 
     def write(self, parts: list[Buffer], version: int) -> None:
         """See ``primitives.KafkaMessage``."""
@@ -195,13 +187,15 @@ def _read_join_group_request_protocols(
     elements, at, left = unpack_compact_array(data, at, 3, left) if compact else unpack_array(data, at, 3, left)
     found = []
     for _ in range(elements):
-        name, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
-        metadata, at = unpack_compact_bytes(data, at) if compact else unpack_bytes(data, at)
+        each = new(JoinGroupRequestProtocol)
+        each.name, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
+        each.metadata, at = unpack_compact_bytes(data, at) if compact else unpack_bytes(data, at)
         if compact:
-            at += 1
-            if data[at - 1]:
-                at, left = skip_tags(data, at - 1, left)
-        found.append(JoinGroupRequestProtocol(name, metadata))
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        found.append(each)
     return found, at, left
 
 
@@ -238,38 +232,36 @@ class SyncGroupRequest:
     def read(cls, data: bytes, at: int, version: int, left: int) -> tuple[SyncGroupRequest, int, int]:
         """See ``primitives.KafkaMessage``."""
         compact = version >= 4
-        group_id, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
-        (generation_id,) = _I.unpack_from(data, at)
+        each = new(cls)
+        each.group_id, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
+        (each.generation_id,) = _I.unpack_from(data, at)
         at += 4
-        member_id, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
+        each.member_id, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
         if version >= 3:
-            group_instance_id, at = (
+            each.group_instance_id, at = (
                 unpack_compact_nullable_string(data, at) if compact else unpack_nullable_string(data, at)
             )
         else:
-            group_instance_id = None
+            each.group_instance_id = None
         if version == 5:
-            protocol_type, at = (
+            each.protocol_type, at = (
                 unpack_compact_nullable_string(data, at) if compact else unpack_nullable_string(data, at)
             )
         else:
-            protocol_type = None
+            each.protocol_type = None
         if version == 5:
-            protocol_name, at = (
+            each.protocol_name, at = (
                 unpack_compact_nullable_string(data, at) if compact else unpack_nullable_string(data, at)
             )
         else:
-            protocol_name = None
-        assignments, at, left = _read_sync_group_request_assignments(data, at, version, left)
+            each.protocol_name = None
+        each.assignments, at, left = _read_sync_group_request_assignments(data, at, version, left)
         if compact:
-            at += 1
-            if data[at - 1]:
-                at, left = skip_tags(data, at - 1, left)
-        return (
-            cls(group_id, generation_id, member_id, group_instance_id, protocol_type, protocol_name, assignments),
-            at,
-            left,
-        )
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        return each, at, left
 
     def write(self, parts: list[Buffer], version: int) -> None:
         """See ``primitives.KafkaMessage``."""
@@ -315,13 +307,15 @@ def _read_sync_group_request_assignments(
     elements, at, left = unpack_compact_array(data, at, 3, left) if compact else unpack_array(data, at, 3, left)
     found = []
     for _ in range(elements):
-        member_id, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
-        assignment, at = unpack_compact_bytes(data, at) if compact else unpack_bytes(data, at)
+        each = new(SyncGroupRequestAssignment)
+        each.member_id, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
+        each.assignment, at = unpack_compact_bytes(data, at) if compact else unpack_bytes(data, at)
         if compact:
-            at += 1
-            if data[at - 1]:
-                at, left = skip_tags(data, at - 1, left)
-        found.append(SyncGroupRequestAssignment(member_id, assignment))
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        found.append(each)
     return found, at, left
 
 
@@ -355,21 +349,23 @@ class GroupHeartbeatRequest:
     def read(cls, data: bytes, at: int, version: int, left: int) -> tuple[GroupHeartbeatRequest, int, int]:
         """See ``primitives.KafkaMessage``."""
         compact = version == 4
-        group_id, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
-        (generation_id,) = _I.unpack_from(data, at)
+        each = new(cls)
+        each.group_id, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
+        (each.generation_id,) = _I.unpack_from(data, at)
         at += 4
-        member_id, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
+        each.member_id, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
         if version >= 3:
-            group_instance_id, at = (
+            each.group_instance_id, at = (
                 unpack_compact_nullable_string(data, at) if compact else unpack_nullable_string(data, at)
             )
         else:
-            group_instance_id = None
+            each.group_instance_id = None
         if compact:
-            at += 1
-            if data[at - 1]:
-                at, left = skip_tags(data, at - 1, left)
-        return cls(group_id, generation_id, member_id, group_instance_id), at, left
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        return each, at, left
 
     def write(self, parts: list[Buffer], version: int) -> None:
         """See ``primitives.KafkaMessage``."""
@@ -404,20 +400,22 @@ class LeaveGroupRequest:
     def read(cls, data: bytes, at: int, version: int, left: int) -> tuple[LeaveGroupRequest, int, int]:
         """See ``primitives.KafkaMessage``."""
         compact = version >= 4
-        group_id, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
+        each = new(cls)
+        each.group_id, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
         if version <= 2:
-            member_id, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
+            each.member_id, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
         else:
-            member_id = ""
+            each.member_id = ""
         if version >= 3:
-            members, at, left = _read_member_identitys(data, at, version, left)
+            each.members, at, left = _read_member_identitys(data, at, version, left)
         else:
-            members = []
+            each.members = ()
         if compact:
-            at += 1
-            if data[at - 1]:
-                at, left = skip_tags(data, at - 1, left)
-        return cls(group_id, member_id, members), at, left
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        return each, at, left
 
     def write(self, parts: list[Buffer], version: int) -> None:
         """See ``primitives.KafkaMessage``."""
@@ -445,19 +443,21 @@ def _read_member_identitys(data: bytes, at: int, version: int, left: int) -> tup
     elements, at, left = unpack_compact_array(data, at, 3, left) if compact else unpack_array(data, at, 3, left)
     found = []
     for _ in range(elements):
-        member_id, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
-        group_instance_id, at = (
+        each = new(MemberIdentity)
+        each.member_id, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
+        each.group_instance_id, at = (
             unpack_compact_nullable_string(data, at) if compact else unpack_nullable_string(data, at)
         )
         if version == 5:
-            reason, at = unpack_compact_nullable_string(data, at) if compact else unpack_nullable_string(data, at)
+            each.reason, at = unpack_compact_nullable_string(data, at) if compact else unpack_nullable_string(data, at)
         else:
-            reason = None
+            each.reason = None
         if compact:
-            at += 1
-            if data[at - 1]:
-                at, left = skip_tags(data, at - 1, left)
-        found.append(MemberIdentity(member_id, group_instance_id, reason))
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        found.append(each)
     return found, at, left
 
 

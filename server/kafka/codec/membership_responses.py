@@ -12,6 +12,7 @@ from typing import ClassVar
 
 from quorumlog.server.kafka.codec.primitives import (
     Buffer,
+    new,
     not_null,
     pack_bytes,
     pack_compact_bytes,
@@ -61,46 +62,48 @@ class FindCoordinatorResponse:
     def read(cls, data: bytes, at: int, version: int, left: int) -> tuple[FindCoordinatorResponse, int, int]:
         """See ``primitives.KafkaMessage``."""
         compact = version >= 3
+        each = new(cls)
         if version >= 4:
-            (throttle_time_ms,) = _I.unpack_from(data, at)
+            (each.throttle_time_ms,) = _I.unpack_from(data, at)
             at += 4
-            error_code = 0
+            each.error_code = 0
         elif version >= 1:
-            throttle_time_ms, error_code = _IH.unpack_from(data, at)
+            each.throttle_time_ms, each.error_code = _IH.unpack_from(data, at)
             at += 6
         else:
-            (error_code,) = _H.unpack_from(data, at)
+            (each.error_code,) = _H.unpack_from(data, at)
             at += 2
-            throttle_time_ms = 0
+            each.throttle_time_ms = 0
         if 1 <= version <= 3:
-            error_message, at = (
+            each.error_message, at = (
                 unpack_compact_nullable_string(data, at) if compact else unpack_nullable_string(data, at)
             )
         else:
-            error_message = ""
+            each.error_message = ""
         if version >= 4:
-            node_id = 0
+            each.node_id = 0
         else:
-            (node_id,) = _I.unpack_from(data, at)
+            (each.node_id,) = _I.unpack_from(data, at)
             at += 4
         if version <= 3:
-            host, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
+            each.host, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
         else:
-            host = ""
+            each.host = ""
         if version >= 4:
-            port = 0
+            each.port = 0
         else:
-            (port,) = _I.unpack_from(data, at)
+            (each.port,) = _I.unpack_from(data, at)
             at += 4
         if version >= 4:
-            coordinators, at, left = _read_found_coordinators(data, at, version, left)
+            each.coordinators, at, left = _read_found_coordinators(data, at, version, left)
         else:
-            coordinators = []
+            each.coordinators = ()
         if compact:
-            at += 1
-            if data[at - 1]:
-                at, left = skip_tags(data, at - 1, left)
-        return cls(throttle_time_ms, error_code, error_message, node_id, host, port, coordinators), at, left
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        return each, at, left
 
     def write(self, parts: list[Buffer], version: int) -> None:
         """See ``primitives.KafkaMessage``."""
@@ -145,17 +148,19 @@ def _read_found_coordinators(data: bytes, at: int, version: int, left: int) -> t
     elements, at, left = unpack_compact_array(data, at, 14, left)
     found = []
     for _ in range(elements):
-        key, at = unpack_compact_string(data, at)
-        (node_id,) = _I.unpack_from(data, at)
+        each = new(FoundCoordinator)
+        each.key, at = unpack_compact_string(data, at)
+        (each.node_id,) = _I.unpack_from(data, at)
         at += 4
-        host, at = unpack_compact_string(data, at)
-        port, error_code = _IH.unpack_from(data, at)
+        each.host, at = unpack_compact_string(data, at)
+        each.port, each.error_code = _IH.unpack_from(data, at)
         at += 6
-        error_message, at = unpack_compact_nullable_string(data, at)
-        at += 1
-        if data[at - 1]:
-            at, left = skip_tags(data, at - 1, left)
-        found.append(FoundCoordinator(key, node_id, host, port, error_code, error_message))
+        each.error_message, at = unpack_compact_nullable_string(data, at)
+        if data[at]:
+            at, left = skip_tags(data, at, left)
+        else:
+            at += 1
+        found.append(each)
     return found, at, left
 
 
@@ -193,52 +198,40 @@ class JoinGroupResponse:
     def read(cls, data: bytes, at: int, version: int, left: int) -> tuple[JoinGroupResponse, int, int]:
         """See ``primitives.KafkaMessage``."""
         compact = version >= 6
+        each = new(cls)
         if version >= 2:
-            throttle_time_ms, error_code, generation_id = _IHI.unpack_from(data, at)
+            each.throttle_time_ms, each.error_code, each.generation_id = _IHI.unpack_from(data, at)
             at += 10
         else:
-            error_code, generation_id = _HI.unpack_from(data, at)
+            each.error_code, each.generation_id = _HI.unpack_from(data, at)
             at += 6
-            throttle_time_ms = 0
+            each.throttle_time_ms = 0
         if version >= 7:
-            protocol_type, at = (
+            each.protocol_type, at = (
                 unpack_compact_nullable_string(data, at) if compact else unpack_nullable_string(data, at)
             )
         else:
-            protocol_type = None
+            each.protocol_type = None
         if version >= 7:
-            protocol_name, at = (
+            each.protocol_name, at = (
                 unpack_compact_nullable_string(data, at) if compact else unpack_nullable_string(data, at)
             )
         else:
-            protocol_name, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
-        leader, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
+            each.protocol_name, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
+        each.leader, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
         if version >= 9:
-            (skip_assignment,) = _T.unpack_from(data, at)
+            (each.skip_assignment,) = _T.unpack_from(data, at)
             at += 1
         else:
-            skip_assignment = False
-        member_id, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
-        members, at, left = _read_join_group_response_members(data, at, version, left)
+            each.skip_assignment = False
+        each.member_id, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
+        each.members, at, left = _read_join_group_response_members(data, at, version, left)
         if compact:
-            at += 1
-            if data[at - 1]:
-                at, left = skip_tags(data, at - 1, left)
-        return (
-            cls(
-                throttle_time_ms,
-                error_code,
-                generation_id,
-                protocol_type,
-                protocol_name,
-                leader,
-                skip_assignment,
-                member_id,
-                members,
-            ),
-            at,
-            left,
-        )
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        return each, at, left
 
     def write(self, parts: list[Buffer], version: int) -> None:
         """See ``primitives.KafkaMessage``."""
@@ -290,19 +283,21 @@ def _read_join_group_response_members(
     elements, at, left = unpack_compact_array(data, at, 4, left) if compact else unpack_array(data, at, 4, left)
     found = []
     for _ in range(elements):
-        member_id, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
+        each = new(JoinGroupResponseMember)
+        each.member_id, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
         if version >= 5:
-            group_instance_id, at = (
+            each.group_instance_id, at = (
                 unpack_compact_nullable_string(data, at) if compact else unpack_nullable_string(data, at)
             )
         else:
-            group_instance_id = None
-        metadata, at = unpack_compact_bytes(data, at) if compact else unpack_bytes(data, at)
+            each.group_instance_id = None
+        each.metadata, at = unpack_compact_bytes(data, at) if compact else unpack_bytes(data, at)
         if compact:
-            at += 1
-            if data[at - 1]:
-                at, left = skip_tags(data, at - 1, left)
-        found.append(JoinGroupResponseMember(member_id, group_instance_id, metadata))
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        found.append(each)
     return found, at, left
 
 
@@ -343,31 +338,33 @@ class SyncGroupResponse:
     def read(cls, data: bytes, at: int, version: int, left: int) -> tuple[SyncGroupResponse, int, int]:
         """See ``primitives.KafkaMessage``."""
         compact = version >= 4
+        each = new(cls)
         if version >= 1:
-            throttle_time_ms, error_code = _IH.unpack_from(data, at)
+            each.throttle_time_ms, each.error_code = _IH.unpack_from(data, at)
             at += 6
         else:
-            (error_code,) = _H.unpack_from(data, at)
+            (each.error_code,) = _H.unpack_from(data, at)
             at += 2
-            throttle_time_ms = 0
+            each.throttle_time_ms = 0
         if version == 5:
-            protocol_type, at = (
+            each.protocol_type, at = (
                 unpack_compact_nullable_string(data, at) if compact else unpack_nullable_string(data, at)
             )
         else:
-            protocol_type = None
+            each.protocol_type = None
         if version == 5:
-            protocol_name, at = (
+            each.protocol_name, at = (
                 unpack_compact_nullable_string(data, at) if compact else unpack_nullable_string(data, at)
             )
         else:
-            protocol_name = None
-        assignment, at = unpack_compact_bytes(data, at) if compact else unpack_bytes(data, at)
+            each.protocol_name = None
+        each.assignment, at = unpack_compact_bytes(data, at) if compact else unpack_bytes(data, at)
         if compact:
-            at += 1
-            if data[at - 1]:
-                at, left = skip_tags(data, at - 1, left)
-        return cls(throttle_time_ms, error_code, protocol_type, protocol_name, assignment), at, left
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        return each, at, left
 
     def write(self, parts: list[Buffer], version: int) -> None:
         """See ``primitives.KafkaMessage``."""
@@ -409,18 +406,20 @@ class GroupHeartbeatResponse:
     def read(cls, data: bytes, at: int, version: int, left: int) -> tuple[GroupHeartbeatResponse, int, int]:
         """See ``primitives.KafkaMessage``."""
         compact = version == 4
+        each = new(cls)
         if version >= 1:
-            throttle_time_ms, error_code = _IH.unpack_from(data, at)
+            each.throttle_time_ms, each.error_code = _IH.unpack_from(data, at)
             at += 6
         else:
-            (error_code,) = _H.unpack_from(data, at)
+            (each.error_code,) = _H.unpack_from(data, at)
             at += 2
-            throttle_time_ms = 0
+            each.throttle_time_ms = 0
         if compact:
-            at += 1
-            if data[at - 1]:
-                at, left = skip_tags(data, at - 1, left)
-        return cls(throttle_time_ms, error_code), at, left
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        return each, at, left
 
     def write(self, parts: list[Buffer], version: int) -> None:
         """See ``primitives.KafkaMessage``."""
@@ -450,22 +449,24 @@ class LeaveGroupResponse:
     def read(cls, data: bytes, at: int, version: int, left: int) -> tuple[LeaveGroupResponse, int, int]:
         """See ``primitives.KafkaMessage``."""
         compact = version >= 4
+        each = new(cls)
         if version >= 1:
-            throttle_time_ms, error_code = _IH.unpack_from(data, at)
+            each.throttle_time_ms, each.error_code = _IH.unpack_from(data, at)
             at += 6
         else:
-            (error_code,) = _H.unpack_from(data, at)
+            (each.error_code,) = _H.unpack_from(data, at)
             at += 2
-            throttle_time_ms = 0
+            each.throttle_time_ms = 0
         if version >= 3:
-            members, at, left = _read_member_responses(data, at, version, left)
+            each.members, at, left = _read_member_responses(data, at, version, left)
         else:
-            members = []
+            each.members = ()
         if compact:
-            at += 1
-            if data[at - 1]:
-                at, left = skip_tags(data, at - 1, left)
-        return cls(throttle_time_ms, error_code, members), at, left
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        return each, at, left
 
     def write(self, parts: list[Buffer], version: int) -> None:
         """See ``primitives.KafkaMessage``."""
@@ -494,17 +495,19 @@ def _read_member_responses(data: bytes, at: int, version: int, left: int) -> tup
     elements, at, left = unpack_compact_array(data, at, 5, left) if compact else unpack_array(data, at, 5, left)
     found = []
     for _ in range(elements):
-        member_id, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
-        group_instance_id, at = (
+        each = new(MemberResponse)
+        each.member_id, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
+        each.group_instance_id, at = (
             unpack_compact_nullable_string(data, at) if compact else unpack_nullable_string(data, at)
         )
-        (error_code,) = _H.unpack_from(data, at)
+        (each.error_code,) = _H.unpack_from(data, at)
         at += 2
         if compact:
-            at += 1
-            if data[at - 1]:
-                at, left = skip_tags(data, at - 1, left)
-        found.append(MemberResponse(member_id, group_instance_id, error_code))
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        found.append(each)
     return found, at, left
 
 

@@ -13,6 +13,7 @@ from typing import ClassVar
 from quorumlog.server.kafka.codec.primitives import (
     NO_UUID,
     Buffer,
+    new,
     not_null,
     pack_compact_count,
     pack_compact_nullable_string,
@@ -57,39 +58,34 @@ class MetadataRequest:
     def read(cls, data: bytes, at: int, version: int, left: int) -> tuple[MetadataRequest, int, int]:
         """See ``primitives.KafkaMessage``."""
         compact = version >= 9
-        topics, at, left = _read_metadata_request_topics(data, at, version, left)
+        each = new(cls)
+        each.topics, at, left = _read_metadata_request_topics(data, at, version, left)
         if version >= 11:
-            allow_auto_topic_creation, include_topic_authorized_operations = _TT.unpack_from(data, at)
+            each.allow_auto_topic_creation, each.include_topic_authorized_operations = _TT.unpack_from(data, at)
             at += 2
-            include_cluster_authorized_operations = False
+            each.include_cluster_authorized_operations = False
         elif version >= 8:
-            allow_auto_topic_creation, include_cluster_authorized_operations, include_topic_authorized_operations = (
-                _TTT.unpack_from(data, at)
-            )
+            (
+                each.allow_auto_topic_creation,
+                each.include_cluster_authorized_operations,
+                each.include_topic_authorized_operations,
+            ) = _TTT.unpack_from(data, at)
             at += 3
         elif version >= 4:
-            (allow_auto_topic_creation,) = _T.unpack_from(data, at)
+            (each.allow_auto_topic_creation,) = _T.unpack_from(data, at)
             at += 1
-            include_cluster_authorized_operations = False
-            include_topic_authorized_operations = False
+            each.include_cluster_authorized_operations = False
+            each.include_topic_authorized_operations = False
         else:
-            allow_auto_topic_creation = True
-            include_cluster_authorized_operations = False
-            include_topic_authorized_operations = False
+            each.allow_auto_topic_creation = True
+            each.include_cluster_authorized_operations = False
+            each.include_topic_authorized_operations = False
         if compact:
-            at += 1
-            if data[at - 1]:
-                at, left = skip_tags(data, at - 1, left)
-        return (
-            cls(
-                topics,
-                allow_auto_topic_creation,
-                include_cluster_authorized_operations,
-                include_topic_authorized_operations,
-            ),
-            at,
-            left,
-        )
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        return each, at, left
 
     def write(self, parts: list[Buffer], version: int) -> None:
         """See ``primitives.KafkaMessage``."""
@@ -133,20 +129,22 @@ def _read_metadata_request_topics(
         return None, at, left
     found = []
     for _ in range(elements):
+        each = new(MetadataRequestTopic)
         if version >= 10:
-            (topic_id,) = _U.unpack_from(data, at)
+            (each.topic_id,) = _U.unpack_from(data, at)
             at += 16
         else:
-            topic_id = NO_UUID
+            each.topic_id = NO_UUID
         if version >= 10:
-            name, at = unpack_compact_nullable_string(data, at) if compact else unpack_nullable_string(data, at)
+            each.name, at = unpack_compact_nullable_string(data, at) if compact else unpack_nullable_string(data, at)
         else:
-            name, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
+            each.name, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
         if compact:
-            at += 1
-            if data[at - 1]:
-                at, left = skip_tags(data, at - 1, left)
-        found.append(MetadataRequestTopic(topic_id, name))
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        found.append(each)
     return found, at, left
 
 
@@ -186,22 +184,26 @@ class DescribeClusterRequest:
     @classmethod
     def read(cls, data: bytes, at: int, version: int, left: int) -> tuple[DescribeClusterRequest, int, int]:
         """See ``primitives.KafkaMessage``."""
+        each = new(cls)
         if version >= 2:
-            include_cluster_authorized_operations, endpoint_type, include_fenced_brokers = _TBT.unpack_from(data, at)
+            each.include_cluster_authorized_operations, each.endpoint_type, each.include_fenced_brokers = (
+                _TBT.unpack_from(data, at)
+            )
             at += 3
         elif version >= 1:
-            include_cluster_authorized_operations, endpoint_type = _TB.unpack_from(data, at)
+            each.include_cluster_authorized_operations, each.endpoint_type = _TB.unpack_from(data, at)
             at += 2
-            include_fenced_brokers = False
+            each.include_fenced_brokers = False
         else:
-            (include_cluster_authorized_operations,) = _T.unpack_from(data, at)
+            (each.include_cluster_authorized_operations,) = _T.unpack_from(data, at)
             at += 1
-            endpoint_type = 1
-            include_fenced_brokers = False
-        at += 1
-        if data[at - 1]:
-            at, left = skip_tags(data, at - 1, left)
-        return cls(include_cluster_authorized_operations, endpoint_type, include_fenced_brokers), at, left
+            each.endpoint_type = 1
+            each.include_fenced_brokers = False
+        if data[at]:
+            at, left = skip_tags(data, at, left)
+        else:
+            at += 1
+        return each, at, left
 
     def write(self, parts: list[Buffer], version: int) -> None:
         """See ``primitives.KafkaMessage``."""

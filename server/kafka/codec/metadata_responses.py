@@ -13,6 +13,7 @@ from typing import ClassVar
 from quorumlog.server.kafka.codec.primitives import (
     NO_UUID,
     Buffer,
+    new,
     not_null,
     pack_compact_count,
     pack_compact_int32_array,
@@ -64,47 +65,45 @@ class MetadataResponse:
     def read(cls, data: bytes, at: int, version: int, left: int) -> tuple[MetadataResponse, int, int]:
         """See ``primitives.KafkaMessage``."""
         compact = version >= 9
+        each = new(cls)
         if version >= 3:
-            (throttle_time_ms,) = _I.unpack_from(data, at)
+            (each.throttle_time_ms,) = _I.unpack_from(data, at)
             at += 4
         else:
-            throttle_time_ms = 0
-        brokers, at, left = _read_metadata_response_brokers(data, at, version, left)
+            each.throttle_time_ms = 0
+        each.brokers, at, left = _read_metadata_response_brokers(data, at, version, left)
         if version >= 2:
-            cluster_id, at = unpack_compact_nullable_string(data, at) if compact else unpack_nullable_string(data, at)
+            each.cluster_id, at = (
+                unpack_compact_nullable_string(data, at) if compact else unpack_nullable_string(data, at)
+            )
         else:
-            cluster_id = None
+            each.cluster_id = None
         if version >= 1:
-            (controller_id,) = _I.unpack_from(data, at)
+            (each.controller_id,) = _I.unpack_from(data, at)
             at += 4
         else:
-            controller_id = -1
-        topics, at, left = _read_metadata_response_topics(data, at, version, left)
+            each.controller_id = -1
+        each.topics, at, left = _read_metadata_response_topics(data, at, version, left)
         if version >= 13:
-            (error_code,) = _H.unpack_from(data, at)
+            (each.error_code,) = _H.unpack_from(data, at)
             at += 2
-            cluster_authorized_operations = -2147483648
+            each.cluster_authorized_operations = -2147483648
         elif version >= 11:
-            cluster_authorized_operations = -2147483648
-            error_code = 0
+            each.cluster_authorized_operations = -2147483648
+            each.error_code = 0
         elif version >= 8:
-            (cluster_authorized_operations,) = _I.unpack_from(data, at)
+            (each.cluster_authorized_operations,) = _I.unpack_from(data, at)
             at += 4
-            error_code = 0
+            each.error_code = 0
         else:
-            cluster_authorized_operations = -2147483648
-            error_code = 0
+            each.cluster_authorized_operations = -2147483648
+            each.error_code = 0
         if compact:
-            at += 1
-            if data[at - 1]:
-                at, left = skip_tags(data, at - 1, left)
-        return (
-            cls(
-                throttle_time_ms, brokers, cluster_id, controller_id, topics, cluster_authorized_operations, error_code
-            ),
-            at,
-            left,
-        )
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        return each, at, left
 
     def write(self, parts: list[Buffer], version: int) -> None:
         """See ``primitives.KafkaMessage``."""
@@ -171,20 +170,22 @@ def _read_metadata_response_brokers(
     elements, at, left = unpack_compact_array(data, at, 10, left) if compact else unpack_array(data, at, 10, left)
     found = []
     for _ in range(elements):
-        (node_id,) = _I.unpack_from(data, at)
+        each = new(MetadataResponseBroker)
+        (each.node_id,) = _I.unpack_from(data, at)
         at += 4
-        host, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
-        (port,) = _I.unpack_from(data, at)
+        each.host, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
+        (each.port,) = _I.unpack_from(data, at)
         at += 4
         if version >= 1:
-            rack, at = unpack_compact_nullable_string(data, at) if compact else unpack_nullable_string(data, at)
+            each.rack, at = unpack_compact_nullable_string(data, at) if compact else unpack_nullable_string(data, at)
         else:
-            rack = None
+            each.rack = None
         if compact:
-            at += 1
-            if data[at - 1]:
-                at, left = skip_tags(data, at - 1, left)
-        found.append(MetadataResponseBroker(node_id, host, port, rack))
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        found.append(each)
     return found, at, left
 
 
@@ -210,35 +211,35 @@ def _read_metadata_response_topics(
     elements, at, left = unpack_compact_array(data, at, 8, left) if compact else unpack_array(data, at, 8, left)
     found = []
     for _ in range(elements):
-        (error_code,) = _H.unpack_from(data, at)
+        each = new(MetadataResponseTopic)
+        (each.error_code,) = _H.unpack_from(data, at)
         at += 2
         if version >= 12:
-            name, at = unpack_compact_nullable_string(data, at) if compact else unpack_nullable_string(data, at)
+            each.name, at = unpack_compact_nullable_string(data, at) if compact else unpack_nullable_string(data, at)
         else:
-            name, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
+            each.name, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
         if version >= 10:
-            topic_id, is_internal = _UT.unpack_from(data, at)
+            each.topic_id, each.is_internal = _UT.unpack_from(data, at)
             at += 17
         elif version >= 1:
-            (is_internal,) = _T.unpack_from(data, at)
+            (each.is_internal,) = _T.unpack_from(data, at)
             at += 1
-            topic_id = NO_UUID
+            each.topic_id = NO_UUID
         else:
-            topic_id = NO_UUID
-            is_internal = False
-        partitions, at, left = _read_metadata_response_partitions(data, at, version, left)
+            each.topic_id = NO_UUID
+            each.is_internal = False
+        each.partitions, at, left = _read_metadata_response_partitions(data, at, version, left)
         if version >= 8:
-            (topic_authorized_operations,) = _I.unpack_from(data, at)
+            (each.topic_authorized_operations,) = _I.unpack_from(data, at)
             at += 4
         else:
-            topic_authorized_operations = -2147483648
+            each.topic_authorized_operations = -2147483648
         if compact:
-            at += 1
-            if data[at - 1]:
-                at, left = skip_tags(data, at - 1, left)
-        found.append(
-            MetadataResponseTopic(error_code, name, topic_id, is_internal, partitions, topic_authorized_operations)
-        )
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        found.append(each)
     return found, at, left
 
 
@@ -269,34 +270,32 @@ def _read_metadata_response_partitions(
     elements, at, left = unpack_compact_array(data, at, 18, left) if compact else unpack_array(data, at, 18, left)
     found = []
     for _ in range(elements):
+        each = new(MetadataResponsePartition)
         if version >= 7:
-            error_code, partition_index, leader_id, leader_epoch = _HIII.unpack_from(data, at)
+            each.error_code, each.partition_index, each.leader_id, each.leader_epoch = _HIII.unpack_from(data, at)
             at += 14
         else:
-            error_code, partition_index, leader_id = _HII.unpack_from(data, at)
+            each.error_code, each.partition_index, each.leader_id = _HII.unpack_from(data, at)
             at += 10
-            leader_epoch = -1
-        replica_nodes, at, left = (
+            each.leader_epoch = -1
+        each.replica_nodes, at, left = (
             unpack_compact_int32_array(data, at, left) if compact else unpack_int32_array(data, at, left)
         )
-        isr_nodes, at, left = (
+        each.isr_nodes, at, left = (
             unpack_compact_int32_array(data, at, left) if compact else unpack_int32_array(data, at, left)
         )
         if version >= 5:
-            offline_replicas, at, left = (
+            each.offline_replicas, at, left = (
                 unpack_compact_int32_array(data, at, left) if compact else unpack_int32_array(data, at, left)
             )
         else:
-            offline_replicas = []
+            each.offline_replicas = ()
         if compact:
-            at += 1
-            if data[at - 1]:
-                at, left = skip_tags(data, at - 1, left)
-        found.append(
-            MetadataResponsePartition(
-                error_code, partition_index, leader_id, leader_epoch, replica_nodes, isr_nodes, offline_replicas
-            )
-        )
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        found.append(each)
     return found, at, left
 
 
@@ -341,37 +340,26 @@ class DescribeClusterResponse:
     @classmethod
     def read(cls, data: bytes, at: int, version: int, left: int) -> tuple[DescribeClusterResponse, int, int]:
         """See ``primitives.KafkaMessage``."""
-        throttle_time_ms, error_code = _IH.unpack_from(data, at)
+        each = new(cls)
+        each.throttle_time_ms, each.error_code = _IH.unpack_from(data, at)
         at += 6
-        error_message, at = unpack_compact_nullable_string(data, at)
+        each.error_message, at = unpack_compact_nullable_string(data, at)
         if version >= 1:
-            (endpoint_type,) = _B.unpack_from(data, at)
+            (each.endpoint_type,) = _B.unpack_from(data, at)
             at += 1
         else:
-            endpoint_type = 1
-        cluster_id, at = unpack_compact_string(data, at)
-        (controller_id,) = _I.unpack_from(data, at)
+            each.endpoint_type = 1
+        each.cluster_id, at = unpack_compact_string(data, at)
+        (each.controller_id,) = _I.unpack_from(data, at)
         at += 4
-        brokers, at, left = _read_describe_cluster_brokers(data, at, version, left)
-        (cluster_authorized_operations,) = _I.unpack_from(data, at)
+        each.brokers, at, left = _read_describe_cluster_brokers(data, at, version, left)
+        (each.cluster_authorized_operations,) = _I.unpack_from(data, at)
         at += 4
-        at += 1
-        if data[at - 1]:
-            at, left = skip_tags(data, at - 1, left)
-        return (
-            cls(
-                throttle_time_ms,
-                error_code,
-                error_message,
-                endpoint_type,
-                cluster_id,
-                controller_id,
-                brokers,
-                cluster_authorized_operations,
-            ),
-            at,
-            left,
-        )
+        if data[at]:
+            at, left = skip_tags(data, at, left)
+        else:
+            at += 1
+        return each, at, left
 
     def write(self, parts: list[Buffer], version: int) -> None:
         """See ``primitives.KafkaMessage``."""
@@ -403,21 +391,23 @@ def _read_describe_cluster_brokers(
     elements, at, left = unpack_compact_array(data, at, 11, left)
     found = []
     for _ in range(elements):
-        (broker_id,) = _I.unpack_from(data, at)
+        each = new(DescribeClusterBroker)
+        (each.broker_id,) = _I.unpack_from(data, at)
         at += 4
-        host, at = unpack_compact_string(data, at)
-        (port,) = _I.unpack_from(data, at)
+        each.host, at = unpack_compact_string(data, at)
+        (each.port,) = _I.unpack_from(data, at)
         at += 4
-        rack, at = unpack_compact_nullable_string(data, at)
+        each.rack, at = unpack_compact_nullable_string(data, at)
         if version >= 2:
-            (is_fenced,) = _T.unpack_from(data, at)
+            (each.is_fenced,) = _T.unpack_from(data, at)
             at += 1
         else:
-            is_fenced = False
-        at += 1
-        if data[at - 1]:
-            at, left = skip_tags(data, at - 1, left)
-        found.append(DescribeClusterBroker(broker_id, host, port, rack, is_fenced))
+            each.is_fenced = False
+        if data[at]:
+            at, left = skip_tags(data, at, left)
+        else:
+            at += 1
+        found.append(each)
     return found, at, left
 
 

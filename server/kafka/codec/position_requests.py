@@ -12,6 +12,7 @@ from typing import ClassVar
 
 from quorumlog.server.kafka.codec.primitives import (
     Buffer,
+    new,
     pack_compact_count,
     pack_compact_string,
     pack_count,
@@ -48,24 +49,26 @@ class ListOffsetsRequest:
     def read(cls, data: bytes, at: int, version: int, left: int) -> tuple[ListOffsetsRequest, int, int]:
         """See ``primitives.KafkaMessage``."""
         compact = version >= 6
+        each = new(cls)
         if version >= 2:
-            replica_id, isolation_level = _IB.unpack_from(data, at)
+            each.replica_id, each.isolation_level = _IB.unpack_from(data, at)
             at += 5
         else:
-            (replica_id,) = _I.unpack_from(data, at)
+            (each.replica_id,) = _I.unpack_from(data, at)
             at += 4
-            isolation_level = 0
-        topics, at, left = _read_list_offsets_topics(data, at, version, left)
+            each.isolation_level = 0
+        each.topics, at, left = _read_list_offsets_topics(data, at, version, left)
         if version >= 10:
-            (timeout_ms,) = _I.unpack_from(data, at)
+            (each.timeout_ms,) = _I.unpack_from(data, at)
             at += 4
         else:
-            timeout_ms = 0
+            each.timeout_ms = 0
         if compact:
-            at += 1
-            if data[at - 1]:
-                at, left = skip_tags(data, at - 1, left)
-        return cls(replica_id, isolation_level, topics, timeout_ms), at, left
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        return each, at, left
 
     def write(self, parts: list[Buffer], version: int) -> None:
         """See ``primitives.KafkaMessage``."""
@@ -103,13 +106,15 @@ def _read_list_offsets_topics(data: bytes, at: int, version: int, left: int) -> 
     elements, at, left = unpack_compact_array(data, at, 3, left) if compact else unpack_array(data, at, 3, left)
     found = []
     for _ in range(elements):
-        name, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
-        partitions, at, left = _read_list_offsets_partitions(data, at, version, left)
+        each = new(ListOffsetsTopic)
+        each.name, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
+        each.partitions, at, left = _read_list_offsets_partitions(data, at, version, left)
         if compact:
-            at += 1
-            if data[at - 1]:
-                at, left = skip_tags(data, at - 1, left)
-        found.append(ListOffsetsTopic(name, partitions))
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        found.append(each)
     return found, at, left
 
 
@@ -130,18 +135,20 @@ def _read_list_offsets_partitions(
     elements, at, left = unpack_compact_array(data, at, 12, left) if compact else unpack_array(data, at, 12, left)
     found = []
     for _ in range(elements):
+        each = new(ListOffsetsPartition)
         if version >= 4:
-            partition_index, current_leader_epoch, timestamp = _IIQ.unpack_from(data, at)
+            each.partition_index, each.current_leader_epoch, each.timestamp = _IIQ.unpack_from(data, at)
             at += 16
         else:
-            partition_index, timestamp = _IQ.unpack_from(data, at)
+            each.partition_index, each.timestamp = _IQ.unpack_from(data, at)
             at += 12
-            current_leader_epoch = -1
+            each.current_leader_epoch = -1
         if compact:
-            at += 1
-            if data[at - 1]:
-                at, left = skip_tags(data, at - 1, left)
-        found.append(ListOffsetsPartition(partition_index, current_leader_epoch, timestamp))
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        found.append(each)
     return found, at, left
 
 
@@ -173,17 +180,19 @@ class OffsetForLeaderEpochRequest:
     def read(cls, data: bytes, at: int, version: int, left: int) -> tuple[OffsetForLeaderEpochRequest, int, int]:
         """See ``primitives.KafkaMessage``."""
         compact = version == 4
+        each = new(cls)
         if version >= 3:
-            (replica_id,) = _I.unpack_from(data, at)
+            (each.replica_id,) = _I.unpack_from(data, at)
             at += 4
         else:
-            replica_id = -2
-        topics, at, left = _read_offset_for_leader_topics(data, at, version, left)
+            each.replica_id = -2
+        each.topics, at, left = _read_offset_for_leader_topics(data, at, version, left)
         if compact:
-            at += 1
-            if data[at - 1]:
-                at, left = skip_tags(data, at - 1, left)
-        return cls(replica_id, topics), at, left
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        return each, at, left
 
     def write(self, parts: list[Buffer], version: int) -> None:
         """See ``primitives.KafkaMessage``."""
@@ -219,13 +228,15 @@ def _read_offset_for_leader_topics(
     elements, at, left = unpack_compact_array(data, at, 3, left) if compact else unpack_array(data, at, 3, left)
     found = []
     for _ in range(elements):
-        topic, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
-        partitions, at, left = _read_offset_for_leader_partitions(data, at, version, left)
+        each = new(OffsetForLeaderTopic)
+        each.topic, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
+        each.partitions, at, left = _read_offset_for_leader_partitions(data, at, version, left)
         if compact:
-            at += 1
-            if data[at - 1]:
-                at, left = skip_tags(data, at - 1, left)
-        found.append(OffsetForLeaderTopic(topic, partitions))
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        found.append(each)
     return found, at, left
 
 
@@ -246,13 +257,15 @@ def _read_offset_for_leader_partitions(
     elements, at, left = unpack_compact_array(data, at, 12, left) if compact else unpack_array(data, at, 12, left)
     found = []
     for _ in range(elements):
-        partition, current_leader_epoch, leader_epoch = _III.unpack_from(data, at)
+        each = new(OffsetForLeaderPartition)
+        each.partition, each.current_leader_epoch, each.leader_epoch = _III.unpack_from(data, at)
         at += 12
         if compact:
-            at += 1
-            if data[at - 1]:
-                at, left = skip_tags(data, at - 1, left)
-        found.append(OffsetForLeaderPartition(partition, current_leader_epoch, leader_epoch))
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        found.append(each)
     return found, at, left
 
 

@@ -12,6 +12,7 @@ from typing import ClassVar
 
 from quorumlog.server.kafka.codec.primitives import (
     Buffer,
+    new,
     pack_compact_count,
     pack_compact_string,
     pack_count,
@@ -45,17 +46,19 @@ class ListOffsetsResponse:
     def read(cls, data: bytes, at: int, version: int, left: int) -> tuple[ListOffsetsResponse, int, int]:
         """See ``primitives.KafkaMessage``."""
         compact = version >= 6
+        each = new(cls)
         if version >= 2:
-            (throttle_time_ms,) = _I.unpack_from(data, at)
+            (each.throttle_time_ms,) = _I.unpack_from(data, at)
             at += 4
         else:
-            throttle_time_ms = 0
-        topics, at, left = _read_list_offsets_topic_responses(data, at, version, left)
+            each.throttle_time_ms = 0
+        each.topics, at, left = _read_list_offsets_topic_responses(data, at, version, left)
         if compact:
-            at += 1
-            if data[at - 1]:
-                at, left = skip_tags(data, at - 1, left)
-        return cls(throttle_time_ms, topics), at, left
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        return each, at, left
 
     def write(self, parts: list[Buffer], version: int) -> None:
         """See ``primitives.KafkaMessage``."""
@@ -93,13 +96,15 @@ def _read_list_offsets_topic_responses(
     elements, at, left = unpack_compact_array(data, at, 3, left) if compact else unpack_array(data, at, 3, left)
     found = []
     for _ in range(elements):
-        name, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
-        partitions, at, left = _read_list_offsets_partition_responses(data, at, version, left)
+        each = new(ListOffsetsTopicResponse)
+        each.name, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
+        each.partitions, at, left = _read_list_offsets_partition_responses(data, at, version, left)
         if compact:
-            at += 1
-            if data[at - 1]:
-                at, left = skip_tags(data, at - 1, left)
-        found.append(ListOffsetsTopicResponse(name, partitions))
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        found.append(each)
     return found, at, left
 
 
@@ -122,18 +127,22 @@ def _read_list_offsets_partition_responses(
     elements, at, left = unpack_compact_array(data, at, 22, left) if compact else unpack_array(data, at, 22, left)
     found = []
     for _ in range(elements):
+        each = new(ListOffsetsPartitionResponse)
         if version >= 4:
-            partition_index, error_code, timestamp, offset, leader_epoch = _IHQQI.unpack_from(data, at)
+            each.partition_index, each.error_code, each.timestamp, each.offset, each.leader_epoch = _IHQQI.unpack_from(
+                data, at
+            )
             at += 26
         else:
-            partition_index, error_code, timestamp, offset = _IHQQ.unpack_from(data, at)
+            each.partition_index, each.error_code, each.timestamp, each.offset = _IHQQ.unpack_from(data, at)
             at += 22
-            leader_epoch = -1
+            each.leader_epoch = -1
         if compact:
-            at += 1
-            if data[at - 1]:
-                at, left = skip_tags(data, at - 1, left)
-        found.append(ListOffsetsPartitionResponse(partition_index, error_code, timestamp, offset, leader_epoch))
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        found.append(each)
     return found, at, left
 
 
@@ -169,14 +178,16 @@ class OffsetForLeaderEpochResponse:
     def read(cls, data: bytes, at: int, version: int, left: int) -> tuple[OffsetForLeaderEpochResponse, int, int]:
         """See ``primitives.KafkaMessage``."""
         compact = version == 4
-        (throttle_time_ms,) = _I.unpack_from(data, at)
+        each = new(cls)
+        (each.throttle_time_ms,) = _I.unpack_from(data, at)
         at += 4
-        topics, at, left = _read_offset_for_leader_topic_results(data, at, version, left)
+        each.topics, at, left = _read_offset_for_leader_topic_results(data, at, version, left)
         if compact:
-            at += 1
-            if data[at - 1]:
-                at, left = skip_tags(data, at - 1, left)
-        return cls(throttle_time_ms, topics), at, left
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        return each, at, left
 
     def write(self, parts: list[Buffer], version: int) -> None:
         """See ``primitives.KafkaMessage``."""
@@ -212,13 +223,15 @@ def _read_offset_for_leader_topic_results(
     elements, at, left = unpack_compact_array(data, at, 3, left) if compact else unpack_array(data, at, 3, left)
     found = []
     for _ in range(elements):
-        topic, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
-        partitions, at, left = _read_offset_for_leader_epoch_response_epoch_end_offsets(data, at, version, left)
+        each = new(OffsetForLeaderTopicResult)
+        each.topic, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
+        each.partitions, at, left = _read_offset_for_leader_epoch_response_epoch_end_offsets(data, at, version, left)
         if compact:
-            at += 1
-            if data[at - 1]:
-                at, left = skip_tags(data, at - 1, left)
-        found.append(OffsetForLeaderTopicResult(topic, partitions))
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        found.append(each)
     return found, at, left
 
 
@@ -241,13 +254,15 @@ def _read_offset_for_leader_epoch_response_epoch_end_offsets(
     elements, at, left = unpack_compact_array(data, at, 18, left) if compact else unpack_array(data, at, 18, left)
     found = []
     for _ in range(elements):
-        error_code, partition, leader_epoch, end_offset = _HIIQ.unpack_from(data, at)
+        each = new(OffsetForLeaderEpochResponseEpochEndOffset)
+        each.error_code, each.partition, each.leader_epoch, each.end_offset = _HIIQ.unpack_from(data, at)
         at += 18
         if compact:
-            at += 1
-            if data[at - 1]:
-                at, left = skip_tags(data, at - 1, left)
-        found.append(OffsetForLeaderEpochResponseEpochEndOffset(error_code, partition, leader_epoch, end_offset))
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        found.append(each)
     return found, at, left
 
 

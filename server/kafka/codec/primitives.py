@@ -60,6 +60,14 @@ AnyMessage = TypeVar("AnyMessage", bound=KafkaMessage)
 T = TypeVar("T")
 
 
+class _New(Protocol):
+    def __call__(self, kind: type[T], /) -> T: ...
+
+
+#: An object without any of its fields. Whoever reads sets all of them: a constructor would take longer than that.
+new: _New = object.__new__
+
+
 def decode(
     kind: type[AnyMessage], data: bytes, version: int, *, at: int = 0, most_elements: int = MOST_ELEMENTS
 ) -> AnyMessage:

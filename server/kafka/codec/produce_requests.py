@@ -13,6 +13,7 @@ from typing import ClassVar
 from quorumlog.server.kafka.codec.primitives import (
     NO_UUID,
     Buffer,
+    new,
     pack_compact_count,
     pack_compact_nullable_records,
     pack_compact_nullable_string,
@@ -56,15 +57,19 @@ class ProduceRequest:
     def read(cls, data: bytes, at: int, version: int, left: int) -> tuple[ProduceRequest, int, int]:
         """See ``primitives.KafkaMessage``."""
         compact = version >= 9
-        transactional_id, at = unpack_compact_nullable_string(data, at) if compact else unpack_nullable_string(data, at)
-        acks, timeout_ms = _HI.unpack_from(data, at)
+        each = new(cls)
+        each.transactional_id, at = (
+            unpack_compact_nullable_string(data, at) if compact else unpack_nullable_string(data, at)
+        )
+        each.acks, each.timeout_ms = _HI.unpack_from(data, at)
         at += 6
-        topic_data, at, left = _read_topic_produce_datas(data, at, version, left)
+        each.topic_data, at, left = _read_topic_produce_datas(data, at, version, left)
         if compact:
-            at += 1
-            if data[at - 1]:
-                at, left = skip_tags(data, at - 1, left)
-        return cls(transactional_id, acks, timeout_ms, topic_data), at, left
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        return each, at, left
 
     def write(self, parts: list[Buffer], version: int) -> None:
         """See ``primitives.KafkaMessage``."""
@@ -102,21 +107,23 @@ def _read_topic_produce_datas(data: bytes, at: int, version: int, left: int) -> 
     elements, at, left = unpack_compact_array(data, at, 3, left) if compact else unpack_array(data, at, 3, left)
     found = []
     for _ in range(elements):
+        each = new(TopicProduceData)
         if version <= 12:
-            name, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
+            each.name, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
         else:
-            name = ""
+            each.name = ""
         if version >= 13:
-            (topic_id,) = _U.unpack_from(data, at)
+            (each.topic_id,) = _U.unpack_from(data, at)
             at += 16
         else:
-            topic_id = NO_UUID
-        partition_data, at, left = _read_partition_produce_datas(data, at, version, left)
+            each.topic_id = NO_UUID
+        each.partition_data, at, left = _read_partition_produce_datas(data, at, version, left)
         if compact:
-            at += 1
-            if data[at - 1]:
-                at, left = skip_tags(data, at - 1, left)
-        found.append(TopicProduceData(name, topic_id, partition_data))
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        found.append(each)
     return found, at, left
 
 
@@ -140,14 +147,16 @@ def _read_partition_produce_datas(
     elements, at, left = unpack_compact_array(data, at, 6, left) if compact else unpack_array(data, at, 6, left)
     found = []
     for _ in range(elements):
-        (index,) = _I.unpack_from(data, at)
+        each = new(PartitionProduceData)
+        (each.index,) = _I.unpack_from(data, at)
         at += 4
-        records, at = unpack_compact_nullable_records(data, at) if compact else unpack_nullable_records(data, at)
+        each.records, at = unpack_compact_nullable_records(data, at) if compact else unpack_nullable_records(data, at)
         if compact:
-            at += 1
-            if data[at - 1]:
-                at, left = skip_tags(data, at - 1, left)
-        found.append(PartitionProduceData(index, records))
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        found.append(each)
     return found, at, left
 
 
@@ -179,20 +188,24 @@ class InitProducerIdRequest:
     def read(cls, data: bytes, at: int, version: int, left: int) -> tuple[InitProducerIdRequest, int, int]:
         """See ``primitives.KafkaMessage``."""
         compact = version >= 2
-        transactional_id, at = unpack_compact_nullable_string(data, at) if compact else unpack_nullable_string(data, at)
+        each = new(cls)
+        each.transactional_id, at = (
+            unpack_compact_nullable_string(data, at) if compact else unpack_nullable_string(data, at)
+        )
         if version >= 3:
-            transaction_timeout_ms, producer_id, producer_epoch = _IQH.unpack_from(data, at)
+            each.transaction_timeout_ms, each.producer_id, each.producer_epoch = _IQH.unpack_from(data, at)
             at += 14
         else:
-            (transaction_timeout_ms,) = _I.unpack_from(data, at)
+            (each.transaction_timeout_ms,) = _I.unpack_from(data, at)
             at += 4
-            producer_id = -1
-            producer_epoch = -1
+            each.producer_id = -1
+            each.producer_epoch = -1
         if compact:
-            at += 1
-            if data[at - 1]:
-                at, left = skip_tags(data, at - 1, left)
-        return cls(transactional_id, transaction_timeout_ms, producer_id, producer_epoch), at, left
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        return each, at, left
 
     def write(self, parts: list[Buffer], version: int) -> None:
         """See ``primitives.KafkaMessage``."""

@@ -14,6 +14,7 @@ from quorumlog.server.kafka.codec.primitives import (
     NO_UUID,
     Buffer,
     check_end,
+    new,
     pack_compact_count,
     pack_compact_nullable_string,
     pack_compact_string,
@@ -56,19 +57,21 @@ class ProduceResponse:
     def read(cls, data: bytes, at: int, version: int, left: int) -> tuple[ProduceResponse, int, int]:
         """See ``primitives.KafkaMessage``."""
         compact = version >= 9
-        responses, at, left = _read_topic_produce_responses(data, at, version, left)
-        (throttle_time_ms,) = _I.unpack_from(data, at)
+        each = new(cls)
+        each.responses, at, left = _read_topic_produce_responses(data, at, version, left)
+        (each.throttle_time_ms,) = _I.unpack_from(data, at)
         at += 4
-        node_endpoints: Sequence[ProduceResponseNodeEndpoint] = ()
+        each.node_endpoints = ()
         if compact:
-            at += 1
-            if data[at - 1]:
-                tagged, at, left = unpack_tags(data, at - 1, left)
+            if data[at]:
+                tagged, at, left = unpack_tags(data, at, left)
                 if 0 in tagged and version >= 10:
                     begin, end = tagged[0]
-                    node_endpoints, begin, left = _read_produce_response_node_endpoints(data, begin, version, left)
+                    each.node_endpoints, begin, left = _read_produce_response_node_endpoints(data, begin, version, left)
                     check_end(begin, end)
-        return cls(responses, throttle_time_ms, node_endpoints), at, left
+            else:
+                at += 1
+        return each, at, left
 
     def write(self, parts: list[Buffer], version: int) -> None:
         """See ``primitives.KafkaMessage``."""
@@ -140,21 +143,23 @@ def _read_topic_produce_responses(
     elements, at, left = unpack_compact_array(data, at, 3, left) if compact else unpack_array(data, at, 3, left)
     found = []
     for _ in range(elements):
+        each = new(TopicProduceResponse)
         if version <= 12:
-            name, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
+            each.name, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
         else:
-            name = ""
+            each.name = ""
         if version >= 13:
-            (topic_id,) = _U.unpack_from(data, at)
+            (each.topic_id,) = _U.unpack_from(data, at)
             at += 16
         else:
-            topic_id = NO_UUID
-        partition_responses, at, left = _read_partition_produce_responses(data, at, version, left)
+            each.topic_id = NO_UUID
+        each.partition_responses, at, left = _read_partition_produce_responses(data, at, version, left)
         if compact:
-            at += 1
-            if data[at - 1]:
-                at, left = skip_tags(data, at - 1, left)
-        found.append(TopicProduceResponse(name, topic_id, partition_responses))
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        found.append(each)
     return found, at, left
 
 
@@ -178,44 +183,39 @@ def _read_partition_produce_responses(
     elements, at, left = unpack_compact_array(data, at, 22, left) if compact else unpack_array(data, at, 22, left)
     found = []
     for _ in range(elements):
+        each = new(PartitionProduceResponse)
         if version >= 5:
-            index, error_code, base_offset, log_append_time_ms, log_start_offset = _IHQQQ.unpack_from(data, at)
+            each.index, each.error_code, each.base_offset, each.log_append_time_ms, each.log_start_offset = (
+                _IHQQQ.unpack_from(data, at)
+            )
             at += 30
         else:
-            index, error_code, base_offset, log_append_time_ms = _IHQQ.unpack_from(data, at)
+            each.index, each.error_code, each.base_offset, each.log_append_time_ms = _IHQQ.unpack_from(data, at)
             at += 22
-            log_start_offset = -1
+            each.log_start_offset = -1
         if version >= 8:
-            record_errors, at, left = _read_batch_index_and_error_messages(data, at, version, left)
+            each.record_errors, at, left = _read_batch_index_and_error_messages(data, at, version, left)
         else:
-            record_errors = []
+            each.record_errors = ()
         if version >= 8:
-            error_message, at = (
+            each.error_message, at = (
                 unpack_compact_nullable_string(data, at) if compact else unpack_nullable_string(data, at)
             )
         else:
-            error_message = None
-        current_leader: ProduceResponseLeaderIdAndEpoch | None = None
+            each.error_message = None
+        each.current_leader = None
         if compact:
-            at += 1
-            if data[at - 1]:
-                tagged, at, left = unpack_tags(data, at - 1, left)
+            if data[at]:
+                tagged, at, left = unpack_tags(data, at, left)
                 if 0 in tagged and version >= 10:
                     begin, end = tagged[0]
-                    current_leader, begin, left = _read_produce_response_leader_id_and_epoch(data, begin, version, left)
+                    each.current_leader, begin, left = _read_produce_response_leader_id_and_epoch(
+                        data, begin, version, left
+                    )
                     check_end(begin, end)
-        found.append(
-            PartitionProduceResponse(
-                index,
-                error_code,
-                base_offset,
-                log_append_time_ms,
-                log_start_offset,
-                record_errors,
-                error_message,
-                current_leader,
-            )
-        )
+            else:
+                at += 1
+        found.append(each)
     return found, at, left
 
 
@@ -257,16 +257,18 @@ def _read_batch_index_and_error_messages(
     elements, at, left = unpack_compact_array(data, at, 6, left) if compact else unpack_array(data, at, 6, left)
     found = []
     for _ in range(elements):
-        (batch_index,) = _I.unpack_from(data, at)
+        each = new(BatchIndexAndErrorMessage)
+        (each.batch_index,) = _I.unpack_from(data, at)
         at += 4
-        batch_index_error_message, at = (
+        each.batch_index_error_message, at = (
             unpack_compact_nullable_string(data, at) if compact else unpack_nullable_string(data, at)
         )
         if compact:
-            at += 1
-            if data[at - 1]:
-                at, left = skip_tags(data, at - 1, left)
-        found.append(BatchIndexAndErrorMessage(batch_index, batch_index_error_message))
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        found.append(each)
     return found, at, left
 
 
@@ -289,12 +291,14 @@ def _write_batch_index_and_error_messages(
 def _read_produce_response_leader_id_and_epoch(
     data: bytes, at: int, version: int, left: int
 ) -> tuple[ProduceResponseLeaderIdAndEpoch, int, int]:
-    leader_id, leader_epoch = _II.unpack_from(data, at)
+    each = new(ProduceResponseLeaderIdAndEpoch)
+    each.leader_id, each.leader_epoch = _II.unpack_from(data, at)
     at += 8
-    at += 1
-    if data[at - 1]:
-        at, left = skip_tags(data, at - 1, left)
-    return ProduceResponseLeaderIdAndEpoch(leader_id, leader_epoch), at, left
+    if data[at]:
+        at, left = skip_tags(data, at, left)
+    else:
+        at += 1
+    return each, at, left
 
 
 def _write_produce_response_leader_id_and_epoch(
@@ -310,16 +314,18 @@ def _read_produce_response_node_endpoints(
     elements, at, left = unpack_compact_array(data, at, 11, left)
     found = []
     for _ in range(elements):
-        (node_id,) = _I.unpack_from(data, at)
+        each = new(ProduceResponseNodeEndpoint)
+        (each.node_id,) = _I.unpack_from(data, at)
         at += 4
-        host, at = unpack_compact_string(data, at)
-        (port,) = _I.unpack_from(data, at)
+        each.host, at = unpack_compact_string(data, at)
+        (each.port,) = _I.unpack_from(data, at)
         at += 4
-        rack, at = unpack_compact_nullable_string(data, at)
-        at += 1
-        if data[at - 1]:
-            at, left = skip_tags(data, at - 1, left)
-        found.append(ProduceResponseNodeEndpoint(node_id, host, port, rack))
+        each.rack, at = unpack_compact_nullable_string(data, at)
+        if data[at]:
+            at, left = skip_tags(data, at, left)
+        else:
+            at += 1
+        found.append(each)
     return found, at, left
 
 
@@ -353,13 +359,15 @@ class InitProducerIdResponse:
     def read(cls, data: bytes, at: int, version: int, left: int) -> tuple[InitProducerIdResponse, int, int]:
         """See ``primitives.KafkaMessage``."""
         compact = version >= 2
-        throttle_time_ms, error_code, producer_id, producer_epoch = _IHQH.unpack_from(data, at)
+        each = new(cls)
+        each.throttle_time_ms, each.error_code, each.producer_id, each.producer_epoch = _IHQH.unpack_from(data, at)
         at += 16
         if compact:
-            at += 1
-            if data[at - 1]:
-                at, left = skip_tags(data, at - 1, left)
-        return cls(throttle_time_ms, error_code, producer_id, producer_epoch), at, left
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        return each, at, left
 
     def write(self, parts: list[Buffer], version: int) -> None:
         """See ``primitives.KafkaMessage``."""

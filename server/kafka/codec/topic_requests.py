@@ -13,6 +13,7 @@ from typing import ClassVar
 from quorumlog.server.kafka.codec.primitives import (
     NO_UUID,
     Buffer,
+    new,
     pack_compact_count,
     pack_compact_int32_array,
     pack_compact_nullable_string,
@@ -62,14 +63,16 @@ class CreateTopicsRequest:
     def read(cls, data: bytes, at: int, version: int, left: int) -> tuple[CreateTopicsRequest, int, int]:
         """See ``primitives.KafkaMessage``."""
         compact = version >= 5
-        topics, at, left = _read_creatable_topics(data, at, version, left)
-        timeout_ms, validate_only = _IT.unpack_from(data, at)
+        each = new(cls)
+        each.topics, at, left = _read_creatable_topics(data, at, version, left)
+        each.timeout_ms, each.validate_only = _IT.unpack_from(data, at)
         at += 5
         if compact:
-            at += 1
-            if data[at - 1]:
-                at, left = skip_tags(data, at - 1, left)
-        return cls(topics, timeout_ms, validate_only), at, left
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        return each, at, left
 
     def write(self, parts: list[Buffer], version: int) -> None:
         """See ``primitives.KafkaMessage``."""
@@ -112,16 +115,18 @@ def _read_creatable_topics(data: bytes, at: int, version: int, left: int) -> tup
     elements, at, left = unpack_compact_array(data, at, 10, left) if compact else unpack_array(data, at, 10, left)
     found = []
     for _ in range(elements):
-        name, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
-        num_partitions, replication_factor = _IH.unpack_from(data, at)
+        each = new(CreatableTopic)
+        each.name, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
+        each.num_partitions, each.replication_factor = _IH.unpack_from(data, at)
         at += 6
-        assignments, at, left = _read_creatable_replica_assignments(data, at, version, left)
-        configs, at, left = _read_creatable_topic_configs(data, at, version, left)
+        each.assignments, at, left = _read_creatable_replica_assignments(data, at, version, left)
+        each.configs, at, left = _read_creatable_topic_configs(data, at, version, left)
         if compact:
-            at += 1
-            if data[at - 1]:
-                at, left = skip_tags(data, at - 1, left)
-        found.append(CreatableTopic(name, num_partitions, replication_factor, assignments, configs))
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        found.append(each)
     return found, at, left
 
 
@@ -144,16 +149,18 @@ def _read_creatable_replica_assignments(
     elements, at, left = unpack_compact_array(data, at, 6, left) if compact else unpack_array(data, at, 6, left)
     found = []
     for _ in range(elements):
-        (partition_index,) = _I.unpack_from(data, at)
+        each = new(CreatableReplicaAssignment)
+        (each.partition_index,) = _I.unpack_from(data, at)
         at += 4
-        broker_ids, at, left = (
+        each.broker_ids, at, left = (
             unpack_compact_int32_array(data, at, left) if compact else unpack_int32_array(data, at, left)
         )
         if compact:
-            at += 1
-            if data[at - 1]:
-                at, left = skip_tags(data, at - 1, left)
-        found.append(CreatableReplicaAssignment(partition_index, broker_ids))
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        found.append(each)
     return found, at, left
 
 
@@ -176,13 +183,15 @@ def _read_creatable_topic_configs(
     elements, at, left = unpack_compact_array(data, at, 3, left) if compact else unpack_array(data, at, 3, left)
     found = []
     for _ in range(elements):
-        name, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
-        value, at = unpack_compact_nullable_string(data, at) if compact else unpack_nullable_string(data, at)
+        each = new(CreatableTopicConfig)
+        each.name, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
+        each.value, at = unpack_compact_nullable_string(data, at) if compact else unpack_nullable_string(data, at)
         if compact:
-            at += 1
-            if data[at - 1]:
-                at, left = skip_tags(data, at - 1, left)
-        found.append(CreatableTopicConfig(name, value))
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        found.append(each)
     return found, at, left
 
 
@@ -213,23 +222,25 @@ class DeleteTopicsRequest:
     def read(cls, data: bytes, at: int, version: int, left: int) -> tuple[DeleteTopicsRequest, int, int]:
         """See ``primitives.KafkaMessage``."""
         compact = version >= 4
+        each = new(cls)
         if version == 6:
-            topics, at, left = _read_delete_topic_states(data, at, version, left)
+            each.topics, at, left = _read_delete_topic_states(data, at, version, left)
         else:
-            topics = []
+            each.topics = ()
         if version <= 5:
-            topic_names, at, left = (
+            each.topic_names, at, left = (
                 unpack_compact_string_array(data, at, left) if compact else unpack_string_array(data, at, left)
             )
         else:
-            topic_names = []
-        (timeout_ms,) = _I.unpack_from(data, at)
+            each.topic_names = ()
+        (each.timeout_ms,) = _I.unpack_from(data, at)
         at += 4
         if compact:
-            at += 1
-            if data[at - 1]:
-                at, left = skip_tags(data, at - 1, left)
-        return cls(topics, topic_names, timeout_ms), at, left
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        return each, at, left
 
     def write(self, parts: list[Buffer], version: int) -> None:
         """See ``primitives.KafkaMessage``."""
@@ -257,13 +268,15 @@ def _read_delete_topic_states(data: bytes, at: int, version: int, left: int) -> 
     elements, at, left = unpack_compact_array(data, at, 18, left)
     found = []
     for _ in range(elements):
-        name, at = unpack_compact_nullable_string(data, at)
-        (topic_id,) = _U.unpack_from(data, at)
+        each = new(DeleteTopicState)
+        each.name, at = unpack_compact_nullable_string(data, at)
+        (each.topic_id,) = _U.unpack_from(data, at)
         at += 16
-        at += 1
-        if data[at - 1]:
-            at, left = skip_tags(data, at - 1, left)
-        found.append(DeleteTopicState(name, topic_id))
+        if data[at]:
+            at, left = skip_tags(data, at, left)
+        else:
+            at += 1
+        found.append(each)
     return found, at, left
 
 
@@ -292,14 +305,16 @@ class CreatePartitionsRequest:
     def read(cls, data: bytes, at: int, version: int, left: int) -> tuple[CreatePartitionsRequest, int, int]:
         """See ``primitives.KafkaMessage``."""
         compact = version >= 2
-        topics, at, left = _read_create_partitions_topics(data, at, version, left)
-        timeout_ms, validate_only = _IT.unpack_from(data, at)
+        each = new(cls)
+        each.topics, at, left = _read_create_partitions_topics(data, at, version, left)
+        each.timeout_ms, each.validate_only = _IT.unpack_from(data, at)
         at += 5
         if compact:
-            at += 1
-            if data[at - 1]:
-                at, left = skip_tags(data, at - 1, left)
-        return cls(topics, timeout_ms, validate_only), at, left
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        return each, at, left
 
     def write(self, parts: list[Buffer], version: int) -> None:
         """See ``primitives.KafkaMessage``."""
@@ -333,15 +348,17 @@ def _read_create_partitions_topics(
     elements, at, left = unpack_compact_array(data, at, 7, left) if compact else unpack_array(data, at, 7, left)
     found = []
     for _ in range(elements):
-        name, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
-        (count,) = _I.unpack_from(data, at)
+        each = new(CreatePartitionsTopic)
+        each.name, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
+        (each.count,) = _I.unpack_from(data, at)
         at += 4
-        assignments, at, left = _read_create_partitions_assignments(data, at, version, left)
+        each.assignments, at, left = _read_create_partitions_assignments(data, at, version, left)
         if compact:
-            at += 1
-            if data[at - 1]:
-                at, left = skip_tags(data, at - 1, left)
-        found.append(CreatePartitionsTopic(name, count, assignments))
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        found.append(each)
     return found, at, left
 
 
@@ -367,14 +384,16 @@ def _read_create_partitions_assignments(
         return None, at, left
     found = []
     for _ in range(elements):
-        broker_ids, at, left = (
+        each = new(CreatePartitionsAssignment)
+        each.broker_ids, at, left = (
             unpack_compact_int32_array(data, at, left) if compact else unpack_int32_array(data, at, left)
         )
         if compact:
-            at += 1
-            if data[at - 1]:
-                at, left = skip_tags(data, at - 1, left)
-        found.append(CreatePartitionsAssignment(broker_ids))
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        found.append(each)
     return found, at, left
 
 
@@ -408,14 +427,16 @@ class DeleteRecordsRequest:
     def read(cls, data: bytes, at: int, version: int, left: int) -> tuple[DeleteRecordsRequest, int, int]:
         """See ``primitives.KafkaMessage``."""
         compact = version == 2
-        topics, at, left = _read_delete_records_topics(data, at, version, left)
-        (timeout_ms,) = _I.unpack_from(data, at)
+        each = new(cls)
+        each.topics, at, left = _read_delete_records_topics(data, at, version, left)
+        (each.timeout_ms,) = _I.unpack_from(data, at)
         at += 4
         if compact:
-            at += 1
-            if data[at - 1]:
-                at, left = skip_tags(data, at - 1, left)
-        return cls(topics, timeout_ms), at, left
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        return each, at, left
 
     def write(self, parts: list[Buffer], version: int) -> None:
         """See ``primitives.KafkaMessage``."""
@@ -449,13 +470,15 @@ def _read_delete_records_topics(
     elements, at, left = unpack_compact_array(data, at, 3, left) if compact else unpack_array(data, at, 3, left)
     found = []
     for _ in range(elements):
-        name, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
-        partitions, at, left = _read_delete_records_partitions(data, at, version, left)
+        each = new(DeleteRecordsTopic)
+        each.name, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
+        each.partitions, at, left = _read_delete_records_partitions(data, at, version, left)
         if compact:
-            at += 1
-            if data[at - 1]:
-                at, left = skip_tags(data, at - 1, left)
-        found.append(DeleteRecordsTopic(name, partitions))
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        found.append(each)
     return found, at, left
 
 
@@ -476,13 +499,15 @@ def _read_delete_records_partitions(
     elements, at, left = unpack_compact_array(data, at, 12, left) if compact else unpack_array(data, at, 12, left)
     found = []
     for _ in range(elements):
-        partition_index, offset = _IQ.unpack_from(data, at)
+        each = new(DeleteRecordsPartition)
+        each.partition_index, each.offset = _IQ.unpack_from(data, at)
         at += 12
         if compact:
-            at += 1
-            if data[at - 1]:
-                at, left = skip_tags(data, at - 1, left)
-        found.append(DeleteRecordsPartition(partition_index, offset))
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        found.append(each)
     return found, at, left
 
 

@@ -14,6 +14,7 @@ from quorumlog.server.kafka.codec.primitives import (
     NO_UUID,
     Buffer,
     check_end,
+    new,
     not_null,
     pack_compact_count,
     pack_compact_nullable_string,
@@ -57,14 +58,16 @@ class CreateTopicsResponse:
     def read(cls, data: bytes, at: int, version: int, left: int) -> tuple[CreateTopicsResponse, int, int]:
         """See ``primitives.KafkaMessage``."""
         compact = version >= 5
-        (throttle_time_ms,) = _I.unpack_from(data, at)
+        each = new(cls)
+        (each.throttle_time_ms,) = _I.unpack_from(data, at)
         at += 4
-        topics, at, left = _read_creatable_topic_results(data, at, version, left)
+        each.topics, at, left = _read_creatable_topic_results(data, at, version, left)
         if compact:
-            at += 1
-            if data[at - 1]:
-                at, left = skip_tags(data, at - 1, left)
-        return cls(throttle_time_ms, topics), at, left
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        return each, at, left
 
     def write(self, parts: list[Buffer], version: int) -> None:
         """See ``primitives.KafkaMessage``."""
@@ -107,47 +110,40 @@ def _read_creatable_topic_results(
     elements, at, left = unpack_compact_array(data, at, 6, left) if compact else unpack_array(data, at, 6, left)
     found = []
     for _ in range(elements):
-        name, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
+        each = new(CreatableTopicResult)
+        each.name, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
         if version >= 7:
-            topic_id, error_code = _UH.unpack_from(data, at)
+            each.topic_id, each.error_code = _UH.unpack_from(data, at)
             at += 18
         else:
-            (error_code,) = _H.unpack_from(data, at)
+            (each.error_code,) = _H.unpack_from(data, at)
             at += 2
-            topic_id = NO_UUID
-        error_message, at = unpack_compact_nullable_string(data, at) if compact else unpack_nullable_string(data, at)
+            each.topic_id = NO_UUID
+        each.error_message, at = (
+            unpack_compact_nullable_string(data, at) if compact else unpack_nullable_string(data, at)
+        )
         if version >= 5:
-            num_partitions, replication_factor = _IH.unpack_from(data, at)
+            each.num_partitions, each.replication_factor = _IH.unpack_from(data, at)
             at += 6
         else:
-            num_partitions = -1
-            replication_factor = -1
+            each.num_partitions = -1
+            each.replication_factor = -1
         if version >= 5:
-            configs, at, left = _read_creatable_topic_configss(data, at, version, left)
+            each.configs, at, left = _read_creatable_topic_configss(data, at, version, left)
         else:
-            configs = []
-        topic_config_error_code: int = 0
+            each.configs = ()
+        each.topic_config_error_code = 0
         if compact:
-            at += 1
-            if data[at - 1]:
-                tagged, at, left = unpack_tags(data, at - 1, left)
+            if data[at]:
+                tagged, at, left = unpack_tags(data, at, left)
                 if 0 in tagged:
                     begin, end = tagged[0]
-                    (topic_config_error_code,) = _H.unpack_from(data, begin)
+                    (each.topic_config_error_code,) = _H.unpack_from(data, begin)
                     begin += 2
                     check_end(begin, end)
-        found.append(
-            CreatableTopicResult(
-                name,
-                topic_id,
-                error_code,
-                error_message,
-                topic_config_error_code,
-                num_partitions,
-                replication_factor,
-                configs,
-            )
-        )
+            else:
+                at += 1
+        found.append(each)
     return found, at, left
 
 
@@ -184,14 +180,16 @@ def _read_creatable_topic_configss(
         return None, at, left
     found = []
     for _ in range(elements):
-        name, at = unpack_compact_string(data, at)
-        value, at = unpack_compact_nullable_string(data, at)
-        read_only, config_source, is_sensitive = _TBT.unpack_from(data, at)
+        each = new(CreatableTopicConfigs)
+        each.name, at = unpack_compact_string(data, at)
+        each.value, at = unpack_compact_nullable_string(data, at)
+        each.read_only, each.config_source, each.is_sensitive = _TBT.unpack_from(data, at)
         at += 3
-        at += 1
-        if data[at - 1]:
-            at, left = skip_tags(data, at - 1, left)
-        found.append(CreatableTopicConfigs(name, value, read_only, config_source, is_sensitive))
+        if data[at]:
+            at, left = skip_tags(data, at, left)
+        else:
+            at += 1
+        found.append(each)
     return found, at, left
 
 
@@ -225,14 +223,16 @@ class DeleteTopicsResponse:
     def read(cls, data: bytes, at: int, version: int, left: int) -> tuple[DeleteTopicsResponse, int, int]:
         """See ``primitives.KafkaMessage``."""
         compact = version >= 4
-        (throttle_time_ms,) = _I.unpack_from(data, at)
+        each = new(cls)
+        (each.throttle_time_ms,) = _I.unpack_from(data, at)
         at += 4
-        responses, at, left = _read_deletable_topic_results(data, at, version, left)
+        each.responses, at, left = _read_deletable_topic_results(data, at, version, left)
         if compact:
-            at += 1
-            if data[at - 1]:
-                at, left = skip_tags(data, at - 1, left)
-        return cls(throttle_time_ms, responses), at, left
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        return each, at, left
 
     def write(self, parts: list[Buffer], version: int) -> None:
         """See ``primitives.KafkaMessage``."""
@@ -260,28 +260,30 @@ def _read_deletable_topic_results(
     elements, at, left = unpack_compact_array(data, at, 4, left) if compact else unpack_array(data, at, 4, left)
     found = []
     for _ in range(elements):
+        each = new(DeletableTopicResult)
         if version == 6:
-            name, at = unpack_compact_nullable_string(data, at) if compact else unpack_nullable_string(data, at)
+            each.name, at = unpack_compact_nullable_string(data, at) if compact else unpack_nullable_string(data, at)
         else:
-            name, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
+            each.name, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
         if version >= 6:
-            topic_id, error_code = _UH.unpack_from(data, at)
+            each.topic_id, each.error_code = _UH.unpack_from(data, at)
             at += 18
         else:
-            (error_code,) = _H.unpack_from(data, at)
+            (each.error_code,) = _H.unpack_from(data, at)
             at += 2
-            topic_id = NO_UUID
+            each.topic_id = NO_UUID
         if version >= 5:
-            error_message, at = (
+            each.error_message, at = (
                 unpack_compact_nullable_string(data, at) if compact else unpack_nullable_string(data, at)
             )
         else:
-            error_message = None
+            each.error_message = None
         if compact:
-            at += 1
-            if data[at - 1]:
-                at, left = skip_tags(data, at - 1, left)
-        found.append(DeletableTopicResult(name, topic_id, error_code, error_message))
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        found.append(each)
     return found, at, left
 
 
@@ -323,14 +325,16 @@ class CreatePartitionsResponse:
     def read(cls, data: bytes, at: int, version: int, left: int) -> tuple[CreatePartitionsResponse, int, int]:
         """See ``primitives.KafkaMessage``."""
         compact = version >= 2
-        (throttle_time_ms,) = _I.unpack_from(data, at)
+        each = new(cls)
+        (each.throttle_time_ms,) = _I.unpack_from(data, at)
         at += 4
-        results, at, left = _read_create_partitions_topic_results(data, at, version, left)
+        each.results, at, left = _read_create_partitions_topic_results(data, at, version, left)
         if compact:
-            at += 1
-            if data[at - 1]:
-                at, left = skip_tags(data, at - 1, left)
-        return cls(throttle_time_ms, results), at, left
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        return each, at, left
 
     def write(self, parts: list[Buffer], version: int) -> None:
         """See ``primitives.KafkaMessage``."""
@@ -357,15 +361,19 @@ def _read_create_partitions_topic_results(
     elements, at, left = unpack_compact_array(data, at, 5, left) if compact else unpack_array(data, at, 5, left)
     found = []
     for _ in range(elements):
-        name, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
-        (error_code,) = _H.unpack_from(data, at)
+        each = new(CreatePartitionsTopicResult)
+        each.name, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
+        (each.error_code,) = _H.unpack_from(data, at)
         at += 2
-        error_message, at = unpack_compact_nullable_string(data, at) if compact else unpack_nullable_string(data, at)
+        each.error_message, at = (
+            unpack_compact_nullable_string(data, at) if compact else unpack_nullable_string(data, at)
+        )
         if compact:
-            at += 1
-            if data[at - 1]:
-                at, left = skip_tags(data, at - 1, left)
-        found.append(CreatePartitionsTopicResult(name, error_code, error_message))
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        found.append(each)
     return found, at, left
 
 
@@ -400,14 +408,16 @@ class DeleteRecordsResponse:
     def read(cls, data: bytes, at: int, version: int, left: int) -> tuple[DeleteRecordsResponse, int, int]:
         """See ``primitives.KafkaMessage``."""
         compact = version == 2
-        (throttle_time_ms,) = _I.unpack_from(data, at)
+        each = new(cls)
+        (each.throttle_time_ms,) = _I.unpack_from(data, at)
         at += 4
-        topics, at, left = _read_delete_records_topic_results(data, at, version, left)
+        each.topics, at, left = _read_delete_records_topic_results(data, at, version, left)
         if compact:
-            at += 1
-            if data[at - 1]:
-                at, left = skip_tags(data, at - 1, left)
-        return cls(throttle_time_ms, topics), at, left
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        return each, at, left
 
     def write(self, parts: list[Buffer], version: int) -> None:
         """See ``primitives.KafkaMessage``."""
@@ -442,13 +452,15 @@ def _read_delete_records_topic_results(
     elements, at, left = unpack_compact_array(data, at, 3, left) if compact else unpack_array(data, at, 3, left)
     found = []
     for _ in range(elements):
-        name, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
-        partitions, at, left = _read_delete_records_partition_results(data, at, version, left)
+        each = new(DeleteRecordsTopicResult)
+        each.name, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
+        each.partitions, at, left = _read_delete_records_partition_results(data, at, version, left)
         if compact:
-            at += 1
-            if data[at - 1]:
-                at, left = skip_tags(data, at - 1, left)
-        found.append(DeleteRecordsTopicResult(name, partitions))
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        found.append(each)
     return found, at, left
 
 
@@ -471,13 +483,15 @@ def _read_delete_records_partition_results(
     elements, at, left = unpack_compact_array(data, at, 14, left) if compact else unpack_array(data, at, 14, left)
     found = []
     for _ in range(elements):
-        partition_index, low_watermark, error_code = _IQH.unpack_from(data, at)
+        each = new(DeleteRecordsPartitionResult)
+        each.partition_index, each.low_watermark, each.error_code = _IQH.unpack_from(data, at)
         at += 14
         if compact:
-            at += 1
-            if data[at - 1]:
-                at, left = skip_tags(data, at - 1, left)
-        found.append(DeleteRecordsPartitionResult(partition_index, low_watermark, error_code))
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        found.append(each)
     return found, at, left
 
 

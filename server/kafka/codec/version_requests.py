@@ -10,6 +10,7 @@ from typing import ClassVar
 
 from quorumlog.server.kafka.codec.primitives import (
     Buffer,
+    new,
     pack_compact_string,
     pack_string,
     skip_tags,
@@ -34,19 +35,21 @@ class ApiVersionsRequest:
     def read(cls, data: bytes, at: int, version: int, left: int) -> tuple[ApiVersionsRequest, int, int]:
         """See ``primitives.KafkaMessage``."""
         compact = version >= 3
+        each = new(cls)
         if version >= 3:
-            client_software_name, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
+            each.client_software_name, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
         else:
-            client_software_name = ""
+            each.client_software_name = ""
         if version >= 3:
-            client_software_version, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
+            each.client_software_version, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
         else:
-            client_software_version = ""
+            each.client_software_version = ""
         if compact:
-            at += 1
-            if data[at - 1]:
-                at, left = skip_tags(data, at - 1, left)
-        return cls(client_software_name, client_software_version), at, left
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        return each, at, left
 
     def write(self, parts: list[Buffer], version: int) -> None:
         """See ``primitives.KafkaMessage``."""

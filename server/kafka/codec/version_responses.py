@@ -13,6 +13,7 @@ from typing import ClassVar
 from quorumlog.server.kafka.codec.primitives import (
     Buffer,
     check_end,
+    new,
     pack_compact_count,
     pack_compact_string,
     pack_count,
@@ -53,53 +54,43 @@ class ApiVersionsResponse:
     def read(cls, data: bytes, at: int, version: int, left: int) -> tuple[ApiVersionsResponse, int, int]:
         """See ``primitives.KafkaMessage``."""
         compact = version >= 3
-        (error_code,) = _H.unpack_from(data, at)
+        each = new(cls)
+        (each.error_code,) = _H.unpack_from(data, at)
         at += 2
-        api_keys, at, left = _read_api_versions(data, at, version, left)
+        each.api_keys, at, left = _read_api_versions(data, at, version, left)
         if version >= 1:
-            (throttle_time_ms,) = _I.unpack_from(data, at)
+            (each.throttle_time_ms,) = _I.unpack_from(data, at)
             at += 4
         else:
-            throttle_time_ms = 0
-        supported_features: Sequence[SupportedFeatureKey] = ()
-        finalized_features_epoch: int = -1
-        finalized_features: Sequence[FinalizedFeatureKey] = ()
-        zk_migration_ready: bool = False
+            each.throttle_time_ms = 0
+        each.supported_features = ()
+        each.finalized_features_epoch = -1
+        each.finalized_features = ()
+        each.zk_migration_ready = False
         if compact:
-            at += 1
-            if data[at - 1]:
-                tagged, at, left = unpack_tags(data, at - 1, left)
+            if data[at]:
+                tagged, at, left = unpack_tags(data, at, left)
                 if 0 in tagged:
                     begin, end = tagged[0]
-                    supported_features, begin, left = _read_supported_feature_keys(data, begin, version, left)
+                    each.supported_features, begin, left = _read_supported_feature_keys(data, begin, version, left)
                     check_end(begin, end)
                 if 1 in tagged:
                     begin, end = tagged[1]
-                    (finalized_features_epoch,) = _Q.unpack_from(data, begin)
+                    (each.finalized_features_epoch,) = _Q.unpack_from(data, begin)
                     begin += 8
                     check_end(begin, end)
                 if 2 in tagged:
                     begin, end = tagged[2]
-                    finalized_features, begin, left = _read_finalized_feature_keys(data, begin, version, left)
+                    each.finalized_features, begin, left = _read_finalized_feature_keys(data, begin, version, left)
                     check_end(begin, end)
                 if 3 in tagged:
                     begin, end = tagged[3]
-                    (zk_migration_ready,) = _T.unpack_from(data, begin)
+                    (each.zk_migration_ready,) = _T.unpack_from(data, begin)
                     begin += 1
                     check_end(begin, end)
-        return (
-            cls(
-                error_code,
-                api_keys,
-                throttle_time_ms,
-                supported_features,
-                finalized_features_epoch,
-                finalized_features,
-                zk_migration_ready,
-            ),
-            at,
-            left,
-        )
+            else:
+                at += 1
+        return each, at, left
 
     def write(self, parts: list[Buffer], version: int) -> None:
         """See ``primitives.KafkaMessage``."""
@@ -161,13 +152,15 @@ def _read_api_versions(data: bytes, at: int, version: int, left: int) -> tuple[l
     elements, at, left = unpack_compact_array(data, at, 6, left) if compact else unpack_array(data, at, 6, left)
     found = []
     for _ in range(elements):
-        api_key, min_version, max_version = _HHH.unpack_from(data, at)
+        each = new(ApiVersion)
+        each.api_key, each.min_version, each.max_version = _HHH.unpack_from(data, at)
         at += 6
         if compact:
-            at += 1
-            if data[at - 1]:
-                at, left = skip_tags(data, at - 1, left)
-        found.append(ApiVersion(api_key, min_version, max_version))
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        found.append(each)
     return found, at, left
 
 
@@ -186,13 +179,15 @@ def _read_supported_feature_keys(
     elements, at, left = unpack_compact_array(data, at, 6, left)
     found = []
     for _ in range(elements):
-        name, at = unpack_compact_string(data, at)
-        min_version, max_version = _HH.unpack_from(data, at)
+        each = new(SupportedFeatureKey)
+        each.name, at = unpack_compact_string(data, at)
+        each.min_version, each.max_version = _HH.unpack_from(data, at)
         at += 4
-        at += 1
-        if data[at - 1]:
-            at, left = skip_tags(data, at - 1, left)
-        found.append(SupportedFeatureKey(name, min_version, max_version))
+        if data[at]:
+            at, left = skip_tags(data, at, left)
+        else:
+            at += 1
+        found.append(each)
     return found, at, left
 
 
@@ -210,13 +205,15 @@ def _read_finalized_feature_keys(
     elements, at, left = unpack_compact_array(data, at, 6, left)
     found = []
     for _ in range(elements):
-        name, at = unpack_compact_string(data, at)
-        max_version_level, min_version_level = _HH.unpack_from(data, at)
+        each = new(FinalizedFeatureKey)
+        each.name, at = unpack_compact_string(data, at)
+        each.max_version_level, each.min_version_level = _HH.unpack_from(data, at)
         at += 4
-        at += 1
-        if data[at - 1]:
-            at, left = skip_tags(data, at - 1, left)
-        found.append(FinalizedFeatureKey(name, max_version_level, min_version_level))
+        if data[at]:
+            at, left = skip_tags(data, at, left)
+        else:
+            at += 1
+        found.append(each)
     return found, at, left
 
 
