@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import struct
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 from kafka.protocol.consumer import FetchRequest as TheirFetchRequest
@@ -37,6 +40,8 @@ from quorumlog.server.kafka.connection import (
 from quorumlog.server.kafka.version_table import VersionTable
 
 ALL = VersionTable(APIS)
+#: One request of each API and version that clients sent while they produced, consumed in a group and administered.
+RECORDED = json.loads((Path(__file__).parent / "recorded_requests.json").read_text())
 LIMITS = KafkaConnectionLimits(request_bytes=10_000, unanswered_requests=5, unsent_bytes=1_000, silence_us=600_000_000)
 FAULT = KafkaConnectionFault
 
@@ -318,6 +323,21 @@ def test_hostile_frames_end_their_connection_and_raise_nothing(random: Random) -
         assert sum(map(len, one.take_output())) < 2_000
         ended += one.end is not None
     assert ended > 1_000
+
+
+@pytest.mark.parametrize("recorded", RECORDED, ids=lambda each: f"{each['client']} {each['api']} {each['version']}")
+def test_what_clients_sent_is_taken_and_would_be_sent_again_in_the_same_bytes(recorded: dict[str, Any]) -> None:
+    sent = bytes.fromhex(recorded["frame"])
+    one = connection()
+    one.receive(sized(sent))
+    found = requests(one)
+    assert one.end is None
+    if recorded["api"] == "ApiVersions":
+        assert len([*frames(output(one))]) == 1
+        return
+    (request,) = found
+    assert (request.api.name, request.version) == (recorded["api"], recorded["version"])
+    assert frame(request.message, request.version, request.correlation_id, request.client_id) == sized(sent)
 
 
 def test_kafka_pythons_own_connection_understands_this_one() -> None:
