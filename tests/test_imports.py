@@ -51,6 +51,7 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
         "certificates": ("",),
         "tokens": ("",),
         "transport": ("", "hosting.sealing", "certificates"),
+        "kafka": (),
         "process": ("", "hosting", "metadata", "controller", "partition", "coordinator", "broker", "requests", "node",
                     "certificates", "tokens", "transport"),
         "recovery": ("", "hosting.sealing", "metadata", "controller.metadata_replica", "partition.witness",

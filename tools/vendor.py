@@ -28,6 +28,14 @@ NOTICE = ROOT / "NOTICE"
 PREFACE = """quorumlog
 Licensed under the Apache License, Version 2.0 (see LICENSE).
 
+server/kafka/codec is written by tools/kafka_codec.py after the message schemas of Apache Kafka 4.3.1 (Apache-2.0):
+
+Apache Kafka
+Copyright 2026 The Apache Software Foundation.
+
+This product includes software developed at
+The Apache Software Foundation (https://www.apache.org/).
+
 The web console contains the libraries below, fetched by tools/vendor.py.
 console/static/vendor/vendored.json has their versions and hashes.
 """

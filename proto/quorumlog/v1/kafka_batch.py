@@ -1,0 +1,190 @@
+"""Kafka's record batches, version 2, the only one that clients have written since 2017: their header and its checks.
+
+A batch is a header of 61 bytes and its records, compressed together. All integers of the header are big-endian::
+
+    0  i64  base_offset
+    8  i32  length             of what follows
+   12  i32  leader_epoch
+   16  i8   magic              2
+   17  u32  crc32c             over all that follows
+   21  u16  attributes         bits 0-2 codec, 3 append time, 4 transactional, 5 control, 6 delete horizon
+   23  i32  last_offset_delta
+   27  i64  base_timestamp_ms  of the first record
+   35  i64  max_timestamp_ms   the append time, where bit 3 says so
+   43  i64  producer_id
+   51  i16  producer_epoch
+   53  i32  base_sequence
+   57  i32  record_count
+   61       records
+
+The checksum leaves out what stands before it: a node gives a batch its offset and leader epoch, and it stays the
+producer's. Nodes look at headers alone; records are read and written by ``kafka_records``.
+
+Source: Kafka's ``DefaultRecordBatch``, KIP-98.
+"""
+
+from __future__ import annotations
+
+import struct
+from enum import Enum, IntEnum
+from typing import NamedTuple, TypeAlias
+
+import google_crc32c
+
+from quorumlog.v1.entry import CorruptEntryError, TimestampType
+
+#: Bytes that may be a part of a larger buffer.
+Bytes: TypeAlias = bytes | memoryview
+
+MAGIC = 2
+HEADER_BYTES = 61
+
+_HEADER = struct.Struct(">qiibIHiqqqhii")
+_CRC = struct.Struct(">I")
+_PLACE = struct.Struct(">qii")
+_CHECKED = struct.Struct(">Hiqqqhii")
+assert _HEADER.size == HEADER_BYTES
+_LENGTH_COUNTS_FROM = 12
+_CRC_AT, _CRC_COVERS_FROM = 17, 21
+_CODEC_BITS, _APPEND_TIME, _TRANSACTIONAL, _CONTROL, _DELETE_HORIZON = 7, 1 << 3, 1 << 4, 1 << 5, 1 << 6
+_KNOWN_BITS = _CODEC_BITS | _APPEND_TIME | _TRANSACTIONAL | _CONTROL | _DELETE_HORIZON
+
+
+class KafkaCodec(IntEnum):
+    """Compression of a batch's records."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+
+class KafkaBatchFault(Enum):
+    """What is wrong with a batch. Kafka has an error code for each."""
+
+    CORRUPT = "corrupt"  #: a length or the checksum is wrong
+    MAGIC = "magic"  #: of another version than 2
+    CODEC = "codec"  #: compressed by what is not known
+    RECORD = "record"  #: its header or a record contradicts itself
+
+
+class KafkaBatchError(CorruptEntryError):
+    """Bytes that are not the record batch which they claim to be. The message says what is wrong."""
+
+    def __init__(self, message: str, fault: KafkaBatchFault) -> None:
+        super().__init__(message)
+        self.fault = fault
+
+
+class KafkaBatchHeader(NamedTuple):
+    """The header of a batch. Timestamps are milliseconds since the epoch; -1 is no leader epoch and no producer.
+
+    Arguments:
+        last_offset_delta: the last record's offset minus the first one's, also of records that compaction took.
+        is_transactional, is_control: whether it belongs to a transaction, and whether it ends one.
+    """
+
+    base_offset: int
+    leader_epoch: int
+    codec: KafkaCodec
+    timestamp_type: TimestampType
+    is_transactional: bool
+    is_control: bool
+    last_offset_delta: int
+    base_timestamp_ms: int
+    max_timestamp_ms: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+
+def parse_kafka_header(batch: Bytes) -> KafkaBatchHeader:
+    """Decodes the header of a whole batch and checks all but the checksum and the records.
+
+    Raises:
+        KafkaBatchError: it is no such batch, or more than one.
+    """
+    if len(batch) < HEADER_BYTES:
+        if len(batch) > 16 and batch[16] != MAGIC:
+            raise _other_magic(batch[16])
+        raise KafkaBatchError(f"a batch of {len(batch)} bytes is shorter than its header", KafkaBatchFault.CORRUPT)
+    (
+        base_offset, length, leader_epoch, magic, _, attributes, last_offset_delta, base_timestamp_ms, max_timestamp_ms,
+        producer_id, producer_epoch, base_sequence, count,
+    ) = _HEADER.unpack_from(batch)  # fmt: skip
+    if magic != MAGIC:
+        raise _other_magic(magic)
+    if not HEADER_BYTES <= length + _LENGTH_COUNTS_FROM <= len(batch):
+        raise KafkaBatchError(
+            f"a batch says that it has {length + _LENGTH_COUNTS_FROM} bytes, of {len(batch)}", KafkaBatchFault.CORRUPT
+        )
+    if length + _LENGTH_COUNTS_FROM < len(batch):
+        raise KafkaBatchError("there is more than one batch", KafkaBatchFault.RECORD)
+    if attributes & _CODEC_BITS >= len(_CODECS):
+        raise KafkaBatchError(f"codec {attributes & _CODEC_BITS} is not known", KafkaBatchFault.CODEC)
+    if attributes & ~_KNOWN_BITS:
+        raise KafkaBatchError(f"attributes {attributes:#x} are not known", KafkaBatchFault.RECORD)
+    if count < 1 or last_offset_delta < count - 1:
+        raise KafkaBatchError(
+            f"a batch of {count} records with a last offset delta of {last_offset_delta}", KafkaBatchFault.RECORD
+        )
+    return KafkaBatchHeader(
+        base_offset, leader_epoch, _CODECS[attributes & _CODEC_BITS], _TIMESTAMP_TYPES[bool(attributes & _APPEND_TIME)],
+        bool(attributes & _TRANSACTIONAL), bool(attributes & _CONTROL), last_offset_delta, base_timestamp_ms,
+        max_timestamp_ms, producer_id, producer_epoch, base_sequence, count,
+    )  # fmt: skip
+
+
+def impossible(what: str) -> KafkaBatchError:
+    """That a batch contradicts itself."""
+    return KafkaBatchError(f"a batch with {what}", KafkaBatchFault.RECORD)
+
+
+def _other_magic(magic: int) -> KafkaBatchError:
+    return KafkaBatchError(f"a batch of format {magic}, which is not {MAGIC}", KafkaBatchFault.MAGIC)
+
+
+def verify_kafka_batch(batch: Bytes) -> KafkaBatchHeader:
+    """As ``parse_kafka_header``, the checksum included.
+
+    Raises:
+        KafkaBatchError: the batch is not what its producer sent.
+    """
+    header = parse_kafka_header(batch)
+    (stored,) = _CRC.unpack_from(batch, _CRC_AT)
+    computed = google_crc32c.value(bytes(batch[_CRC_COVERS_FROM:]))
+    if computed != stored:
+        raise KafkaBatchError(
+            f"the checksum of a batch is {computed:#010x}, stored {stored:#010x}", KafkaBatchFault.CORRUPT
+        )
+    return header
+
+
+def placed(batch: Bytes, base_offset: int, leader_epoch: int) -> tuple[bytes, memoryview]:
+    """A batch at its place in a log, in two parts: the rest is not copied, and its checksum stays right."""
+    place = _PLACE.pack(base_offset, len(batch) - _LENGTH_COUNTS_FROM, leader_epoch)
+    return place, memoryview(batch)[_PLACE.size :]
+
+
+def build_kafka_batch(header: KafkaBatchHeader, records: bytes) -> bytes:
+    """A whole batch, its checksum included.
+
+    Arguments:
+        records: compressed as the header says.
+    """
+    attributes = (
+        header.codec
+        | _APPEND_TIME * header.timestamp_type
+        | _TRANSACTIONAL * header.is_transactional
+        | _CONTROL * header.is_control
+    )
+    checked = _CHECKED.pack(attributes, *header[6:])
+    place = _PLACE.pack(header.base_offset, HEADER_BYTES - _LENGTH_COUNTS_FROM + len(records), header.leader_epoch)
+    crc = google_crc32c.extend(google_crc32c.value(checked), records)
+    return b"".join((place, bytes((MAGIC,)), _CRC.pack(crc), checked, records))
+
+
+_CODECS = tuple(KafkaCodec)
+_TIMESTAMP_TYPES = tuple(TimestampType)

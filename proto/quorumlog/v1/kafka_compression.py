@@ -1,0 +1,98 @@
+"""How the records of Kafka's batches are compressed: by the four codecs of Kafka, all of them in Arrow.
+
+A kilobyte of a hostile client may stand for gigabytes, so nothing is inflated beyond ``MOST_DECODED_BYTES``.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from quorumlog.v1.decoded_size import MOST_DECODED_BYTES
+from quorumlog.v1.kafka_batch import KafkaBatchError, KafkaBatchFault, KafkaCodec, impossible
+
+_XERIAL = b"\x82SNAPPY\0"
+_XERIAL_HEADER_BYTES = 16
+_MOST_LENGTH_BITS = 32
+#: By Arrow's names. What a stream inflates is all of them but Snappy, which the stubs know.
+_ARROW_CODECS: dict[KafkaCodec, Any] = {
+    KafkaCodec.GZIP: "gzip",
+    KafkaCodec.SNAPPY: "snappy",
+    KafkaCodec.LZ4: "lz4",
+    KafkaCodec.ZSTD: "zstd",
+}
+#: What is inflated at a time, so that a bound costs no more memory than what is there.
+_INFLATE_BYTES = 1 << 20
+
+
+def deflate(records: bytes, codec: KafkaCodec) -> bytes:
+    """Compressed records. Snappy is a single block, as librdkafka makes it."""
+    if codec is KafkaCodec.NONE:
+        return records
+    return bytes(pa.compress(records, codec=_ARROW_CODECS[codec], asbytes=True))
+
+
+def inflate(records: memoryview, codec: KafkaCodec) -> bytes:
+    """Records as they were before they were compressed.
+
+    Raises:
+        KafkaBatchError: they are not compressed so, or become larger than ``MOST_DECODED_BYTES``.
+    """
+    if codec is KafkaCodec.NONE:
+        return bytes(records)
+    try:
+        blocks = _snappy_blocks(records) if codec is KafkaCodec.SNAPPY else _stream_blocks(records, codec)
+        found, size = [], 0
+        for block in blocks:
+            found.append(block)
+            size += len(block)
+            if size > MOST_DECODED_BYTES:
+                raise _too_large(size)
+    except (pa.ArrowException, OSError, EOFError, struct.error, IndexError) as error:
+        raise KafkaBatchError(f"{codec.name.lower()} fails on a batch: {error}", KafkaBatchFault.CORRUPT) from None
+    return found[0] if len(found) == 1 else b"".join(found)
+
+
+def _stream_blocks(records: memoryview, codec: KafkaCodec) -> Iterator[bytes]:
+    with pa.CompressedInputStream(pa.BufferReader(pa.py_buffer(records)), _ARROW_CODECS[codec]) as stream:
+        while block := stream.read(_INFLATE_BYTES):
+            yield block
+
+
+def _snappy_blocks(records: memoryview) -> Iterator[bytes]:
+    """Snappy has no stream of its own. Some clients send one block; Java's and others have the framing of snappy-java:
+    a header, and blocks with their lengths before them."""
+    if records[: len(_XERIAL)] != _XERIAL:
+        yield _snappy_block(records)
+        return
+    at = _XERIAL_HEADER_BYTES
+    while at < len(records):
+        (size,) = struct.unpack_from(">i", records, at)
+        at += 4
+        if size < 1 or size > len(records) - at:
+            raise IndexError(f"a block of {size} bytes where {len(records) - at} are left")
+        yield _snappy_block(records[at : at + size])
+        at += size
+
+
+def _snappy_block(block: memoryview) -> bytes:
+    size = shift = at = 0
+    while True:
+        byte = block[at]
+        size |= (byte & 0x7F) << shift
+        at += 1
+        shift += 7
+        if byte < 0x80:
+            break
+        if shift > _MOST_LENGTH_BITS:
+            raise IndexError("a length of more than 32 bits")
+    if size > MOST_DECODED_BYTES:
+        raise _too_large(size)
+    return bytes(pa.decompress(pa.py_buffer(block), decompressed_size=size, codec="snappy", asbytes=True))
+
+
+def _too_large(size: int) -> KafkaBatchError:
+    return impossible(f"records of {size} bytes once they are inflated, and they may take {MOST_DECODED_BYTES}")

@@ -1,0 +1,290 @@
+"""The records of Kafka's batches as columns, and columns as such records.
+
+A record is its length, attributes (u8, 0), the distances of its timestamp and offset to the batch's, key, value and
+headers. Lengths and distances are signed varints, "zigzag" as in Protocol Buffers; -1 is the length of null.
+
+Reading costs Python for each record, so it is for who consumes; writing is Arrow's work throughout. Nodes keep what
+Kafka's clients send without looking: whatever a foreign producer put there arrives here, and is checked here.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from quorumlog.v1.entry import TimestampType
+from quorumlog.v1.kafka_batch import (
+    HEADER_BYTES,
+    Bytes,
+    KafkaBatchHeader,
+    KafkaCodec,
+    build_kafka_batch,
+    impossible,
+)
+from quorumlog.v1.kafka_compression import deflate, inflate
+from quorumlog.v1.payload import (
+    COMPACTED_SCHEMA,
+    HEADERS,
+    HEADERS_TYPE,
+    KEY,
+    LOG_SCHEMA,
+    OFFSET_DELTA,
+    TIMESTAMP,
+    TIMESTAMP_TYPE,
+    VALUE,
+    has_gaps,
+    null_headers,
+)
+
+#: An array, or a scalar for all rows. Arrow's stubs do not know what most kernels take.
+Column: TypeAlias = Any
+
+#: Length, attributes, two distances, two lengths and the number of headers: a byte each.
+_SMALLEST_RECORD_BYTES = 7
+_SMALLEST_HEADER_BYTES = 2
+_MOST_VARINT_BITS, _MOST_VARLONG_BITS = 32, 64
+#: Records of which Python's objects are there at a time.
+_CHUNK_RECORDS = 1 << 16
+#: Milliseconds that are a number of microseconds in 64 bits.
+_MOST_MS = (1 << 63) // 1000 - 1
+
+
+def read_kafka_columns(batch: Bytes, header: KafkaBatchHeader) -> pa.RecordBatch:
+    """The records of a batch whose checksum has been checked: of ``LOG_SCHEMA``, or of ``COMPACTED_SCHEMA`` where
+    offsets are missing between them.
+
+    Timestamps are as a reader shall see them, also of batches with append time. A header's key that is no UTF-8 has
+    U+FFFD in it, as in Kafka's own consumer.
+
+    Raises:
+        KafkaBatchError: the records are not what the header says, or become larger than any that are read.
+    """
+    records = inflate(memoryview(batch)[HEADER_BYTES:], header.codec)
+    if header.record_count * _SMALLEST_RECORD_BYTES > len(records):
+        raise impossible(f"{header.record_count} records in {len(records)} bytes")
+    chunks, at = [], 0
+    try:
+        for begin in range(0, header.record_count, _CHUNK_RECORDS):
+            chunk, at = _read_chunk(records, at, min(_CHUNK_RECORDS, header.record_count - begin), header)
+            chunks.append(chunk)
+    except IndexError:
+        raise impossible("a record that is cut off") from None
+    if at != len(records):
+        raise impossible(f"{len(records) - at} bytes behind the last record")
+    columns = chunks[0] if len(chunks) == 1 else pa.Table.from_batches(chunks).combine_chunks().to_batches()[0]
+    deltas = columns.column(OFFSET_DELTA)
+    if header.last_offset_delta == header.record_count - 1:
+        if not deltas.equals(_counting(header.record_count)):
+            raise impossible("offsets that do not follow each other")
+        return columns.select(LOG_SCHEMA.names)
+    rising = len(deltas) == 1 or pc.all(pc.less(deltas[:-1], deltas[1:])).as_py()
+    if not rising or deltas[0].as_py() < 0 or deltas[-1].as_py() > header.last_offset_delta:
+        raise impossible(f"offsets that are not in order up to {header.last_offset_delta}")
+    return columns.cast(COMPACTED_SCHEMA)
+
+
+def _read_chunk(data: bytes, at: int, count: int, header: KafkaBatchHeader) -> tuple[pa.RecordBatch, int]:
+    """Records as columns, with their offset deltas, and where the next one begins.
+
+    Python's objects are many times larger than small records, so they are made for some records at a time.
+    """
+    keys, values, times, headers, deltas = [], [], [], [], []
+    for _ in range(count):
+        key, value, time, pairs, delta, at = _read_record(data, at)
+        keys.append(key)
+        values.append(value)
+        times.append(time)
+        headers.append(pairs)
+        deltas.append(delta)
+    columns = [
+        pa.array(keys, pa.binary()),
+        pa.array(values, pa.binary()),
+        _timestamps(times, header),
+        pa.array(headers, HEADERS_TYPE) if any(headers) else null_headers(count),
+        pa.array(deltas, pa.int64()),
+    ]
+    return pa.RecordBatch.from_arrays(columns, names=COMPACTED_SCHEMA.names), at
+
+
+_Record: TypeAlias = tuple[bytes | None, bytes | None, int, list[tuple[str, bytes | None]] | None, int, int]
+
+
+def _read_record(data: bytes, at: int) -> _Record:
+    """Key, value, timestamp delta, headers and offset delta of the record at a place, and where the next begins."""
+    length, at = _unpack_varint(data, at)
+    end = at + length
+    if length < 0 or end > len(data):
+        raise IndexError
+    time, at = _unpack_varint(data, at + 1, _MOST_VARLONG_BITS)
+    delta, at = _unpack_varint(data, at)
+    key, at = _unpack_bytes(data, at)
+    value, at = _unpack_bytes(data, at)
+    count, at = _unpack_varint(data, at)
+    if count < 0 or count * _SMALLEST_HEADER_BYTES > max(end - at, 0):
+        raise impossible(f"{count} headers in {end - at} bytes")
+    pairs: list[tuple[str, bytes | None]] | None = [] if count else None
+    for _ in range(count):
+        name, at = _unpack_bytes(data, at)
+        content, at = _unpack_bytes(data, at)
+        if name is None or pairs is None:
+            raise impossible("a header without a key")
+        pairs.append((name.decode(errors="replace"), content))
+    if at != end:
+        raise impossible(f"a record of {length} bytes takes {at - end + length}")
+    return key, value, time, pairs, delta, at
+
+
+def _unpack_varint(data: bytes, at: int, most_bits: int = _MOST_VARINT_BITS) -> tuple[int, int]:
+    raw = data[at]
+    at += 1
+    if raw >= 0x80:
+        raw &= 0x7F
+        shift = 7
+        while True:
+            byte = data[at]
+            at += 1
+            raw |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                break
+            shift += 7
+            if shift >= most_bits:
+                raise impossible(f"a varint of more than {most_bits} bits")
+        if raw >> most_bits:
+            raise impossible(f"a varint of more than {most_bits} bits")
+    return raw >> 1 ^ -(raw & 1), at
+
+
+def _unpack_bytes(data: bytes, at: int) -> tuple[bytes | None, int]:
+    size, at = _unpack_varint(data, at)
+    if size < 0:
+        if size != -1:
+            raise impossible(f"a length of {size}")
+        return None, at
+    end = at + size
+    if end > len(data):
+        raise IndexError
+    return data[at:end], end
+
+
+def _timestamps(deltas: list[int], header: KafkaBatchHeader) -> Column:
+    if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
+        times = [header.max_timestamp_ms] * len(deltas)
+    else:
+        times = [header.base_timestamp_ms + delta for delta in deltas]
+    if max(times) > _MOST_MS or min(times) < -_MOST_MS:
+        raise impossible("a timestamp that is no time")
+    return pc.multiply(pa.array(times, pa.int64()), 1000).cast(TIMESTAMP_TYPE)
+
+
+def write_kafka_batch(
+    columns: pa.RecordBatch,
+    *,
+    base_offset: int,
+    last_offset: int,
+    codec: KafkaCodec = KafkaCodec.NONE,
+    leader_epoch: int = -1,
+    timestamp_type: TimestampType = TimestampType.CREATE_TIME,
+    append_time_ms: int = -1,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+) -> bytes:
+    """The batch of columns, of ``LOG_SCHEMA`` or ``COMPACTED_SCHEMA``, without Python for each record.
+
+    Arguments:
+        columns: at least one row. A row without a timestamp has that of the first one that has any.
+        base_offset, last_offset: of the batch. With ``LOG_SCHEMA`` its rows are all offsets from the first one on.
+        append_time_ms: with ``LOG_APPEND_TIME``, what the batch's timestamp is.
+    """
+    count = columns.num_rows
+    times = _milliseconds(columns.column(TIMESTAMP))
+    first = times[0].as_py()
+    latest = append_time_ms if timestamp_type is TimestampType.LOG_APPEND_TIME else pc.max(times).as_py()
+    bodies = _joined(
+        pa.scalar(b"\0"),
+        _varints(pc.subtract(times, times[0])),
+        _varints(_int64(columns.column(OFFSET_DELTA)) if has_gaps(columns) else _counting(count)),
+        *_with_length(columns.column(KEY)),
+        *_with_length(columns.column(VALUE)),
+        *_headers(columns.column(HEADERS)),
+    )
+    records = _values(_joined(_varints(_int64(pc.binary_length(bodies))), bodies))
+    header = KafkaBatchHeader(
+        base_offset, leader_epoch, codec, timestamp_type, False, False, last_offset - base_offset, first, latest,
+        producer_id, producer_epoch, base_sequence, count,
+    )  # fmt: skip
+    return build_kafka_batch(header, deflate(records, codec))
+
+
+def _counting(count: int) -> Column:
+    """Numbers from 0 on."""
+    return pc.subtract(pc.cumulative_sum(pa.repeat(_ONE, count)), _ONE)
+
+
+def _milliseconds(timestamps: Column) -> Column:
+    known = pc.drop_null(timestamps)
+    first = known[0] if len(known) else pa.scalar(0, timestamps.type)
+    # Down to whole milliseconds, also before 1970.
+    return (
+        pc.floor_temporal(timestamps.fill_null(first), unit="millisecond")
+        .cast(pa.timestamp("ms", tz="UTC"))
+        .cast(pa.int64())
+    )
+
+
+def _with_length(column: Column) -> tuple[Column, Column]:
+    """Lengths as varints, -1 for null, and what has them."""
+    return _varints(_int64(pc.binary_length(column)).fill_null(-1)), column.cast(pa.binary())
+
+
+def _headers(column: Column) -> Iterator[Column]:
+    """How many headers each record has, and all of them as one value."""
+    if column.null_count == len(column):
+        yield pa.scalar(b"\0")
+        return
+    counts = _int64(pc.list_value_length(column)).fill_null(0)
+    yield _varints(counts)
+    pairs = column.flatten()
+    names = pc.struct_field(pairs, 0).fill_null("")
+    each = _joined(*_with_length(names), *_with_length(pc.struct_field(pairs, 1)))
+    offsets: Column = pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(counts).cast(pa.int32())])
+    yield pc.binary_join(pa.ListArray.from_arrays(offsets, each), b"")
+
+
+def _int64(column: Column) -> Column:
+    return column.cast(pa.int64())
+
+
+def _varints(numbers: Column) -> Column:
+    """Signed numbers of 62 bits as varints: seven bits in a byte, as many bytes as the largest one needs."""
+    # The sign in all bits: by 63, Arrow does not shift.
+    raw: Column = pc.bit_wise_xor(pc.shift_left(numbers, 1), pc.shift_right(numbers, 62))
+    parts = []
+    most = pc.max(raw).as_py() or 0
+    for shift in range(0, max(most.bit_length(), 1), 7):
+        byte: Column = pc.bit_wise_and(pc.shift_right(raw, shift), 0x7F)
+        byte = pc.if_else(pc.greater_equal(raw, pa.scalar(1 << shift + 7)), pc.bit_wise_or(byte, 0x80), byte)
+        if shift:
+            byte = pc.if_else(pc.greater_equal(raw, pa.scalar(1 << shift)), byte, None)
+        parts.append(_ONE_BYTE.take(byte))
+    return parts[0] if len(parts) == 1 else _joined(*parts)
+
+
+def _joined(*parts: Column) -> Column:
+    """What stands in the same row, one behind the other. Null is nothing."""
+    return pc.binary_join_element_wise(*parts, b"", null_handling="skip")
+
+
+def _values(column: Column) -> bytes:
+    """All values of a column without nulls, one behind the other."""
+    _, offsets, data = column.buffers()
+    first, last = (struct.unpack_from("<i", offsets, 4 * (column.offset + row))[0] for row in (0, len(column)))
+    return bytes(data.slice(first, last - first))
+
+
+_ONE = pa.scalar(1, pa.int64())
+_ONE_BYTE = pa.array([bytes((byte,)) for byte in range(256)], pa.binary())

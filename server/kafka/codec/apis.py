@@ -1,0 +1,107 @@
+"""Kafka's messages: all APIs that can be read and written.
+
+Written by tools/kafka_codec.py after the message schemas of Apache Kafka 4.3.1 (Apache-2.0, see NOTICE): change that.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from quorumlog.server.kafka.codec.commit_requests import OffsetCommitRequest, OffsetDeleteRequest, OffsetFetchRequest
+from quorumlog.server.kafka.codec.commit_responses import (
+    OffsetCommitResponse,
+    OffsetDeleteResponse,
+    OffsetFetchResponse,
+)
+from quorumlog.server.kafka.codec.config_requests import (
+    AlterConfigsRequest,
+    DescribeConfigsRequest,
+    IncrementalAlterConfigsRequest,
+)
+from quorumlog.server.kafka.codec.config_responses import (
+    AlterConfigsResponse,
+    DescribeConfigsResponse,
+    IncrementalAlterConfigsResponse,
+)
+from quorumlog.server.kafka.codec.fetch_requests import FetchRequest
+from quorumlog.server.kafka.codec.fetch_responses import FetchResponse
+from quorumlog.server.kafka.codec.group_requests import DeleteGroupsRequest, DescribeGroupsRequest, ListGroupsRequest
+from quorumlog.server.kafka.codec.group_responses import (
+    DeleteGroupsResponse,
+    DescribeGroupsResponse,
+    ListGroupsResponse,
+)
+from quorumlog.server.kafka.codec.membership_requests import (
+    FindCoordinatorRequest,
+    GroupHeartbeatRequest,
+    JoinGroupRequest,
+    LeaveGroupRequest,
+    SyncGroupRequest,
+)
+from quorumlog.server.kafka.codec.membership_responses import (
+    FindCoordinatorResponse,
+    GroupHeartbeatResponse,
+    JoinGroupResponse,
+    LeaveGroupResponse,
+    SyncGroupResponse,
+)
+from quorumlog.server.kafka.codec.metadata_requests import DescribeClusterRequest, MetadataRequest
+from quorumlog.server.kafka.codec.metadata_responses import DescribeClusterResponse, MetadataResponse
+from quorumlog.server.kafka.codec.position_requests import ListOffsetsRequest, OffsetForLeaderEpochRequest
+from quorumlog.server.kafka.codec.position_responses import ListOffsetsResponse, OffsetForLeaderEpochResponse
+from quorumlog.server.kafka.codec.primitives import KafkaMessage
+from quorumlog.server.kafka.codec.produce_requests import InitProducerIdRequest, ProduceRequest
+from quorumlog.server.kafka.codec.produce_responses import InitProducerIdResponse, ProduceResponse
+from quorumlog.server.kafka.codec.topic_requests import (
+    CreatePartitionsRequest,
+    CreateTopicsRequest,
+    DeleteRecordsRequest,
+    DeleteTopicsRequest,
+)
+from quorumlog.server.kafka.codec.topic_responses import (
+    CreatePartitionsResponse,
+    CreateTopicsResponse,
+    DeleteRecordsResponse,
+    DeleteTopicsResponse,
+)
+from quorumlog.server.kafka.codec.version_requests import ApiVersionsRequest
+from quorumlog.server.kafka.codec.version_responses import ApiVersionsResponse
+
+
+class Api(NamedTuple):
+    """An API: what it is called, and its two messages."""
+
+    name: str
+    request: type[KafkaMessage]
+    response: type[KafkaMessage]
+
+
+#: By their keys.
+APIS: dict[int, Api] = {
+    0: Api("Produce", ProduceRequest, ProduceResponse),
+    1: Api("Fetch", FetchRequest, FetchResponse),
+    2: Api("ListOffsets", ListOffsetsRequest, ListOffsetsResponse),
+    3: Api("Metadata", MetadataRequest, MetadataResponse),
+    8: Api("OffsetCommit", OffsetCommitRequest, OffsetCommitResponse),
+    9: Api("OffsetFetch", OffsetFetchRequest, OffsetFetchResponse),
+    10: Api("FindCoordinator", FindCoordinatorRequest, FindCoordinatorResponse),
+    11: Api("JoinGroup", JoinGroupRequest, JoinGroupResponse),
+    12: Api("Heartbeat", GroupHeartbeatRequest, GroupHeartbeatResponse),
+    13: Api("LeaveGroup", LeaveGroupRequest, LeaveGroupResponse),
+    14: Api("SyncGroup", SyncGroupRequest, SyncGroupResponse),
+    15: Api("DescribeGroups", DescribeGroupsRequest, DescribeGroupsResponse),
+    16: Api("ListGroups", ListGroupsRequest, ListGroupsResponse),
+    18: Api("ApiVersions", ApiVersionsRequest, ApiVersionsResponse),
+    19: Api("CreateTopics", CreateTopicsRequest, CreateTopicsResponse),
+    20: Api("DeleteTopics", DeleteTopicsRequest, DeleteTopicsResponse),
+    21: Api("DeleteRecords", DeleteRecordsRequest, DeleteRecordsResponse),
+    22: Api("InitProducerId", InitProducerIdRequest, InitProducerIdResponse),
+    23: Api("OffsetForLeaderEpoch", OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse),
+    32: Api("DescribeConfigs", DescribeConfigsRequest, DescribeConfigsResponse),
+    33: Api("AlterConfigs", AlterConfigsRequest, AlterConfigsResponse),
+    37: Api("CreatePartitions", CreatePartitionsRequest, CreatePartitionsResponse),
+    42: Api("DeleteGroups", DeleteGroupsRequest, DeleteGroupsResponse),
+    44: Api("IncrementalAlterConfigs", IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse),
+    47: Api("OffsetDelete", OffsetDeleteRequest, OffsetDeleteResponse),
+    60: Api("DescribeCluster", DescribeClusterRequest, DescribeClusterResponse),
+}

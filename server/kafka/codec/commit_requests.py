@@ -1,0 +1,470 @@
+"""Kafka's messages: committed offsets of consumer groups, requests.
+
+Written by tools/kafka_codec.py after the message schemas of Apache Kafka 4.3.1 (Apache-2.0, see NOTICE): change that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from struct import Struct
+from typing import ClassVar
+
+from quorumlog.server.kafka.codec.primitives import (
+    Buffer,
+    new,
+    not_null,
+    pack_compact_count,
+    pack_compact_int32_array,
+    pack_compact_nullable_string,
+    pack_compact_string,
+    pack_count,
+    pack_int32_array,
+    pack_nullable_string,
+    pack_string,
+    skip_tags,
+    unpack_array,
+    unpack_compact_array,
+    unpack_compact_int32_array,
+    unpack_compact_nullable_array,
+    unpack_compact_nullable_string,
+    unpack_compact_string,
+    unpack_int32_array,
+    unpack_nullable_array,
+    unpack_nullable_string,
+    unpack_string,
+)
+
+_I = Struct(">i")
+_IQ = Struct(">iq")
+_IQI = Struct(">iqi")
+_Q = Struct(">q")
+_T = Struct(">?")
+
+
+@dataclass(slots=True)
+class OffsetCommitRequest:
+    """API 8, versions 2 to 8."""
+
+    API_KEY: ClassVar[int] = 8
+    LOWEST: ClassVar[int] = 2
+    HIGHEST: ClassVar[int] = 8
+    FLEXIBLE_FROM: ClassVar[int] = 8
+
+    group_id: str = ""
+    generation_id_or_member_epoch: int = -1
+    member_id: str = ""
+    group_instance_id: str | None = None  # from version 7
+    retention_time_ms: int = -1  # to version 4
+    topics: Sequence[OffsetCommitRequestTopic] = ()
+
+    @classmethod
+    def read(cls, data: bytes, at: int, version: int, left: int) -> tuple[OffsetCommitRequest, int, int]:
+        """See ``primitives.KafkaMessage``."""
+        compact = version == 8
+        each = new(cls)
+        each.group_id, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
+        (each.generation_id_or_member_epoch,) = _I.unpack_from(data, at)
+        at += 4
+        each.member_id, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
+        if version >= 7:
+            each.group_instance_id, at = (
+                unpack_compact_nullable_string(data, at) if compact else unpack_nullable_string(data, at)
+            )
+        else:
+            each.group_instance_id = None
+        if version >= 5:
+            each.retention_time_ms = -1
+        else:
+            (each.retention_time_ms,) = _Q.unpack_from(data, at)
+            at += 8
+        each.topics, at, left = _read_offset_commit_request_topics(data, at, version, left)
+        if compact:
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        return each, at, left
+
+    def write(self, parts: list[Buffer], version: int) -> None:
+        """See ``primitives.KafkaMessage``."""
+        compact = version == 8
+        parts.append(pack_compact_string(self.group_id) if compact else pack_string(self.group_id))
+        parts.append(_I.pack(self.generation_id_or_member_epoch))
+        parts.append(pack_compact_string(self.member_id) if compact else pack_string(self.member_id))
+        if version >= 7:
+            parts.append(
+                pack_compact_nullable_string(self.group_instance_id)
+                if compact
+                else pack_nullable_string(self.group_instance_id)
+            )
+        if version < 5:
+            parts.append(_Q.pack(self.retention_time_ms))
+        _write_offset_commit_request_topics(parts, self.topics, version)
+        if compact:
+            parts.append(b"\0")
+
+
+@dataclass(slots=True)
+class OffsetCommitRequestTopic:
+    """``topics``, versions 2 to 8."""
+
+    name: str = ""
+    partitions: Sequence[OffsetCommitRequestPartition] = ()
+
+
+@dataclass(slots=True)
+class OffsetCommitRequestPartition:
+    """``partitions``, versions 2 to 8."""
+
+    partition_index: int = 0
+    committed_offset: int = 0
+    committed_leader_epoch: int = -1  # from version 6
+    committed_metadata: str | None = ""
+
+
+def _read_offset_commit_request_topics(
+    data: bytes, at: int, version: int, left: int
+) -> tuple[list[OffsetCommitRequestTopic], int, int]:
+    compact = version == 8
+    elements, at, left = unpack_compact_array(data, at, 3, left) if compact else unpack_array(data, at, 3, left)
+    found = []
+    for _ in range(elements):
+        each = new(OffsetCommitRequestTopic)
+        each.name, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
+        each.partitions, at, left = _read_offset_commit_request_partitions(data, at, version, left)
+        if compact:
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        found.append(each)
+    return found, at, left
+
+
+def _write_offset_commit_request_topics(
+    parts: list[Buffer], values: Sequence[OffsetCommitRequestTopic], version: int
+) -> None:
+    compact = version == 8
+    parts.append(pack_compact_count(len(values)) if compact else pack_count(len(values)))
+    for each in values:
+        parts.append(pack_compact_string(each.name) if compact else pack_string(each.name))
+        _write_offset_commit_request_partitions(parts, each.partitions, version)
+        if compact:
+            parts.append(b"\0")
+
+
+def _read_offset_commit_request_partitions(
+    data: bytes, at: int, version: int, left: int
+) -> tuple[list[OffsetCommitRequestPartition], int, int]:
+    compact = version == 8
+    elements, at, left = unpack_compact_array(data, at, 14, left) if compact else unpack_array(data, at, 14, left)
+    found = []
+    for _ in range(elements):
+        each = new(OffsetCommitRequestPartition)
+        if version >= 6:
+            each.partition_index, each.committed_offset, each.committed_leader_epoch = _IQI.unpack_from(data, at)
+            at += 16
+        else:
+            each.partition_index, each.committed_offset = _IQ.unpack_from(data, at)
+            at += 12
+            each.committed_leader_epoch = -1
+        each.committed_metadata, at = (
+            unpack_compact_nullable_string(data, at) if compact else unpack_nullable_string(data, at)
+        )
+        if compact:
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        found.append(each)
+    return found, at, left
+
+
+def _write_offset_commit_request_partitions(
+    parts: list[Buffer], values: Sequence[OffsetCommitRequestPartition], version: int
+) -> None:
+    compact = version == 8
+    parts.append(pack_compact_count(len(values)) if compact else pack_count(len(values)))
+    for each in values:
+        if version >= 6:
+            parts.append(_IQI.pack(each.partition_index, each.committed_offset, each.committed_leader_epoch))
+        else:
+            parts.append(_IQ.pack(each.partition_index, each.committed_offset))
+        parts.append(
+            pack_compact_nullable_string(each.committed_metadata)
+            if compact
+            else pack_nullable_string(each.committed_metadata)
+        )
+        if compact:
+            parts.append(b"\0")
+
+
+@dataclass(slots=True)
+class OffsetFetchRequest:
+    """API 9, versions 1 to 8."""
+
+    API_KEY: ClassVar[int] = 9
+    LOWEST: ClassVar[int] = 1
+    HIGHEST: ClassVar[int] = 8
+    FLEXIBLE_FROM: ClassVar[int] = 6
+
+    group_id: str = ""  # to version 7
+    topics: Sequence[OffsetFetchRequestTopic] | None = ()  # to version 7
+    groups: Sequence[OffsetFetchRequestGroup] = ()  # from version 8
+    require_stable: bool = False  # from version 7
+
+    @classmethod
+    def read(cls, data: bytes, at: int, version: int, left: int) -> tuple[OffsetFetchRequest, int, int]:
+        """See ``primitives.KafkaMessage``."""
+        compact = version >= 6
+        each = new(cls)
+        if version <= 7:
+            each.group_id, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
+        else:
+            each.group_id = ""
+        if version <= 7:
+            each.topics, at, left = _read_offset_fetch_request_topics(data, at, version, left)
+        else:
+            each.topics = ()
+        if version == 8:
+            each.groups, at, left = _read_offset_fetch_request_groups(data, at, version, left)
+        else:
+            each.groups = ()
+        if version >= 7:
+            (each.require_stable,) = _T.unpack_from(data, at)
+            at += 1
+        else:
+            each.require_stable = False
+        if compact:
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        return each, at, left
+
+    def write(self, parts: list[Buffer], version: int) -> None:
+        """See ``primitives.KafkaMessage``."""
+        compact = version >= 6
+        if version <= 7:
+            parts.append(pack_compact_string(self.group_id) if compact else pack_string(self.group_id))
+        if version <= 7:
+            _write_offset_fetch_request_topics(parts, self.topics, version)
+        if version == 8:
+            _write_offset_fetch_request_groups(parts, self.groups, version)
+        if version >= 7:
+            parts.append(_T.pack(self.require_stable))
+        if compact:
+            parts.append(b"\0")
+
+
+@dataclass(slots=True)
+class OffsetFetchRequestTopic:
+    """``topics``, versions 1 to 7."""
+
+    name: str = ""
+    partition_indexes: Sequence[int] = ()
+
+
+@dataclass(slots=True)
+class OffsetFetchRequestGroup:
+    """``groups``, version 8."""
+
+    group_id: str = ""
+    topics: Sequence[OffsetFetchRequestTopics] | None = ()
+
+
+@dataclass(slots=True)
+class OffsetFetchRequestTopics:
+    """``topics``, version 8."""
+
+    name: str = ""
+    partition_indexes: Sequence[int] = ()
+
+
+def _read_offset_fetch_request_topics(
+    data: bytes, at: int, version: int, left: int
+) -> tuple[list[OffsetFetchRequestTopic] | None, int, int]:
+    compact = version >= 6
+    if version >= 2:
+        elements, at, left = (
+            unpack_compact_nullable_array(data, at, 3, left) if compact else unpack_nullable_array(data, at, 3, left)
+        )
+    else:
+        elements, at, left = unpack_compact_array(data, at, 3, left) if compact else unpack_array(data, at, 3, left)
+    if elements < 0:
+        return None, at, left
+    found = []
+    for _ in range(elements):
+        each = new(OffsetFetchRequestTopic)
+        each.name, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
+        each.partition_indexes, at, left = (
+            unpack_compact_int32_array(data, at, left) if compact else unpack_int32_array(data, at, left)
+        )
+        if compact:
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        found.append(each)
+    return found, at, left
+
+
+def _write_offset_fetch_request_topics(
+    parts: list[Buffer], values: Sequence[OffsetFetchRequestTopic] | None, version: int
+) -> None:
+    compact = version >= 6
+    if values is None and version >= 2:
+        parts.append(pack_compact_count(-1) if compact else pack_count(-1))
+        return
+    values = not_null(values)
+    parts.append(pack_compact_count(len(values)) if compact else pack_count(len(values)))
+    for each in values:
+        parts.append(pack_compact_string(each.name) if compact else pack_string(each.name))
+        parts.append(
+            pack_compact_int32_array(each.partition_indexes) if compact else pack_int32_array(each.partition_indexes)
+        )
+        if compact:
+            parts.append(b"\0")
+
+
+def _read_offset_fetch_request_groups(
+    data: bytes, at: int, version: int, left: int
+) -> tuple[list[OffsetFetchRequestGroup], int, int]:
+    elements, at, left = unpack_compact_array(data, at, 3, left)
+    found = []
+    for _ in range(elements):
+        each = new(OffsetFetchRequestGroup)
+        each.group_id, at = unpack_compact_string(data, at)
+        each.topics, at, left = _read_offset_fetch_request_topicss(data, at, version, left)
+        if data[at]:
+            at, left = skip_tags(data, at, left)
+        else:
+            at += 1
+        found.append(each)
+    return found, at, left
+
+
+def _write_offset_fetch_request_groups(
+    parts: list[Buffer], values: Sequence[OffsetFetchRequestGroup], version: int
+) -> None:
+    parts.append(pack_compact_count(len(values)))
+    for each in values:
+        parts.append(pack_compact_string(each.group_id))
+        _write_offset_fetch_request_topicss(parts, each.topics, version)
+        parts.append(b"\0")
+
+
+def _read_offset_fetch_request_topicss(
+    data: bytes, at: int, version: int, left: int
+) -> tuple[list[OffsetFetchRequestTopics] | None, int, int]:
+    elements, at, left = unpack_compact_nullable_array(data, at, 3, left)
+    if elements < 0:
+        return None, at, left
+    found = []
+    for _ in range(elements):
+        each = new(OffsetFetchRequestTopics)
+        each.name, at = unpack_compact_string(data, at)
+        each.partition_indexes, at, left = unpack_compact_int32_array(data, at, left)
+        if data[at]:
+            at, left = skip_tags(data, at, left)
+        else:
+            at += 1
+        found.append(each)
+    return found, at, left
+
+
+def _write_offset_fetch_request_topicss(
+    parts: list[Buffer], values: Sequence[OffsetFetchRequestTopics] | None, version: int
+) -> None:
+    if values is None:
+        parts.append(pack_compact_count(-1))
+        return
+    parts.append(pack_compact_count(len(values)))
+    for each in values:
+        parts.append(pack_compact_string(each.name))
+        parts.append(pack_compact_int32_array(each.partition_indexes))
+        parts.append(b"\0")
+
+
+@dataclass(slots=True)
+class OffsetDeleteRequest:
+    """API 47, version 0."""
+
+    API_KEY: ClassVar[int] = 47
+    LOWEST: ClassVar[int] = 0
+    HIGHEST: ClassVar[int] = 0
+    FLEXIBLE_FROM: ClassVar[int] = 32768
+
+    group_id: str = ""
+    topics: Sequence[OffsetDeleteRequestTopic] = ()
+
+    @classmethod
+    def read(cls, data: bytes, at: int, version: int, left: int) -> tuple[OffsetDeleteRequest, int, int]:
+        """See ``primitives.KafkaMessage``."""
+        each = new(cls)
+        each.group_id, at = unpack_string(data, at)
+        each.topics, at, left = _read_offset_delete_request_topics(data, at, version, left)
+        return each, at, left
+
+    def write(self, parts: list[Buffer], version: int) -> None:
+        """See ``primitives.KafkaMessage``."""
+        parts.append(pack_string(self.group_id))
+        _write_offset_delete_request_topics(parts, self.topics, version)
+
+
+@dataclass(slots=True)
+class OffsetDeleteRequestTopic:
+    """``topics``, version 0."""
+
+    name: str = ""
+    partitions: Sequence[OffsetDeleteRequestPartition] = ()
+
+
+@dataclass(slots=True)
+class OffsetDeleteRequestPartition:
+    """``partitions``, version 0."""
+
+    partition_index: int = 0
+
+
+def _read_offset_delete_request_topics(
+    data: bytes, at: int, version: int, left: int
+) -> tuple[list[OffsetDeleteRequestTopic], int, int]:
+    elements, at, left = unpack_array(data, at, 6, left)
+    found = []
+    for _ in range(elements):
+        each = new(OffsetDeleteRequestTopic)
+        each.name, at = unpack_string(data, at)
+        each.partitions, at, left = _read_offset_delete_request_partitions(data, at, version, left)
+        found.append(each)
+    return found, at, left
+
+
+def _write_offset_delete_request_topics(
+    parts: list[Buffer], values: Sequence[OffsetDeleteRequestTopic], version: int
+) -> None:
+    parts.append(pack_count(len(values)))
+    for each in values:
+        parts.append(pack_string(each.name))
+        _write_offset_delete_request_partitions(parts, each.partitions, version)
+
+
+def _read_offset_delete_request_partitions(
+    data: bytes, at: int, version: int, left: int
+) -> tuple[list[OffsetDeleteRequestPartition], int, int]:
+    elements, at, left = unpack_array(data, at, 4, left)
+    found = []
+    for _ in range(elements):
+        each = new(OffsetDeleteRequestPartition)
+        (each.partition_index,) = _I.unpack_from(data, at)
+        at += 4
+        found.append(each)
+    return found, at, left
+
+
+def _write_offset_delete_request_partitions(
+    parts: list[Buffer], values: Sequence[OffsetDeleteRequestPartition], version: int
+) -> None:
+    parts.append(pack_count(len(values)))
+    parts.extend(_I.pack(each.partition_index) for each in values)

@@ -1,0 +1,249 @@
+"""A connection on which Kafka's protocol is spoken, as a state machine: bytes come in; requests and answers go out.
+
+It knows no socket and no clock. Whoever has them brings bytes with ``receive``, takes requests with ``next_request``
+until there is none, gives each its ``answer``, sends what ``take_output`` hands out, and reads from the socket only
+while ``reads_on`` says so.
+
+Clients rely on answers in the order of their requests: one that is there early waits for those before it, so a fetch
+that waits for records holds up what was sent behind it, as in Kafka.
+
+Everything is bounded (``KafkaConnectionLimits``): a frame before any of it is kept, requests that are not answered,
+bytes that the client does not take, and its silence. What is no request of an API and version that is served ends the
+connection, because nothing can be answered in a form that the client would understand. The one exception is the
+question which versions there are (KIP-511).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from enum import Enum
+from struct import Struct
+from typing import NamedTuple
+
+from quorumlog.server.kafka.codec.apis import APIS, Api
+from quorumlog.server.kafka.codec.headers import (
+    RequestHead,
+    pack_response_header,
+    unpack_client_id,
+    unpack_request_head,
+)
+from quorumlog.server.kafka.codec.primitives import Buffer, KafkaMessage, MalformedKafkaMessageError, decode, encode
+from quorumlog.server.kafka.version_table import API_VERSIONS, UNSUPPORTED_VERSION, VersionTable
+
+_SIZE = Struct(">i")
+
+
+@dataclass(slots=True, frozen=True)
+class KafkaConnectionLimits:
+    """What one connection may take.
+
+    Arguments:
+        request_bytes: size of a request without the four bytes that say it.
+        unanswered_requests: how many are taken before one is answered.
+        unsent_bytes: of answers, from where no more requests are taken.
+        silence_us: how long a client with nothing to wait for may send no whole request.
+    """
+
+    request_bytes: int = 32 << 20
+    unanswered_requests: int = 100
+    unsent_bytes: int = 32 << 20
+    silence_us: int = 600_000_000
+
+
+class KafkaConnectionFault(Enum):
+    """Why a connection has to be closed."""
+
+    OVERSIZED = "oversized"  #: a request that says it is larger than any may be
+    MALFORMED = "malformed"  #: bytes that are no request
+    UNSERVED = "unserved"  #: an API or a version that is not served
+    SILENT = "silent"  #: nothing was asked for too long
+    REFUSED = "refused"  #: a request failed that has no answer
+
+
+class KafkaConnectionEnd(NamedTuple):
+    """That a connection has to be closed, and why in one line."""
+
+    fault: KafkaConnectionFault
+    detail: str
+
+
+@dataclass(slots=True, eq=False)
+class KafkaRequest:
+    """A request that a client waits for.
+
+    Arguments:
+        client_id: the name that the client gives itself, if it does.
+    """
+
+    api: Api
+    version: int
+    correlation_id: int
+    client_id: str | None
+    message: KafkaMessage
+    #: The whole answer with its size, as soon as it is known.
+    answer: list[Buffer] | None = field(default=None, repr=False)
+
+
+class KafkaConnection:
+    """One client's connection.
+
+    Arguments:
+        now_us: the time on the clock of all other calls, which never goes back.
+    """
+
+    def __init__(self, versions: VersionTable, limits: KafkaConnectionLimits, now_us: int) -> None:
+        self._versions = versions
+        self._limits = limits
+        self._received = bytearray()
+        #: In the order of their arrival; those behind the first may have their answers.
+        self._unanswered: deque[KafkaRequest] = deque()
+        self._output: list[Buffer] = []
+        #: Bytes of answers that were not handed out, and of those that were and have not left.
+        self._kept_bytes = 0
+        self._leaving_bytes = 0
+        self._heard_us = now_us
+        self._end: KafkaConnectionEnd | None = None
+
+    @property
+    def end(self) -> KafkaConnectionEnd | None:
+        """Why the connection has to be closed; None while it goes on. What is in ``take_output`` is sent before."""
+        return self._end
+
+    @property
+    def reads_on(self) -> bool:
+        """Whether more should be read from the client."""
+        return (
+            self._end is None
+            and len(self._unanswered) < self._limits.unanswered_requests
+            and self._kept_bytes + self._leaving_bytes <= self._limits.unsent_bytes
+        )
+
+    @property
+    def silence_ends_us(self) -> int | None:
+        """When ``on_time`` ends the connection if nothing happens before; None while the client waits for an answer."""
+        return None if self._unanswered or self._end else self._heard_us + self._limits.silence_us
+
+    def receive(self, data: Buffer) -> None:
+        """Takes bytes as they come from the client."""
+        if self._end is None:
+            self._received += data
+
+    def next_request(self, now_us: int) -> KafkaRequest | None:
+        """The next request; None where it is not there as a whole, or should wait.
+
+        After an answer or after ``note_unsent`` there may be one again, without that more was received.
+        """
+        while self.reads_on:
+            frame = self._next_frame()
+            if frame is None:
+                return None
+            self._heard_us = now_us
+            try:
+                request = self._request(frame)
+            except MalformedKafkaMessageError as problem:
+                self._finish(KafkaConnectionFault.MALFORMED, str(problem))
+                return None
+            if request is not None:
+                return request
+        return None
+
+    def answer(self, request: KafkaRequest, response: KafkaMessage | None, now_us: int) -> None:
+        """Answers a request, once.
+
+        Arguments:
+            response: None where the client expects none (a produce request with ``acks=0``).
+
+        Raises:
+            UnencodableMessageError: the response has something that its version cannot carry.
+        """
+        self._heard_us = now_us
+        if self._end is None:
+            self._put_answer(request, response, request.version)
+
+    def refuse(self, request: KafkaRequest, detail: str) -> None:
+        """Says that a request failed that has no answer: the client sees it by the connection's end."""
+        self._finish(KafkaConnectionFault.REFUSED, f"{request.api.name} without an answer failed: {detail}")
+
+    def take_output(self) -> list[Buffer]:
+        """What is to be sent now, in this order."""
+        output, self._output = self._output, []
+        taken_bytes = sum(map(len, output))
+        self._kept_bytes -= taken_bytes
+        self._leaving_bytes += taken_bytes
+        return output
+
+    def note_unsent(self, size_bytes: int) -> None:
+        """Takes note of how many of the bytes that were handed out have not left."""
+        self._leaving_bytes = size_bytes
+
+    def on_time(self, now_us: int) -> None:
+        """Ends the connection of a client that was silent for too long."""
+        if self.silence_ends_us is not None and now_us >= self.silence_ends_us:
+            self._finish(KafkaConnectionFault.SILENT, f"no request for {self._limits.silence_us // 1_000_000} s")
+
+    def _next_frame(self) -> bytes | None:
+        """The next request's bytes, if all of them are there."""
+        if len(self._received) < _SIZE.size:
+            return None
+        (size,) = _SIZE.unpack_from(self._received)
+        if not 0 <= size <= self._limits.request_bytes:
+            self._finish(
+                KafkaConnectionFault.OVERSIZED,
+                f"a request of {size} bytes, and it may have {self._limits.request_bytes}",
+            )
+            return None
+        end = _SIZE.size + size
+        if len(self._received) < end:
+            return None
+        with memoryview(self._received) as received:
+            frame = bytes(received[_SIZE.size : end])
+        del self._received[:end]
+        return frame
+
+    def _request(self, frame: bytes) -> KafkaRequest | None:
+        """The request in a frame; None where it needs nobody else."""
+        head = unpack_request_head(frame)
+        api = self._versions.find(head.api_key, head.api_version)
+        if api is None:
+            if head.api_key == API_VERSIONS:
+                # In the version that everybody reads, so that the client asks again in one that is served.
+                self._tell_versions(head, version=0, error_code=UNSUPPORTED_VERSION)
+            else:
+                self._finish(KafkaConnectionFault.UNSERVED, f"API {head.api_key} in version {head.api_version}")
+            return None
+        client_id, at = unpack_client_id(frame, flexible=head.api_version >= api.request.FLEXIBLE_FROM)
+        message = decode(api.request, frame, head.api_version, at=at)
+        if head.api_key == API_VERSIONS:
+            self._tell_versions(head, head.api_version)
+            return None
+        request = KafkaRequest(api, head.api_version, head.correlation_id, client_id, message)
+        self._unanswered.append(request)
+        return request
+
+    def _tell_versions(self, head: RequestHead, version: int, error_code: int = 0) -> None:
+        response = self._versions.response(error_code)
+        request = KafkaRequest(APIS[API_VERSIONS], version, head.correlation_id, None, response)
+        self._unanswered.append(request)
+        self._put_answer(request, response, version)
+
+    def _put_answer(self, request: KafkaRequest, response: KafkaMessage | None, version: int) -> None:
+        if request.answer is not None:
+            raise ValueError(f"a {request.api.name} request was answered twice")
+        if response is None:
+            request.answer = []
+        else:
+            # Clients read the table of versions before they know which versions are flexible: its header never is.
+            flexible = version >= response.FLEXIBLE_FROM and request.api.request.API_KEY != API_VERSIONS
+            parts = [pack_response_header(request.correlation_id, flexible=flexible), *encode(response, version)]
+            size = sum(map(len, parts))
+            request.answer = [_SIZE.pack(size), *parts]
+            self._kept_bytes += _SIZE.size + size
+        while self._unanswered and self._unanswered[0].answer is not None:
+            self._output += self._unanswered.popleft().answer or ()
+
+    def _finish(self, fault: KafkaConnectionFault, detail: str) -> None:
+        if self._end is None:
+            self._end = KafkaConnectionEnd(fault, detail)
+            self._received.clear()
+            self._unanswered.clear()

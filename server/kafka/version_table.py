@@ -1,0 +1,40 @@
+"""Which APIs a node speaks, in which versions: what it tells clients first, and what it refuses to take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from quorumlog.server.kafka.codec.apis import APIS, Api
+from quorumlog.server.kafka.codec.produce_requests import ProduceRequest
+from quorumlog.server.kafka.codec.version_requests import ApiVersionsRequest
+from quorumlog.server.kafka.codec.version_responses import ApiVersion, ApiVersionsResponse
+
+API_VERSIONS = ApiVersionsRequest.API_KEY
+#: Kafka's error code.
+UNSUPPORTED_VERSION = 35
+#: Told below what is served: librdkafka compresses nothing for a server that does not name version 0 (KAFKA-18659).
+_LOWEST_TOLD = {ProduceRequest.API_KEY: 0}
+
+
+class VersionTable:
+    """The APIs that are served; ``ApiVersions`` always is.
+
+    Arguments:
+        served: keys of the others.
+    """
+
+    def __init__(self, served: Iterable[int]) -> None:
+        self._apis = {key: APIS[key] for key in sorted({API_VERSIONS, *served})}
+
+    def find(self, api_key: int, version: int) -> Api | None:
+        """An API, if it is served in this version."""
+        api = self._apis.get(api_key)
+        return api if api is not None and api.request.LOWEST <= version <= api.request.HIGHEST else None
+
+    def response(self, error_code: int = 0) -> ApiVersionsResponse:
+        """What a client gets that asks for the table."""
+        told = [
+            ApiVersion(key, _LOWEST_TOLD.get(key, api.request.LOWEST), api.request.HIGHEST)
+            for key, api in self._apis.items()
+        ]
+        return ApiVersionsResponse(error_code, told)

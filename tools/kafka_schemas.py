@@ -1,0 +1,276 @@
+"""The schemas of Kafka's messages, as they lie in the jar of Kafka's clients: JSON with comments, a file a message.
+
+What the keys mean is described in Kafka's ``clients/src/main/resources/common/message/README.md``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import zipfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+_NO_END = 1 << 15
+
+
+class SchemaError(Exception):
+    """A schema has something that is not understood here."""
+
+
+class Versions(NamedTuple):
+    """Versions of a message, both ends included; none where the lowest is above the highest."""
+
+    lowest: int
+    highest: int
+
+    @classmethod
+    def parse(cls, text: str) -> Versions:
+        """``4-11``, ``4+``, ``4`` or ``none``, as schemas say it."""
+        if text == "none":
+            return cls(_NO_END, -1)
+        match = re.fullmatch(r"(\d+)(?:(\+)|-(\d+))?", text)
+        if match is None:
+            raise SchemaError(f"versions {text!r}")
+        lowest = int(match[1])
+        return cls(lowest, _NO_END if match[2] else int(match[3] or lowest))
+
+    def __and__(self, other: Versions) -> Versions:
+        return Versions(max(self.lowest, other.lowest), min(self.highest, other.highest))
+
+    def __bool__(self) -> bool:
+        return self.lowest <= self.highest
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(self.lowest, self.highest + 1))
+
+    def has(self, version: int) -> bool:
+        """Whether a version is one of them."""
+        return self.lowest <= version <= self.highest
+
+
+class Fixed(NamedTuple):
+    """A type of always the same size.
+
+    Arguments:
+        form: in the language of :mod:`struct`.
+        letter: of it in the names of constants.
+        python: its type here.
+    """
+
+    form: str
+    size: int
+    letter: str
+    python: str
+
+
+FIXED = {
+    "bool": Fixed("?", 1, "T", "bool"),
+    "int8": Fixed("b", 1, "B", "int"),
+    "int16": Fixed("h", 2, "H", "int"),
+    "int32": Fixed("i", 4, "I", "int"),
+    "int64": Fixed("q", 8, "Q", "int"),
+    "uuid": Fixed("16s", 16, "U", "bytes"),
+}
+#: Types with a length before them -> their type here, and the bytes of that length where it is no varint.
+LONG = {"string": ("str", 2), "bytes": ("bytes", 4), "records": ("Buffer", 4)}
+#: Arrays of what is no structure.
+ARRAYS = {"string": "str", "int32": "int"}
+
+
+@dataclass(slots=True)
+class Field:
+    """A field of a structure.
+
+    Arguments:
+        kind: its type as the schema has it, without the brackets of an array.
+        versions, nullable, tagged: in which versions it exists, may be null, and is a tagged field.
+        default: as the schema has it, in small letters.
+        structure: where ``kind`` is the name of one.
+    """
+
+    name: str
+    kind: str
+    is_array: bool
+    versions: Versions
+    nullable: Versions
+    tagged: Versions
+    tag: int
+    default: str
+    structure: Structure | None = None
+
+    @property
+    def is_fixed(self) -> bool:
+        return self.kind in FIXED and not self.is_array
+
+    @property
+    def is_nullable(self) -> bool:
+        """Whether it is None in some version, or where it was left out."""
+        return bool(self.nullable & self.versions) or self.kind == "records" or self.is_lone_structure
+
+    @property
+    def is_lone_structure(self) -> bool:
+        return self.structure is not None and not self.is_array
+
+    def in_body(self, version: int) -> bool:
+        """Whether it stands among the fields that are always sent."""
+        return self.versions.has(version) and not self.tagged.has(version)
+
+    def smallest_bytes(self, compact: bool) -> int:
+        """Fewest bytes that it takes."""
+        if self.is_fixed:
+            return FIXED[self.kind].size
+        if compact:
+            return 1
+        return 4 if self.is_array else LONG[self.kind][1]
+
+
+@dataclass(slots=True)
+class Structure:
+    """A structure, or a whole message.
+
+    Arguments:
+        versions: of the message, those in which the structure occurs.
+        flexible: versions of the message with compact lengths and tagged fields.
+        holder: the field that it is the type of; None for a message.
+    """
+
+    name: str
+    versions: Versions
+    flexible: Versions
+    fields: list[Field]
+    holder: Field | None = None
+    api_key: int = -1
+    tagged: list[Field] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.fields = [each for each in self.fields if each.versions & self.versions]
+        self.tagged = sorted((each for each in self.fields if each.tagged & self.versions), key=lambda each: each.tag)
+
+    def inner(self) -> Iterator[Structure]:
+        """The structures in it, outer ones first."""
+        for each in self.fields:
+            if each.structure is not None:
+                yield each.structure
+                yield from each.structure.inner()
+
+    def smallest_bytes(self) -> int:
+        """Fewest bytes that it takes in any version."""
+        return min(
+            sum(each.smallest_bytes(self.flexible.has(version)) for each in self.fields if each.in_body(version))
+            + self.flexible.has(version)
+            for version in self.versions
+        )
+
+    def steps(self) -> Iterator[list[Field]]:
+        """Fields of the body in their order: one of changing size by itself, neighbours of fixed size together."""
+        run: list[Field] = []
+        for each in self.fields:
+            if not any(each.in_body(version) for version in self.versions):
+                continue
+            if each.is_fixed:
+                run.append(each)
+                continue
+            if run:
+                yield run
+            run = []
+            yield [each]
+        if run:
+            yield run
+
+    def layouts(self, run: list[Field]) -> list[tuple[int, list[Field]]]:
+        """Which fields of a run exist from which version on, newest first."""
+        found: list[tuple[int, list[Field]]] = []
+        for version in self.versions:
+            present = [each for each in run if each.in_body(version)]
+            if not found or found[-1][1] != present:
+                found.append((version, present))
+        return found[::-1]
+
+
+def snake(name: str) -> str:
+    """``LastFetchedEpoch`` as Python has it: ``last_fetched_epoch``."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name[0].upper() + name[1:]).lower()
+
+
+class Schemas:
+    """The schemas in a jar.
+
+    Arguments:
+        messages: the names of those that are wanted. Structures of one name in two of them get the message's name
+            before theirs.
+        renamed: names of Kafka -> names here.
+    """
+
+    def __init__(self, jar: Path, messages: Iterable[str], renamed: dict[str, str]) -> None:
+        with zipfile.ZipFile(jar) as archive:
+            self._schemas = {name: _load(archive, name) for name in messages}
+        self._renamed = renamed
+        names = [name for schema in self._schemas.values() for name in {*_structure_names(schema)}]
+        self._shared = {name for name in names if names.count(name) > 1}
+
+    def message(self, name: str, written: tuple[int, int]) -> Structure:
+        """A message.
+
+        Arguments:
+            written: its lowest and highest version that are wanted.
+
+        Raises:
+            SchemaError: it has something that is not understood, or not all of the versions.
+        """
+        schema = self._schemas[name]
+        versions = Versions(*written)
+        if versions & Versions.parse(schema["validVersions"]) != versions:
+            raise SchemaError(f"{name} has versions {schema['validVersions']}, not {written}")
+        common = {each["name"]: each["fields"] for each in schema.get("commonStructs", ())}
+        if common:
+            raise SchemaError(f"{name} has common structures: {', '.join(common)}")
+        flexible = Versions.parse(schema["flexibleVersions"])
+        fields = [self._field(name, each, versions, flexible) for each in schema["fields"]]
+        made = Structure(self._renamed.get(name, name), versions, flexible, fields, api_key=schema["apiKey"])
+        inner = [each.name for each in made.inner()]
+        if len({*inner}) != len(inner):
+            raise SchemaError(f"{name} has a structure in two places")
+        return made
+
+    def _field(self, message: str, schema: Any, versions: Versions, flexible: Versions) -> Field:
+        kind = schema["type"].removeprefix("[]")
+        place = f"{message}.{schema['name']}"
+        made = Field(
+            name=snake(schema["name"]),
+            kind=kind,
+            is_array=schema["type"].startswith("[]"),
+            versions=Versions.parse(schema["versions"]),
+            nullable=Versions.parse(schema.get("nullableVersions", "none")),
+            tagged=Versions.parse(schema.get("taggedVersions", "none")),
+            tag=schema.get("tag", -1),
+            default=str(schema.get("default", "")).lower(),
+        )
+        within = made.versions & versions
+        if "flexibleVersions" in schema:
+            raise SchemaError(f"{place} is flexible in versions of its own")
+        if made.tagged & within and made.tagged & within != within:
+            raise SchemaError(f"{place} is a tagged field in some of its versions only")
+        if "fields" in schema:
+            if not made.is_array and within and (made.nullable & within or not made.tagged & within):
+                raise SchemaError(f"{place} is a structure, but no tagged field")
+            name = message + kind if kind in self._shared else kind
+            fields = [self._field(message, each, within, flexible) for each in schema["fields"]]
+            made.structure = Structure(self._renamed.get(name, name), within, flexible, fields, holder=made)
+        elif kind not in (ARRAYS if made.is_array else FIXED | LONG):
+            raise SchemaError(f"{place} has the type {schema['type']}")
+        return made
+
+
+def _load(archive: zipfile.ZipFile, name: str) -> Any:
+    text = archive.read(f"common/message/{name}.json").decode()
+    return json.loads(re.sub(r"^\s*//.*$", "", text, flags=re.M))
+
+
+def _structure_names(schema: Any) -> Iterator[str]:
+    for each in schema["fields"]:
+        if "fields" in each:
+            yield each["type"].removeprefix("[]")
+            yield from _structure_names(each)
