@@ -25,6 +25,8 @@ _Code = errors_pb2.ErrorCode
 _CODE_NAMES = frozenset(_Code.keys())
 #: How a node writes what an error says of itself.
 _WORDS = {"true": True, "false": False}
+#: How gRPC begins to tell that a call was never given to a connection.
+_NEVER_CONNECTED = "failed to connect to all addresses"
 
 
 def error_from_rpc(error: grpc.RpcError, address: str) -> QuorumlogError:
@@ -49,7 +51,9 @@ def error_from_rpc(error: grpc.RpcError, address: str) -> QuorumlogError:
         return told
     if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED):
         # gRPC tells a long story, whose last words are the cause: "... Connection refused".
-        return NetworkError(f"no connection to {address}: {details.rpartition(': ')[2] or code.name}")
+        cause = details.rpartition(": ")[2] or code.name
+        # A call for which there never was a connection has gone nowhere; one whose connection broke may have arrived.
+        return NetworkError(f"no connection to {address}: {cause}", definite=details.startswith(_NEVER_CONNECTED))
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
         return RequestTimedOutError(f"{address} did not answer in time")
     if code is grpc.StatusCode.UNIMPLEMENTED:

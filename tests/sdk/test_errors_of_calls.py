@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 
 import grpc.aio
 import pytest
 
-from quorumlog.sdk.errors import NotCoordinatorError, QuorumlogError
+from quorumlog.sdk.errors import NetworkError, NotCoordinatorError, QuorumlogError
 from quorumlog.sdk.failed_calls import error_from_rpc
 from quorumlog.server.transport.rpc_errors import refuse
 from quorumlog.server.wire_errors import error
@@ -34,3 +35,36 @@ def test_a_client_is_told_whether_what_was_under_way_may_take_effect(definite: b
     failure = told(definite)
     assert isinstance(failure, NotCoordinatorError)
     assert failure.definite is definite and failure.retriable
+
+
+async def _call(address: str) -> QuorumlogError:
+    """What becomes of a call to an address."""
+    async with grpc.aio.insecure_channel(address) as channel:
+        with pytest.raises(grpc.aio.AioRpcError) as ended:
+            await channel.unary_unary("/test.Service/Change")(b"", timeout=10)
+    return error_from_rpc(ended.value, address)
+
+
+async def test_a_call_that_found_nobody_listening_has_had_no_effect() -> None:
+    with socket.socket() as reserved:
+        reserved.bind(("127.0.0.1", 0))  # and does not listen
+        failure = await _call(f"127.0.0.1:{reserved.getsockname()[1]}")
+    assert isinstance(failure, NetworkError) and failure.retriable and failure.definite
+
+
+async def test_a_call_whose_connection_broke_may_have_had_its_effect() -> None:
+    gone = asyncio.Event()
+
+    async def end_once_called(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        settings, confirmation = bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]), bytes([0, 0, 0, 4, 1, 0, 0, 0, 0])  # of HTTP/2
+        writer.write(settings + confirmation)
+        received = b""
+        while b"/test.Service/Change" not in received:
+            received += await reader.read(4096)
+        writer.transport.abort()
+        gone.set()
+
+    server = await asyncio.start_server(end_once_called, "127.0.0.1", 0)
+    async with server:
+        failure = await _call(f"127.0.0.1:{server.sockets[0].getsockname()[1]}")
+    assert gone.is_set() and isinstance(failure, NetworkError) and failure.retriable and not failure.definite
