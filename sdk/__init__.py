@@ -104,6 +104,7 @@ if TYPE_CHECKING:
         UnsupportedError,
     )
     from quorumlog.sdk.producer.delivery import ArrowFuture, BatchMetadata, RecordFuture
+    from quorumlog.sdk.producer.explanation import LeaderTimes, RecordExplanation, RecordStage, ReplicaTimes
     from quorumlog.sdk.producer.producer import Producer
     from quorumlog.sdk.types import (
         BrokerDescription,
@@ -142,6 +143,7 @@ _MODULES = {
     "producer.producer": ("Producer",),
     "consumer.commit_future": ("CommitFuture",),
     "producer.delivery": ("ArrowFuture", "BatchMetadata", "RecordFuture"),
+    "producer.explanation": ("LeaderTimes", "RecordExplanation", "RecordStage", "ReplicaTimes"),
     "acls": (
         "ACL", "ACLDecision", "ACLFilter", "ACLOperation", "ACLPermissionType", "ACLResourcePatternType",
         "ResourcePattern", "ResourcePatternFilter", "ResourceType",
@@ -185,6 +187,7 @@ _HOME = {name: module for module, names in _MODULES.items() for name in names}
 __all__ = [  # noqa: RUF022 - by kind
     "Admin", "Consumer", "ConsumerRebalanceListener", "Producer",
     "ArrowFuture", "BatchMetadata", "CommitFuture", "RecordFuture",
+    "LeaderTimes", "RecordExplanation", "RecordStage", "ReplicaTimes",
     "BrokerDescription", "ClusterDescription", "ConfigEntry", "ConsumerGroupMetadata", "ConsumerRecord",
     "GroupDescription", "GroupListing", "GroupState", "MemberDescription", "NewPartitions", "NewTopic",
     "NodeDescription", "NodeLoad", "NodePlan", "OffsetAndMetadata", "OffsetAndTimestamp", "PartitionDescription",

@@ -29,7 +29,7 @@ from quorumlog.server.broker.replicas import Replicas
 from quorumlog.server.coordinator.coordinator import Coordinator
 from quorumlog.server.coordinator.coordinators import Coordinators
 from quorumlog.server.coordinator.services import CoordinatorServices
-from quorumlog.server.events import ClientRequest, Effects, JobDone, PeerIdentity
+from quorumlog.server.events import ClientRequest, Effects, JobDone, PeerFrame, PeerIdentity
 from quorumlog.server.hosting.durable_raft_group import RaftGroupFactory
 from quorumlog.server.hosting.partition_replica import PartitionReplica
 from quorumlog.server.hosting.read_index import HeartbeatRounds
@@ -121,9 +121,7 @@ class ClusterMember:
         rules_age = RulesAge(resources.options.authorization, self._image_age, time)
         absent = AbsentPartitions(metadata, self._refusals, rules_age)
         self.throttle = Throttle(metadata, time, self)
-        self.logs = LogServices(
-            resources, self.partitions, metadata, rounds, conditions, absent, self.throttle, time.now
-        )
+        self.logs = LogServices(resources, self.partitions, metadata, rounds, conditions, absent, self.throttle, time)
         self._make_broker()
         self._make_other_services(rounds)
         self.services = self._in_order()
@@ -265,6 +263,15 @@ class ClusterMember:
         """A step of the node begins."""
         self._journal.begin_step()
         self._coordinators.begin_step(self._time.now, self._time.wall_ms)
+
+    def on_frame(self, peer: int, frame: PeerFrame) -> None:
+        """A frame came from a peer, and the Raft groups have taken their messages: what else is in it."""
+        for request in frame.controller_requests:
+            self.controller_traffic.on_request(peer, request)
+        for response in frame.controller_responses:
+            self.controller_traffic.client.on_response(response)
+        if self.logs.produce.traces:
+            self.logs.produce.traces.on_frame(peer, frame)
 
     def after_round(self, group: int) -> None:
         """A Raft group was stepped: follows its role, and tells clients what has become possible."""

@@ -1,6 +1,7 @@
 """One module for each kind of client request: who serves it, and its answer when it fails as a whole.
 
 - `produce.py`: batches are appended, and answered when they have what their acks ask for.
+- `produce_traces.py`: when a batch was where, told to who asks for it.
 - `silent_refusals.py`: tells the operator of batches that are refused without an answer.
 - `fetch.py`, with `fetch_sessions.py` and `pending_fetch.py`: consumers read, and wait where there is nothing yet.
 - `list_offsets.py`: where partitions begin, end and pass a time.

@@ -159,6 +159,8 @@ CALLS: dict[str, dict[str, Any]] = {
     "Producer.end_epoch": {"timeout": 1},
     "Producer.flush": {"timeout": 1},
     "Producer.metrics": {},
+    "Producer.explain": {"topic": "orders", "value": b"v", "key": None, "headers": [("trace", b"1")], "partition": 0,
+                         "timestamp_ms": None},
     "Producer.partitions_for": {"topic": "orders"},
     "Producer.send": {
         "topic": "orders", "value": b"v", "key": b"k", "headers": [("h", b"v")], "partition": 0, "timestamp_ms": 1,
