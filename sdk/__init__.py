@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         ResourceType,
     )
     from quorumlog.sdk.admin.admin import Admin
+    from quorumlog.sdk.admin.cluster_watch import ClusterChange, LogDescription
     from quorumlog.sdk.consumer.commit_future import CommitFuture
     from quorumlog.sdk.consumer.consumer import Consumer
     from quorumlog.sdk.consumer.subscription import ConsumerRebalanceListener
@@ -138,6 +139,7 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "admin.admin": ("Admin",),
+    "admin.cluster_watch": ("ClusterChange", "LogDescription"),
     "consumer.consumer": ("Consumer",),
     "consumer.subscription": ("ConsumerRebalanceListener",),
     "producer.producer": ("Producer",),
@@ -187,7 +189,7 @@ _HOME = {name: module for module, names in _MODULES.items() for name in names}
 __all__ = [  # noqa: RUF022 - by kind
     "Admin", "Consumer", "ConsumerRebalanceListener", "Producer",
     "ArrowFuture", "BatchMetadata", "CommitFuture", "RecordFuture",
-    "LeaderTimes", "RecordExplanation", "RecordStage", "ReplicaTimes",
+    "ClusterChange", "LogDescription", "LeaderTimes", "RecordExplanation", "RecordStage", "ReplicaTimes",
     "BrokerDescription", "ClusterDescription", "ConfigEntry", "ConsumerGroupMetadata", "ConsumerRecord",
     "GroupDescription", "GroupListing", "GroupState", "MemberDescription", "NewPartitions", "NewTopic",
     "NodeDescription", "NodeLoad", "NodePlan", "OffsetAndMetadata", "OffsetAndTimestamp", "PartitionDescription",

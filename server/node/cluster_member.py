@@ -50,6 +50,7 @@ from quorumlog.server.quotas.throttle import Throttle
 from quorumlog.server.requests.absent_partitions import AbsentPartitions
 from quorumlog.server.requests.acl_requests import AclRequests
 from quorumlog.server.requests.cluster_changes import ClusterChanges
+from quorumlog.server.requests.cluster_watches import ClusterWatches
 from quorumlog.server.requests.credential_requests import CredentialRequests
 from quorumlog.server.requests.elections import ElectionRequests
 from quorumlog.server.requests.failed_responses import FAILED_RESPONSES
@@ -178,6 +179,10 @@ class ClusterMember:
             shared.replies,
             self._refusals,
         )
+        self._watches = ClusterWatches(
+            shared.boot_id, self._time, metadata, self._metadata_queries, self._refusals.authorizer, self.partitions,
+            self.log_sizes, shared.replies,
+        )  # fmt: skip
         self._producer_identities = ProducerIdentities(self.broker, controller, shared.replies, self._refusals)
         self._quorum_requests = QuorumRequests(options.node_id, metadata, controller, shared.links, shared.replies)
         self._cluster_changes = ClusterChanges(controller, shared.replies)
@@ -219,6 +224,7 @@ class ClusterMember:
                 self._metadata_reads,
                 self._image_age,
                 self._metadata_queries,
+                self._watches,
                 self._producer_identities,
                 self._quorum_requests,
                 self._cluster_changes,
@@ -285,6 +291,8 @@ class ClusterMember:
             self._coordinators.after_round(hosted)
         elif isinstance(hosted, PartitionWitness):
             self._shorten(hosted)
+        if self._watches:
+            self._watches.after_round(hosted)
         leads = hosted.leads
         self._journal.follow(hosted, leads=leads)
         if leads and self._reports.needs_report(hosted):
@@ -307,6 +315,7 @@ class ClusterMember:
         self.metadata.after_round(now)
         if raft.leader_id != self._known_controller:
             self._known_controller = raft.leader_id
+            self._watches.controller_changed()
             if raft.leader_id == NO_NODE:
                 self._resources.log("warning", "metadata_leader_lost", term=raft.term)
             else:
@@ -327,6 +336,8 @@ class ClusterMember:
             self._known_rights = rights
             self.logs.fetches.rights_changed(now)
             self._coordinators.rights_changed()
+        if self._watches:
+            self._watches.rights_may_have_changed()
         self.admission.metadata_changed()
         self.throttle.metadata_changed()
 
@@ -436,6 +447,8 @@ class ClusterMember:
             self._resources.log("info", "feature_level", feature_level=level)
         image = self.metadata.replica.image
         self._journal.applied(image, result, is_controller=self.metadata.replica.controller is not None)
+        if self._watches:
+            self._watches.metadata_applied(result)
         for topic in result.deleted:
             self._endings.deleted(record.group for record in topic.partitions)
         for group in sorted(result.changed_groups):
@@ -454,6 +467,8 @@ class ClusterMember:
     def metadata_restored(self) -> None:
         """A snapshot has replaced the metadata."""
         self._journal.start_from(self.metadata.replica.image)
+        if self._watches:
+            self._watches.begin_anew()
         self.metadata.peers_changed = True
         self._follow_lost_disks()
         self._endings.find_deleted()

@@ -9,6 +9,7 @@
 - `partition_restores.py`: what a log is at one moment, for a backup; the steps of a restore.
 - `topics.py`, with `change_targets.py`: topics are created, changed and deleted by the controller, each by its id.
 - `metadata_queries.py`: what the metadata say: brokers, topics, configurations, moves, producer names.
+- `cluster_watches.py`: who watches the cluster is told what changes in it.
 - `linearizable_reads.py`: makes sure that the metadata are no older than a question.
 - `producer_identities.py`: producers get an identity, or claim a named one.
 - `quorum_requests.py`: the metadata quorum is described.

@@ -125,6 +125,7 @@ CALLS: dict[str, dict[str, Any]] = {
     "Admin.list_partition_reassignments": {},
     "Admin.list_producers": {"prefix": "n"},
     "Admin.list_topics": {},
+    "Admin.watch_cluster": {"address": None},
     "Admin.reassign_partitions": {
         "reassignments": {TP: [1, 2, 3]}, "throttle_bytes_per_second": 1 << 20, "validate_only": True
     },
