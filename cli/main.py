@@ -28,7 +28,7 @@ from quorumlog.cli.acls import commands as acls
 from quorumlog.cli.backup import commands as backup
 from quorumlog.cli.certs import commands as certs
 from quorumlog.cli.options import path, read_command_config
-from quorumlog.cli.records import consume, produce
+from quorumlog.cli.records import consume, explain, produce
 from quorumlog.cli.recovery import commands as recovery
 from quorumlog.cli.users import commands as users
 from quorumlog.cli.users import quotas
@@ -48,6 +48,7 @@ app.add_typer(topics.app, name="topics")
 app.add_typer(partitions.app, name="partitions")
 app.add_typer(leaders.app, name="leaders")
 app.command("produce", epilog=produce.EXAMPLE)(produce.produce)
+app.command("explain", epilog=explain.EXAMPLE)(explain.explain)
 app.command("consume", epilog=consume.EXAMPLE)(consume.consume)
 app.add_typer(groups.app, name="groups")
 app.add_typer(producers.app, name="producers")

@@ -79,6 +79,14 @@ class ClusterImage:
                 self._forget(name, now_s)
         self._gone = {one: gone_s for one, gone_s in self._gone.items() if now_s - gone_s < NOT_BACK_WITHIN_S}
 
+    def confirm_topics(self, names: Iterable[str], now_s: float) -> None:
+        """These are as they were, and all others are not shown any more."""
+        for name in names:
+            known = self._topics.get(name)
+            if known is not None:
+                known.shown_s = now_s
+        self.take_topics((), now_s)
+
     def _take_topic(self, topic: TopicDescription, now_s: float) -> None:
         known = self._topics.get(topic.name)
         if known is not None and _identity(known.description) != _identity(topic):

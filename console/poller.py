@@ -5,19 +5,22 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from quorumlog.console.image import ClusterImage
 from quorumlog.console.load import OwnLoad
+from quorumlog.console.node_watches import ClusterAsTold, NodeWatches, address_of, newest_logs
 from quorumlog.console.picture import Json, Picture, Thing
 from quorumlog.console.progress import PartitionEnds, group_detail
 from quorumlog.sdk import (
     BrokerDescription,
+    ClusterChange,
     ClusterDescription,
     GroupDescription,
     GroupListing,
+    LogDescription,
     NodeDescription,
     OffsetAndMetadata,
     PartitionDescription,
@@ -56,6 +59,7 @@ class AdminCalls(Protocol):
     async def list_groups(self) -> list[GroupListing]: ...
     async def describe_groups(self, group_ids: Iterable[str]) -> list[GroupDescription]: ...
     async def list_group_offsets(self, group_id: str) -> dict[TopicPartition, OffsetAndMetadata]: ...
+    def watch_cluster(self, address: str) -> AsyncIterator[ClusterChange]: ...
 
 
 class OffsetCalls(Protocol):
@@ -147,12 +151,14 @@ class Poller:
         self._nodes: dict[int, NodeDescription] = {}
         self._read_by_groups: list[TopicPartition] = []
         self._trouble: dict[str, str] = {}
+        self.watches = NodeWatches(admin, self._told, clock)
 
     async def run(self) -> None:
         """Asks until it is cancelled."""
         await self._pages.until_any()
         await self.ask_once("metadata", self.ask_metadata)  # All else is about what they name.
         async with asyncio.TaskGroup() as rounds:
+            rounds.create_task(self._watch())
             for what, ask, every_s in (
                 ("metadata", self.ask_metadata, METADATA_EVERY_S),
                 ("nodes", self.ask_nodes, OTHERS_EVERY_S),
@@ -161,6 +167,18 @@ class Poller:
                 ("quorum", self.ask_quorum, OTHERS_EVERY_S),
             ):
                 rounds.create_task(self._again_and_again(what, ask, every_s))
+
+    async def _watch(self) -> None:
+        """Has every node tell by itself what changes, while a page is open."""
+        try:
+            while True:
+                await self._pages.until_any()
+                while len(self._pages):
+                    self.watches.follow(self.image.brokers())
+                    await asyncio.sleep(OTHERS_EVERY_S)
+                await self.watches.close()
+        finally:
+            await self.watches.close()
 
     async def _again_and_again(self, what: str, ask: Callable[[], Awaitable[None]], every_s: float) -> None:
         while True:
@@ -186,8 +204,12 @@ class Poller:
     # -- metadata -------------------------------------------------------------------------------------------------
 
     async def ask_metadata(self) -> None:
-        """Nodes, topics, partitions: who leads what."""
+        """Nodes, topics, partitions: who leads what. Nobody is asked where a node tells it by itself."""
         asked_s = self._clock()
+        views = self._views()
+        if views:
+            self._take_views(views, asked_s)
+            return
         cluster, topics = await asyncio.gather(
             self._admin.describe_cluster(), self._admin.describe_topics(include_internal=True)
         )
@@ -196,6 +218,31 @@ class Poller:
         self.image.take_topics(topics, now_s)
         self._show_cluster()
         self._show_topics()
+
+    def _views(self) -> list[ClusterAsTold]:
+        """What the nodes tell that are not silent."""
+        talking = (broker for broker in self.image.brokers() if broker.node_id not in self._silent)
+        return self.watches.views(map(address_of, talking))
+
+    def _take_views(self, views: Iterable[ClusterAsTold], now_s: float) -> None:
+        names: set[str] = set()
+        for view in views:
+            self.image.take_cluster(view.cluster, view.cluster_s, now_s)
+            names |= view.topics.keys()
+        self.image.confirm_topics(names, now_s)
+        self._show_cluster()
+        self._show_topics()
+
+    def _told(self, change: ClusterChange) -> None:
+        """A node has told something: what has changed is on the page at once, but for ends, which are looked at once a
+        second."""
+        now_s = self._clock()
+        if change.cluster is not None:
+            self.image.take_cluster(change.cluster, now_s, now_s)
+            self._show_cluster()
+        if change.topics or change.gone_topics:
+            self.image.take_topics(change.topics, now_s)
+            self._show_topics()
 
     def _show_cluster(self) -> None:
         cluster = self.image.cluster
@@ -265,10 +312,9 @@ class Poller:
             self._show_cluster()
 
     async def _ask_node(self, broker: BrokerDescription) -> None:
-        host = f"[{broker.host}]" if ":" in broker.host and not broker.host.startswith("[") else broker.host
         try:
             async with asyncio.timeout(NODE_LIMIT_S):
-                self._nodes[broker.node_id] = await self._admin.describe_node(f"{host}:{broker.port}")
+                self._nodes[broker.node_id] = await self._admin.describe_node(address_of(broker))
         except TimeoutError:
             self._silent[broker.node_id] = f"it does not answer within {NODE_LIMIT_S:g} s"
         except QuorumlogError as error:
@@ -333,11 +379,14 @@ class Poller:
 
     async def ask_ends(self) -> None:
         """Where the partitions end that are shown, of :data:`MAX_ENDS` at most."""
+        told = dict(newest_logs(self._views()))
         of_topics = {topic.name: its for topic, its in self.image.topics() if not topic.internal}
         shown = self._pages.topics(list(of_topics))
         partitions = [TopicPartition(name, each.partition) for name in shown for each in of_topics[name]]
-        partitions = list(dict.fromkeys((*partitions, *self._read_by_groups)))[:MAX_ENDS]
-        self._ends.keep_only(partitions)
+        partitions = list(dict.fromkeys((*partitions, *self._read_by_groups)))
+        partitions = [tp for tp in partitions if tp not in told][:MAX_ENDS]
+        self._ends.keep_only((*partitions, *told))
+        self._take_logs(told)
         by_leader: dict[int, list[TopicPartition]] = {}
         for tp in partitions:
             leader = self.image.leader(tp)
@@ -349,6 +398,14 @@ class Poller:
         for failure in failures:
             if failure is not None:
                 raise failure
+
+    def _take_logs(self, told: Mapping[TopicPartition, LogDescription]) -> None:
+        now_s = self._clock()
+        for tp, log in told.items():
+            topic_id = self.image.topic_id(tp.topic)
+            if topic_id is not None and tp.topic != GROUPS_TOPIC:
+                self._ends.take(tp, topic_id, log.high_watermark, now_s)
+                self._ends.describe(tp, log.log_start_offset, log.size_bytes)
 
     async def _ask_ends_of(self, partitions: list[TopicPartition]) -> None:
         asked_s = self._clock()

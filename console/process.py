@@ -172,6 +172,7 @@ async def serve(options: ConsoleOptions, announce: Callable[[str], None], nodes:
                 await server.serve([listening])
             for task in running:
                 task.cancel()
+        await changes.close()
 
 
 class ConsoleServer(uvicorn.Server):

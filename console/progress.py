@@ -18,6 +18,8 @@ class _Growth:
     end: int
     asked_s: float
     rate: float | None = None
+    start: int | None = None
+    size_bytes: int | None = None
 
 
 class PartitionEnds:
@@ -43,6 +45,11 @@ class PartitionEnds:
         known.rate = rate if known.rate is None else known.rate + _NEW_RATE_WEIGHT * (rate - known.rate)
         known.end, known.asked_s = end, asked_s
 
+    def describe(self, tp: TopicPartition, start: int, size_bytes: int | None) -> None:
+        """Takes in where a log begins, of which the end is known, and what it takes on a disk."""
+        known = self._growth[tp]
+        known.start, known.size_bytes = start, size_bytes
+
     def keep_only(self, partitions: Iterable[TopicPartition]) -> None:
         """Forgets all others: nobody looks at them any more."""
         wanted = set(partitions)
@@ -59,6 +66,8 @@ class PartitionEnds:
             f"end/{tp.topic}/{tp.partition}": {
                 "end": str(growth.end),
                 "rate": None if growth.rate is None else _shown_rate(growth.rate),
+                **({} if growth.start is None else {"start": str(growth.start)}),
+                **({} if growth.size_bytes is None else {"bytes": str(growth.size_bytes)}),
             }
             for tp, growth in self._growth.items()
         }

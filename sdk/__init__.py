@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         ResourceType,
     )
     from quorumlog.sdk.admin.admin import Admin
+    from quorumlog.sdk.admin.cluster_watch import ClusterChange, LogDescription
     from quorumlog.sdk.consumer.commit_future import CommitFuture
     from quorumlog.sdk.consumer.consumer import Consumer
     from quorumlog.sdk.consumer.subscription import ConsumerRebalanceListener
@@ -104,6 +105,7 @@ if TYPE_CHECKING:
         UnsupportedError,
     )
     from quorumlog.sdk.producer.delivery import ArrowFuture, BatchMetadata, RecordFuture
+    from quorumlog.sdk.producer.explanation import LeaderTimes, RecordExplanation, RecordStage, ReplicaTimes
     from quorumlog.sdk.producer.producer import Producer
     from quorumlog.sdk.types import (
         BrokerDescription,
@@ -137,11 +139,13 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "admin.admin": ("Admin",),
+    "admin.cluster_watch": ("ClusterChange", "LogDescription"),
     "consumer.consumer": ("Consumer",),
     "consumer.subscription": ("ConsumerRebalanceListener",),
     "producer.producer": ("Producer",),
     "consumer.commit_future": ("CommitFuture",),
     "producer.delivery": ("ArrowFuture", "BatchMetadata", "RecordFuture"),
+    "producer.explanation": ("LeaderTimes", "RecordExplanation", "RecordStage", "ReplicaTimes"),
     "acls": (
         "ACL", "ACLDecision", "ACLFilter", "ACLOperation", "ACLPermissionType", "ACLResourcePatternType",
         "ResourcePattern", "ResourcePatternFilter", "ResourceType",
@@ -185,6 +189,7 @@ _HOME = {name: module for module, names in _MODULES.items() for name in names}
 __all__ = [  # noqa: RUF022 - by kind
     "Admin", "Consumer", "ConsumerRebalanceListener", "Producer",
     "ArrowFuture", "BatchMetadata", "CommitFuture", "RecordFuture",
+    "ClusterChange", "LogDescription", "LeaderTimes", "RecordExplanation", "RecordStage", "ReplicaTimes",
     "BrokerDescription", "ClusterDescription", "ConfigEntry", "ConsumerGroupMetadata", "ConsumerRecord",
     "GroupDescription", "GroupListing", "GroupState", "MemberDescription", "NewPartitions", "NewTopic",
     "NodeDescription", "NodeLoad", "NodePlan", "OffsetAndMetadata", "OffsetAndTimestamp", "PartitionDescription",

@@ -118,6 +118,7 @@ class PeerFrame:
         lease: on CONTROL, once per lease interval.
         chunks: slices of snapshots, on SNAPSHOT; receipts: of such, on SNAPSHOT_ANSWER.
         wanted: entries to mend damaged ones with, on SNAPSHOT; entries_found: such, on SNAPSHOT_ANSWER.
+        sync_us: on DATA_ANSWER: how long the sender's disk took for what this frame acknowledges; 0: not told.
     """
 
     stream: Stream
@@ -131,6 +132,7 @@ class PeerFrame:
     receipts: list[ChunkReceipt] = field(default_factory=list)
     wanted: list[EntryWanted] = field(default_factory=list)
     entries_found: list[EntryFound] = field(default_factory=list)
+    sync_us: int = 0
 
 
 @dataclass(slots=True, frozen=True)
@@ -213,6 +215,8 @@ class ClientRequest:
     client: ClientOrigin = UNKNOWN_CLIENT
     #: Of the message, where who brings it knows that; 0: count it.
     known_size_bytes: int = 0
+    #: When it came, in microseconds on the node's clock, where that was asked for; 0: with its step.
+    arrived_us: int = 0
 
     @property
     def size_bytes(self) -> int:

@@ -99,6 +99,12 @@ def take_all(camera: Camera) -> None:
     expect(page.locator("tbody tr").first).to_be_visible(timeout=PATIENCE_MS)
     page.wait_for_timeout(2_000)
     camera.take("topic")
+    page.get_by_text("Send a record").click()
+    page.get_by_label("Value").fill("3 apples")
+    for _ in range(2):  # The first one waits for the producer to be known, too.
+        camera.press("Send and explain")
+    expect(page.locator(".way .decided")).to_be_visible(timeout=PATIENCE_MS)
+    camera.take("way", page.locator(".way"))
     camera.at("/topics/orders/0/10")
     page.wait_for_timeout(2_000)
     camera.take("record")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable
+from dataclasses import asdict
 from typing import Any
 
 from starlette.requests import Request
@@ -11,7 +12,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from quorumlog.console.changes.reset_plan import MOST_PARTITIONS, ResetError, ResetTo, ResetWish, plan
-from quorumlog.sdk import QuorumlogError, TopicPartition
+from quorumlog.sdk import QuorumlogError, RecordExplanation, TopicPartition
 from quorumlog.sdk.aio import AsyncAdmin, AsyncConsumer, AsyncProducer
 
 #: Bytes of a request; a record that is sent by hand is smaller.
@@ -44,7 +45,14 @@ class ChangeEndpoints:
         self._admin = admin
         self._consumer = consumer
         self._make_producer = make_producer
+        self._explainer: AsyncProducer | None = None
         self._allowed = allowed
+
+    async def close(self) -> None:
+        """Lets go of what was kept from one change to the next."""
+        kept, self._explainer = self._explainer, None
+        if kept is not None:
+            await kept.close(timeout=0)
 
     def routes(self) -> list[Route]:
         """What the page may ask for."""
@@ -144,20 +152,33 @@ class ChangeEndpoints:
         return Response(status_code=204)
 
     async def send(self, request: Request) -> Response:
-        """Sends a record: ``key`` and ``value``, each a text or null; ``partition``, or null: where the key leads."""
+        """Sends a record: ``key`` and ``value``, each a text or null; ``partition``, or null: where the key leads. With
+        ``explain`` its way is told, too."""
         body = await _body(request)
         key, value, partition = body.get("key"), body.get("value"), body.get("partition")
         if not all(each is None or isinstance(each, str) for each in (key, value)):
             raise BadChangeError("key and value are each a text or null")
-        async with self._make_producer() as producer:
-            future = await producer.send(
-                str(request.path_params["topic"]),
-                key=None if key is None else key.encode(),
-                value=None if value is None else value.encode(),
-                partition=None if partition is None else _whole(partition),
-            )
-            place = await future
-        return JSONResponse({"partition": place.partition, "offset": str(place.offset)})
+        topic, number = str(request.path_params["topic"]), None if partition is None else _whole(partition)
+        key, value = None if key is None else key.encode(), None if value is None else value.encode()
+        if body.get("explain") is True:
+            explanation = await self._explain(topic, value, key, number)
+            place, more = explanation.metadata, {"way": _way(explanation)}
+        else:
+            async with self._make_producer() as producer:
+                place, more = await producer.send_and_wait(topic, value, key=key, partition=number), {}
+        return JSONResponse({"partition": place.partition, "offset": str(place.offset), **more})
+
+    async def _explain(
+        self, topic: str, value: bytes | None, key: bytes | None, partition: int | None
+    ) -> RecordExplanation:
+        """By a producer that is kept: what each waits for once in its life would hide the rest."""
+        if self._explainer is None:
+            self._explainer = self._make_producer()
+        try:
+            return await self._explainer.explain(topic, value, key, partition=partition)
+        except QuorumlogError:
+            await self.close()
+            raise
 
 
 def _answering(answer: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
@@ -172,6 +193,17 @@ def _answering(answer: Callable[[Request], Awaitable[Response]]) -> Callable[[Re
             return PlainTextResponse(f"{error.message}\n", 409)
 
     return answering
+
+
+def _way(told: RecordExplanation) -> dict[str, Any]:
+    return {
+        "rule": told.rule,
+        "untraced": told.untraced,
+        "attempts": told.attempts,
+        "answered_us": told.answered_us,
+        "on_the_way_us": told.on_the_way_us,
+        "stages": [asdict(stage) for stage in told.stages],
+    }
 
 
 async def _body(request: Request) -> dict[str, Any]:

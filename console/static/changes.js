@@ -4,6 +4,7 @@ import { useEffect, useState } from "./vendor/hooks.js";
 import { get, post } from "./ask.js";
 import { count, plural } from "./format.js";
 import { Table } from "./table.js";
+import { Way } from "./way.js";
 
 const TARGETS = [
   ["earliest", "the beginning"], ["latest", "the end"], ["time", "a time"], ["shift", "so many records further"], ["offset", "an offset"],
@@ -143,15 +144,17 @@ export function MovePartition({ partition, moving, allowed }) {
 /** @param {{topic: string}} props */
 export function SendRecord({ topic }) {
   const [record, setRecord] = useState({ key: "", value: "", partition: "" });
+  const [told, setTold] = useState(null);
   const [state, attempt] = useAttempt();
   const field = (name) => (event) => setRecord({ ...record, [name]: event.target.value });
   const send = (event) => {
     event.preventDefault();
-    const { key, value, partition } = record;
+    const { key, value, partition } = record, explain = event.submitter?.dataset.action === "explain";
+    setTold(null);
     attempt(
-      post(`/changes/records/${encodeURIComponent(topic)}`, { key: key || null, value, partition: partition === "" ? null : partition }),
+      post(`/changes/records/${encodeURIComponent(topic)}`, { key: key || null, value, partition: partition === "" ? null : partition, explain }),
       (place) => `Acknowledged: partition ${place.partition}, offset ${count(place.offset)}.`,
-    );
+    ).then((place) => setTold(place?.way ?? null));
   };
   return html`<details class="change send"><summary>Send a record</summary>
     <form onSubmit=${send}>
@@ -159,7 +162,9 @@ export function SendRecord({ topic }) {
       <label>Partition <input inputmode="numeric" pattern="[0-9]*" placeholder="by the key" value=${record.partition} onInput=${field("partition")} /></label>
       <label class="wide">Value <textarea rows="3" value=${record.value} onInput=${field("value")}></textarea></label>
       <button type="submit" disabled=${state.busy}>Send</button>
+      <button type="submit" data-action="explain" disabled=${state.busy}>Send and explain</button>
     </form>
     <${Outcome} state=${state} />
+    ${told && html`<${Way} told=${told} />`}
   </details>`;
 }

@@ -107,7 +107,9 @@ export function Partition({ things, name, number }) {
       <dt>In sync</dt><dd>${partition.isr.join(", ")}${late.length > 0 && html` <span class="alarm">behind: ${late.join(", ")}</span>`}</dd>
       ${partition.witness !== null && html`<dt>Witness</dt><dd>${partition.witness}</dd>`}
       ${moving && html`<dt>Moving</dt><dd>${moving.adding.length > 0 && `to ${moving.adding.join(", ")}`} ${moving.removing.length > 0 && `from ${moving.removing.join(", ")}`}</dd>`}
+      ${growth?.start != null && html`<dt>Begins at</dt><dd>${count(growth.start)}</dd>`}
       <dt>End</dt><dd>${count(growth?.end)}</dd>
+      ${growth?.bytes != null && html`<dt>Kept</dt><dd>${bytes(growth.bytes)}</dd>`}
       <dt>Records/s</dt><dd>${perSecond(growth?.rate)}</dd>
     </dl>
     ${rates.length > 1 && html`<svg class="big-spark" role="img" width="480" height="72" aria-label="Records per second of the last ${rates.length} seconds, ${Math.max(...rates)} at most">

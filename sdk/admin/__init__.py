@@ -13,6 +13,7 @@ May import: `sdk` itself, `runtime`, `records`, `cluster`.
 - ``acl_admin``: creates, lists and deletes rules of who may do what.
 - ``credential_admin``: users who sign in by password, and revocations.
 - ``quota_admin``: how much principals may do.
+- ``cluster_watch``: what changes in the cluster, as a node hears of it.
 - ``producer_names``: lists and deletes producer names.
 """
 

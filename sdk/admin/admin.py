@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Self, Unpack
 
 from quorumlog.sdk.acls import ACL, ACLDecision, ACLFilter, ACLOperation, ResourcePattern
 from quorumlog.sdk.admin.async_admin import AsyncAdmin
+from quorumlog.sdk.admin.cluster_watch import ClusterChange, next_change
 from quorumlog.sdk.admin.config import AdminConfig, AdminOptions
 from quorumlog.sdk.admin.credential_admin import UserAlteration
 from quorumlog.sdk.credentials import AlteredUsers, Revocation, UserScramCredential
@@ -273,6 +274,11 @@ class Admin:
     def describe_node(self, address: str | None = None) -> NodeDescription:
         """One node about itself: that at ``address``, or the first bootstrap server."""
         return self._background.run(self._core.describe_node(address))
+
+    def watch_cluster(self, address: str | None = None) -> Iterator[ClusterChange]:
+        """What changes in the cluster, as a node hears of it; see :meth:`AsyncAdmin.watch_cluster`."""
+        changes = self._core.watch_cluster(address)
+        return iter(lambda: self._background.run(next_change(changes)), None)
 
     def close(self, timeout: float | None = None) -> None:
         """Closes connections. May be called twice, and in a forked child, where it only lets go."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Self, Unpack
 
@@ -17,6 +17,7 @@ from quorumlog.sdk.admin.acl_admin import (
     checked_rules,
 )
 from quorumlog.sdk.admin.cluster_admin import ClusterAdmin
+from quorumlog.sdk.admin.cluster_watch import ClusterChange, checked_address, watch
 from quorumlog.sdk.admin.config import AdminConfig, AdminOptions
 from quorumlog.sdk.admin.credential_admin import CredentialAdmin
 from quorumlog.sdk.admin.descriptions import TopicDescriptions, cluster_description
@@ -474,6 +475,29 @@ class AsyncAdmin(ClusterAdmin, CredentialAdmin, QuotaAdmin):
         """One node about itself: that at ``address``, or the first bootstrap server."""
         self._check_usable()
         return await self._nodes.describe(address or self._cluster.bootstrap_servers[0])
+
+    def watch_cluster(self, address: str | None = None) -> AsyncIterator[ClusterChange]:
+        """Everything that a node knows of the cluster, then what changes in it, at most five times in a second.
+
+        The node tells it as it knows it, and asks nobody. Of logs it tells of those that it leads: who wants to see
+        where all partitions end watches all nodes. What one may not describe is not there. The iteration lasts until
+        the node does not answer; begin another one then.
+
+        Arguments:
+            address: of the node; None: the first bootstrap server.
+
+        Raises:
+            UnsupportedVersionError: a node of an older version.
+            QuorumlogError: the node does not answer, or has too many who watch.
+
+        Example::
+
+            async for change in admin.watch_cluster():
+                print([topic.name for topic in change.topics], change.logs)
+        """
+        self._check_usable()
+        place = checked_address(address or self._cluster.bootstrap_servers[0])
+        return watch(self._cluster, place, self._limit_s)
 
     async def _metadata(
         self, topics: Sequence[str], *, all_topics: bool, linearizable: bool = False

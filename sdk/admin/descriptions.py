@@ -50,6 +50,12 @@ class TopicDescriptions:
         return TopicDescription(topic.name, topic.topic_id.hex(), partitions, dict(topic.configs), topic.internal)
 
 
+def topic_description(topic: data_plane_pb2.TopicMetadata) -> TopicDescription:
+    """One topic as one node describes it, by itself."""
+    partitions = tuple(sorted(_partition_descriptions(topic), key=lambda each: each.partition))
+    return TopicDescription(topic.name, topic.topic_id.hex(), partitions, dict(topic.configs), topic.internal)
+
+
 def newer_of(known: PartitionDescription, heard: PartitionDescription) -> PartitionDescription:
     """Of two descriptions of a partition what is newer in each: who leads it goes by the leader epoch, where it is and
     who is in sync by the partition epoch."""

@@ -6,6 +6,7 @@ May import: `sdk` itself, `runtime`, `records`, `cluster`.
 - ``config``: what a producer can be told, with Kafka's names and defaults.
 - ``accumulator``: gathers records into batches: here the threads that send meet the loop that ships.
 - ``batch``: one batch: records that are gathered, then bytes that are sent.
+- ``explanation``: the way of one record, told by stages.
 - ``delivery``: what a caller holds of a record on its way.
 - ``sender``: takes batches from the accumulator, sends them to leaders, and settles them.
 - ``partition_pipeline``: the batches of one partition that are sent and not settled, in order across failures.

@@ -19,6 +19,7 @@ import pyarrow as pa
 from quorumlog.sdk.cluster.metadata import TopicView
 from quorumlog.sdk.producer.batch import PIECE_BYTES, ProducerBatch
 from quorumlog.sdk.producer.delivery import ArrowRows, RecordFuture
+from quorumlog.sdk.producer.explanation import BatchNotes
 from quorumlog.sdk.records.record_batch import BATCH_BASE_BYTES
 from quorumlog.sdk.types import Headers
 
@@ -170,6 +171,45 @@ class Accumulator:
                 return None
             opened.room -= size
             return RecordFuture(opened.delivery, opened.add(key, value, timestamp_ns, headers))
+
+    def append_alone(
+        self,
+        topic: TopicBuffers,
+        partition: int | None,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp_ns: int,
+        headers: Headers | None,
+        size: int,
+        notes: BatchNotes,
+    ) -> RecordFuture | None:
+        """Adds a record as a batch of its own, which is ready at once, behind what waits already; None when the memory
+        is full.
+
+        Arguments:
+            partition: None takes the next in turn.
+            size: as for ``append``.
+            notes: what is to be noted of it.
+        """
+        with self.lock:
+            if self._shut:
+                return None
+            try:
+                buffer = topic.next_partition() if partition is None else topic.partitions[partition]
+            except IndexError:
+                return None  # It was dropped since the caller looked: who tries again is told.
+            if buffer.waiting and not buffer.waiting[-1].closed:
+                self._cut(buffer.waiting[-1])
+            batch = self._open(topic, buffer, size)
+            if batch is None:
+                return None
+            batch.room -= size
+            future = RecordFuture(batch.delivery, batch.add(key, value, timestamp_ns, headers))
+            batch.notes = notes
+            notes.taken_s = batch.created_s
+            self._cut(batch)
+            self._wake()
+            return future
 
     def _make_room(
         self,

@@ -32,6 +32,7 @@ from quorumlog.sdk.metrics.producer_metrics import ProducerMetrics
 from quorumlog.sdk.producer.accumulator import Accumulator, TopicBuffers
 from quorumlog.sdk.producer.config import ProducerConfig, ProducerOptions, Serializer
 from quorumlog.sdk.producer.delivery import ArrowFuture, ArrowRows, RecordFuture
+from quorumlog.sdk.producer.explanation import BatchNotes, RecordExplanation
 from quorumlog.sdk.producer.sender import Sender
 from quorumlog.sdk.records.arrow_partitioner import split_by_partition
 from quorumlog.sdk.records.partitioner import ask_custom, partition_for_key
@@ -126,8 +127,13 @@ class ProducerCore:
         headers: GivenHeaders | None,
         partition: int | None,
         timestamp_ms: int | None,
+        notes: BatchNotes | None = None,
     ) -> RecordFuture | None:
-        """Adds a record; None when the topic is not known yet or the memory is full."""
+        """Adds a record; None when the topic is not known yet or the memory is full.
+
+        Arguments:
+            notes: are taken of it; it is a batch of its own then.
+        """
         try:
             buffers = self.accumulator.topics.get(topic)
         except TypeError:  # It is no name; what makes topics known will say so.
@@ -171,6 +177,8 @@ class ProducerCore:
             timestamp_ns = timestamp_ms * 1_000_000
         else:
             raise IllegalArgumentError(f"timestamp_ms is {timestamp_ms!r}: give milliseconds since 1970, as an int")
+        if notes is not None:
+            return self.accumulator.append_alone(buffers, partition, key, value, timestamp_ns, checked, size, notes)
         return self.accumulator.append(buffers, partition, key, value, timestamp_ns, checked, size)
 
     def _choose(self, buffers: TopicBuffers, key: bytes | None) -> int | None:
@@ -268,6 +276,14 @@ class ProducerCore:
             raise type(self._defect)(self._defect.message, retriable=False)
         if self._defect is not None:
             raise IllegalStateError(f"the producer has failed and takes no more records: {self._defect!r}")
+
+    def check_explains(self) -> None:
+        """Raises where no record can be explained: nobody answers, or batches must be cut as they were before."""
+        self.check_usable()
+        if self.config.wire_acks == 0:
+            raise IllegalStateError("with acks=0 there is no answer to explain: make a producer with acks 1 or 'all'")
+        if self.config.replayable:
+            raise IllegalStateError("a producer with a producer_epoch explains nothing: no replay would be cut so")
 
     def _broke(self, error: Exception) -> None:
         self._defect = error
@@ -374,6 +390,24 @@ class AsyncProducer:
 
         self._core.accumulator.when_room(wake)
         return room
+
+    async def explain(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        headers: GivenHeaders | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> RecordExplanation:
+        """Sends one record alone and says when it was where; see :meth:`quorumlog.sdk.Producer.explain`."""
+        core = self._core
+        core.check_explains()
+        notes = BatchNotes()
+        handle = await self._until_taken(
+            topic, lambda: core.try_send(topic, value, key, headers, partition, timestamp_ms, notes)
+        )
+        return notes.explain(await handle, core.config.wire_acks)
 
     async def send_and_wait(self, topic: str, value: Any = None, **arguments: Any) -> Any:
         """Sends one record and awaits its metadata."""

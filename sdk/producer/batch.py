@@ -7,6 +7,7 @@ from array import array
 import pyarrow as pa
 
 from quorumlog.sdk.producer.delivery import Delivery
+from quorumlog.sdk.producer.explanation import BatchNotes
 from quorumlog.sdk.producer.identity import ProducerIdentity
 from quorumlog.sdk.records.record_batch import EncodedPayload, batch_from_columns, encode, one_batch
 from quorumlog.sdk.types import Headers
@@ -26,7 +27,7 @@ class ProducerBatch:
     """
 
     __slots__ = ("attempt", "created_s", "delivery", "encoded", "entry", "headers", "identity", "keys",
-                 "maybe_applied", "maybe_applied_before", "ordinal", "partition", "pieces", "record_count",
+                 "maybe_applied", "maybe_applied_before", "notes", "ordinal", "partition", "pieces", "record_count",
                  "refused_with_bytes", "reserved_bytes", "room", "row_count", "sequence", "timestamps_ns", "topic",
                  "used_bytes", "values")  # fmt: skip
 
@@ -64,6 +65,13 @@ class ProducerBatch:
         self.maybe_applied = False
         #: The same, of a topic of that name which was deleted meanwhile: somebody may have read it there.
         self.maybe_applied_before = False
+        #: Of a batch that is to be explained; None of all others.
+        self.notes: BatchNotes | None = None
+
+    @property
+    def goes_alone(self) -> bool:
+        """Whether no other batch may be in its request."""
+        return bool(self.refused_with_bytes) or self.notes is not None
 
     @property
     def closed(self) -> bool:

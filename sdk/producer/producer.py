@@ -17,6 +17,7 @@ from quorumlog.sdk.metrics.figures import ClientFigures
 from quorumlog.sdk.producer.async_producer import ProducerCore, close_core, flush_core
 from quorumlog.sdk.producer.config import ProducerConfig, ProducerOptions
 from quorumlog.sdk.producer.delivery import ArrowFuture, ArrowRows, RecordFuture
+from quorumlog.sdk.producer.explanation import BatchNotes, RecordExplanation
 from quorumlog.sdk.runtime.event_loop import BackgroundLoop
 from quorumlog.sdk.runtime.wakeup import Wakeup
 from quorumlog.sdk.types import GivenHeaders
@@ -81,6 +82,42 @@ class Producer:
         if handle is not None:
             return handle
         return self._until_taken(topic, lambda: self._try_send(topic, value, key, headers, partition, timestamp_ms))
+
+    def explain(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        headers: GivenHeaders | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> RecordExplanation:
+        """Sends one record as a batch of its own, waits for its acknowledgement, and says when it was where.
+
+        The record is like any other: it is in the log afterwards. Its leader notes when it appended it, when it was on
+        each replica's disk, and when it was committed. A node traces one batch of a connection at a time; of a second
+        one it tells only that. The first record of a producer also waits for an identity and a connection.
+
+        Arguments:
+            as for :meth:`send`.
+
+        Raises:
+            IllegalStateError: the producer has ``acks=0`` or a ``producer_epoch``.
+            and what :meth:`send` and its handle raise.
+
+        Example::
+
+            told = producer.explain("orders", b"value")
+            print(told.rule, told.answered_us, told.leader.replicas)
+        """
+        core = self._core
+        core.check_explains()
+        self._background.check_may_block()
+        notes = BatchNotes()
+        handle = self._until_taken(
+            topic, lambda: self._try_send(topic, value, key, headers, partition, timestamp_ms, notes)
+        )
+        return notes.explain(handle.result(), core.config.wire_acks)
 
     def _until_taken(self, topic: str, attempt: Callable[[], Taken | None]) -> Taken:
         core = self._core

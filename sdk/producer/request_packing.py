@@ -15,6 +15,7 @@ from typing import Any
 from quorumlog.sdk.cluster.connection import NodeConnection
 from quorumlog.sdk.errors import QuorumlogError, UnknownServerError
 from quorumlog.sdk.producer.batch import ProducerBatch
+from quorumlog.sdk.producer.explanation import BatchNotes
 from quorumlog.v1 import data_plane_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 
@@ -49,6 +50,26 @@ class ProduceAttempt:
     size_bytes: int
     sent_at_s: float
 
+    @property
+    def notes(self) -> BatchNotes | None:
+        """What is noted of its batch, if that is to be explained: it is alone then."""
+        return self.batches[0].notes
+
+    def outcome(
+        self, future: asyncio.Future[data_plane_pb2.ProduceResponse], now_s: float
+    ) -> Sequence[data_plane_pb2.ProduceResult] | QuorumlogError:
+        """The results, one per batch; or why the request has failed as a whole."""
+        error = error_of(future)
+        if error is not None:
+            return error
+        response = future.result()
+        if len(response.results) != len(self.batches):
+            said = f"{self.node.address} answered {len(response.results)} of {len(self.batches)} batches"
+            return UnknownServerError(said, retriable=True)
+        if self.notes is not None and not self.batches[0].delivery.done:
+            self.notes.answered(now_s, response)
+        return response.results
+
 
 class RequestPacking:
     """Packs the batches of one producer.
@@ -69,7 +90,7 @@ class RequestPacking:
         size = _REQUEST_BYTES
         for batch in batches:
             size += _bytes_in_request(batch)
-            apart = batch.refused_with_bytes or (together and together[-1].refused_with_bytes)
+            apart = batch.goes_alone or (together and together[-1].goes_alone)
             if together and (apart or size > most_bytes or len(together) == MAX_BATCHES):
                 yield together
                 together, size = [], _REQUEST_BYTES + _bytes_in_request(batch)

@@ -22,7 +22,6 @@ from quorumlog.sdk.errors import (
     NetworkError,
     QuorumlogError,
     RequestTimedOutError,
-    UnknownServerError,
     error_from_proto,
 )
 from quorumlog.sdk.metrics.producer_metrics import ProducerMetrics
@@ -183,6 +182,8 @@ class Sender:
                 assert found is not None, "can_send saw a leader"
                 pipeline.take_batch(batch)
                 self._metrics.queued(batch.created_s, self._clock())
+                if batch.notes is not None:
+                    batch.notes.batched_s = self._clock()
                 pipeline.leader_epoch = found[0].leader_epoch
                 self._assign(batch, found[1], rounds, first + depth)
 
@@ -250,7 +251,10 @@ class Sender:
                 (self._pipeline(batch.topic, batch.partition).topic_id, batch.partition, batch.entry or b"")
                 for batch in batches
             ],
+            trace=attempt.notes is not None,
         )
+        if attempt.notes is not None:
+            attempt.notes.sent(now)
         for batch in batches:
             batch.attempt = attempt
         self._attempts[attempt] = None
@@ -277,20 +281,15 @@ class Sender:
 
     def _answered(self, attempt: ProduceAttempt, future: asyncio.Future[data_plane_pb2.ProduceResponse]) -> None:
         self._attempts.pop(attempt, None)
-        error = error_of(future)
+        now = self._clock()
+        results = attempt.outcome(future, now)
         if self._closed:
             return
-        if error is None:
-            results = future.result().results
-            if len(results) != len(attempt.batches):
-                error = UnknownServerError(
-                    f"{attempt.node.address} answered {len(results)} of {len(attempt.batches)} batches", retriable=True
-                )
-        if error is not None:
+        if isinstance(results, QuorumlogError):
             for batch in attempt.batches:
-                self._failed(attempt, batch, error)
+                self._failed(attempt, batch, results)
         else:
-            self._metrics.answered(attempt.sent_at_s, self._clock())
+            self._metrics.answered(attempt.sent_at_s, now)
             if refused_together(results):
                 self._packing.part(attempt)
                 for result in results:

@@ -21,17 +21,19 @@ class OutgoingProduce:
         acks: -1, 0 or 1.
         batches: (topic id, partition, batch) each.
         correlation_id: set when it joins a stream.
+        trace: the leader is to tell what became of the batch, and when.
     """
 
     acks: int
     timeout_ms: int
     batches: Sequence[tuple[bytes, int, bytes]]
     correlation_id: int = 0
+    trace: bool = False
 
     def to_bytes(self) -> bytes:
         """The bytes that protobuf would have written."""
         head = data_plane_pb2.ProduceRequest(
-            correlation_id=self.correlation_id, acks=self.acks, timeout_ms=self.timeout_ms
+            correlation_id=self.correlation_id, acks=self.acks, timeout_ms=self.timeout_ms, trace=self.trace
         )
         pieces = [head.SerializeToString()]
         for topic_id, partition, batch in self.batches:

@@ -83,6 +83,8 @@ class RaftHost:
         self._timers: list[tuple[int, int]] = []
         self._armed: dict[int, int] = {}
         self.in_flight_since = 0
+        #: How long the disk took for the transaction that has become durable in this step (µs); 0 if none has.
+        self.sync_us = 0
 
     # -- groups -----------------------------------------------------------------------------------------------
 
@@ -295,6 +297,7 @@ class RaftHost:
 
     def take_transaction(self, now: int) -> Transaction | None:
         """The transaction to write now: None while one is under way or when nothing gathers."""
+        self.sync_us = 0
         if self._in_flight is not None:
             return None
         batch = self._gathering
@@ -324,6 +327,7 @@ class RaftHost:
         assert self._in_flight is not None and number == self._number, f"completion {number}, expected {self._number}"
         batch, self._in_flight = self._in_flight, None
         self._transaction = None
+        self.sync_us = now - self.in_flight_since
         if self._unborn:
             self._unborn.difference_update(group for group, write in batch.writes.items() if write.create is not None)
         self._speak(now, batch)

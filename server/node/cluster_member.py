@@ -31,7 +31,7 @@ from quorumlog.server.broker.replicas import Replicas
 from quorumlog.server.coordinator.coordinator import Coordinator
 from quorumlog.server.coordinator.coordinators import Coordinators
 from quorumlog.server.coordinator.services import CoordinatorServices
-from quorumlog.server.events import ClientRequest, Effects, JobDone, PeerIdentity
+from quorumlog.server.events import ClientRequest, Effects, JobDone, PeerFrame, PeerIdentity
 from quorumlog.server.hosting.durable_raft_group import RaftGroupFactory
 from quorumlog.server.hosting.partition_replica import PartitionReplica
 from quorumlog.server.hosting.read_index import HeartbeatRounds
@@ -52,6 +52,7 @@ from quorumlog.server.quotas.throttle import Throttle
 from quorumlog.server.requests.absent_partitions import AbsentPartitions
 from quorumlog.server.requests.acl_requests import AclRequests
 from quorumlog.server.requests.cluster_changes import ClusterChanges
+from quorumlog.server.requests.cluster_watches import ClusterWatches
 from quorumlog.server.requests.credential_requests import CredentialRequests
 from quorumlog.server.requests.elections import ElectionRequests
 from quorumlog.server.requests.failed_responses import FAILED_RESPONSES
@@ -123,9 +124,7 @@ class ClusterMember:
         rules_age = RulesAge(resources.options.authorization, self._image_age, time)
         absent = AbsentPartitions(metadata, self._refusals, rules_age)
         self.throttle = Throttle(metadata, time, self)
-        self.logs = LogServices(
-            resources, self.partitions, metadata, rounds, conditions, absent, self.throttle, time.now
-        )
+        self.logs = LogServices(resources, self.partitions, metadata, rounds, conditions, absent, self.throttle, time)
         self._make_broker()
         self._make_other_services(rounds)
         self.services = self._in_order()
@@ -182,6 +181,10 @@ class ClusterMember:
             shared.replies,
             self._refusals,
         )
+        self._watches = ClusterWatches(
+            shared.boot_id, self._time, metadata, self._metadata_queries, self._refusals.authorizer, self.partitions,
+            self.log_sizes, shared.replies,
+        )  # fmt: skip
         self._producer_identities = ProducerIdentities(self.broker, controller, shared.replies, self._refusals)
         self._quorum_requests = QuorumRequests(options.node_id, metadata, controller, shared.links, shared.replies)
         self._cluster_changes = ClusterChanges(controller, shared.replies)
@@ -224,6 +227,7 @@ class ClusterMember:
                 self._metadata_reads,
                 self._image_age,
                 self._metadata_queries,
+                self._watches,
                 self._producer_identities,
                 self._quorum_requests,
                 self._cluster_changes,
@@ -269,6 +273,15 @@ class ClusterMember:
         self._journal.begin_step()
         self._coordinators.begin_step(self._time.now, self._time.wall_ms)
 
+    def on_frame(self, peer: int, frame: PeerFrame) -> None:
+        """A frame came from a peer, and the Raft groups have taken their messages: what else is in it."""
+        for request in frame.controller_requests:
+            self.controller_traffic.on_request(peer, request)
+        for response in frame.controller_responses:
+            self.controller_traffic.client.on_response(response)
+        if self.logs.produce.traces:
+            self.logs.produce.traces.on_frame(peer, frame)
+
     def after_round(self, group: int) -> None:
         """A Raft group was stepped: follows its role, and tells clients what has become possible."""
         if group == METADATA_GROUP:
@@ -281,6 +294,8 @@ class ClusterMember:
             self._coordinators.after_round(hosted)
         elif isinstance(hosted, PartitionWitness):
             self._shorten(hosted)
+        if self._watches:
+            self._watches.after_round(hosted)
         leads = hosted.leads
         self._journal.follow(hosted, leads=leads)
         if leads and self._reports.needs_report(hosted):
@@ -303,6 +318,7 @@ class ClusterMember:
         self.metadata.after_round(now)
         if raft.leader_id != self._known_controller:
             self._known_controller = raft.leader_id
+            self._watches.controller_changed()
             if raft.leader_id == NO_NODE:
                 self._resources.log("warning", "metadata_leader_lost", term=raft.term)
             else:
@@ -323,6 +339,8 @@ class ClusterMember:
             self._known_rights = rights
             self.logs.fetches.rights_changed(now)
             self._coordinators.rights_changed()
+        if self._watches:
+            self._watches.rights_may_have_changed()
         self.admission.metadata_changed()
         self.throttle.metadata_changed()
 
@@ -432,6 +450,8 @@ class ClusterMember:
             self._resources.log("info", "feature_level", feature_level=level)
         image = self.metadata.replica.image
         self._journal.applied(image, result, is_controller=self.metadata.replica.controller is not None)
+        if self._watches:
+            self._watches.metadata_applied(result)
         for topic in result.deleted:
             self._endings.deleted(record.group for record in topic.partitions)
         for group in sorted(result.changed_groups):
@@ -450,6 +470,8 @@ class ClusterMember:
     def metadata_restored(self) -> None:
         """A snapshot has replaced the metadata."""
         self._journal.start_from(self.metadata.replica.image)
+        if self._watches:
+            self._watches.begin_anew()
         self.metadata.peers_changed = True
         self._follow_lost_disks()
         self._endings.find_deleted()

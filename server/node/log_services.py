@@ -7,6 +7,7 @@ from quorumlog.server.hosting.read_index import HeartbeatRounds
 from quorumlog.server.metadata.image import CurrentImage
 from quorumlog.server.node.resources import NodeResources
 from quorumlog.server.node.serving_conditions import ServingConditions
+from quorumlog.server.node_service import StepTime
 from quorumlog.server.partition.checkpoints import PartitionCheckpoints
 from quorumlog.server.partition.compaction_proposals import CompactionProposals
 from quorumlog.server.partition.compaction_runner import CompactionRunner
@@ -19,6 +20,7 @@ from quorumlog.server.requests.fetch import FetchRequests, ReadingQuotas
 from quorumlog.server.requests.list_offsets import OffsetRequests
 from quorumlog.server.requests.partition_restores import PartitionRestores
 from quorumlog.server.requests.produce import ProduceRequests
+from quorumlog.server.requests.produce_traces import ProduceTraces
 from quorumlog.server.requests.silent_refusals import SilentRefusals
 
 
@@ -34,15 +36,16 @@ class LogServices:
         conditions: ServingConditions,
         absent: AbsentPartitions,
         quotas: ReadingQuotas,
-        now: int,
+        time: StepTime,
     ) -> None:
         options, host, storage = resources.options, resources.host, resources.storage
         limits, snapshots, replies, space = options.limits, resources.snapshots, resources.replies, resources.space
         self._logs = logs = replicas.logs
         self._conditions = conditions
         self.produce = ProduceRequests(
-            host, replicas, limits, conditions, replies, absent, SilentRefusals(resources.log)
-        )
+            host, replicas, limits, conditions, replies, absent, SilentRefusals(resources.log),
+            ProduceTraces(time, host),
+        )  # fmt: skip
         self.fetches = FetchRequests(replicas, limits, replies, absent, quotas)
         self.offset_requests = OffsetRequests(replicas, storage, limits.waiting_look_ups, replies, absent, rounds)
         self.record_deletions = RecordDeletions(host, replicas, limits.waiting_deletions, replies, absent)
@@ -54,9 +57,9 @@ class LogServices:
             resources.mender.take_up, resources.log,
         )  # fmt: skip
         self.compaction_proposals = CompactionProposals(
-            now, limits, options.compaction_interval_us, host, storage, logs
+            time.now, limits, options.compaction_interval_us, host, storage, logs
         )
-        self.producer_expiry = ProducerExpiry(now, options.producer_id_expiration_us, host, logs)
+        self.producer_expiry = ProducerExpiry(time.now, options.producer_id_expiration_us, host, logs)
         self.deleted_producers = DeletedProducers(host, metadata, logs)
 
     def after_round(self, now: int, wall_ms: int, partition: Partition) -> None:
@@ -64,6 +67,8 @@ class LogServices:
         led = partition.leading_term
         self.produce.finish(partition.update_leadership())
         if led or partition.leading_term:
+            if self.produce.traces:
+                self.produce.traces.after_round(partition)
             self.produce.finish(partition.resolve_acknowledgements())
             self.fetches.after_round(now, partition)
             self.offset_requests.after_round(partition)

@@ -289,6 +289,7 @@ class Node:
             if link is not None:
                 answer = self._links.data_answer(link)
                 answer.acknowledged = max(answer.acknowledged, sequence)
+                answer.sync_us = self._host.sync_us
 
         return acknowledge
 
@@ -362,10 +363,7 @@ class Node:
             return
         self._snapshots.on_frame(self._time.now, peer, frame)
         self._mender.on_frame(self._time.now, peer, frame)
-        for request in frame.controller_requests:
-            self._member.controller_traffic.on_request(peer, request)
-        for response in frame.controller_responses:
-            self._member.controller_traffic.client.on_response(response)
+        self._member.on_frame(peer, frame)
 
     def _on_message(self, group: int, message: Message) -> None:
         replica = self._host.replicas.get(group)

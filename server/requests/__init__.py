@@ -1,6 +1,7 @@
 """One module for each kind of client request: who serves it, and its answer when it fails as a whole.
 
 - `produce.py`: batches are appended, and answered when they have what their acks ask for.
+- `produce_traces.py`: when a batch was where, told to who asks for it.
 - `silent_refusals.py`: tells the operator of batches that are refused without an answer.
 - `fetch.py`, with `fetch_sessions.py` and `pending_fetch.py`: consumers read, and wait where there is nothing yet.
 - `list_offsets.py`: where partitions begin, end and pass a time.
@@ -8,6 +9,7 @@
 - `partition_restores.py`: what a log is at one moment, for a backup; the steps of a restore.
 - `topics.py`, with `change_targets.py`: topics are created, changed and deleted by the controller, each by its id.
 - `metadata_queries.py`: what the metadata say: brokers, topics, configurations, moves, producer names.
+- `cluster_watches.py`: who watches the cluster is told what changes in it.
 - `linearizable_reads.py`: makes sure that the metadata are no older than a question.
 - `producer_identities.py`: producers get an identity, or claim a named one.
 - `quorum_requests.py`: the metadata quorum is described.

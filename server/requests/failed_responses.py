@@ -10,6 +10,7 @@ from google.protobuf.message import Message as ProtoMessage
 from quorumlog.server.coordinator.group_requests import GroupRequest, failed_call
 from quorumlog.server.requests.acl_requests import AclRequest, failed_acls
 from quorumlog.server.requests.cluster_changes import ClusterChange, failed_cluster_change
+from quorumlog.server.requests.cluster_watches import failed_watch
 from quorumlog.server.requests.credential_requests import CredentialRequest, failed_credentials
 from quorumlog.server.requests.delete_records import failed_deletion
 from quorumlog.server.requests.elections import failed_elections
@@ -54,6 +55,7 @@ def _table() -> dict[type[ProtoMessage], Failed[ProtoMessage]]:
     declare(admin_pb2.RestorePartitionRequest, failed_partition_restore)
     declare(admin_pb2.ListReassignmentsRequest, failed_reassignments)
     declare(admin_pb2.ListProducersRequest, failed_producers)
+    declare(admin_pb2.WatchClusterRequest, failed_watch)
     declare(admin_pb2.DescribeQuorumRequest, failed_quorum)
     declare(sign_in_pb2.BeginScramRequest, lambda request, problem: sign_in_pb2.BeginScramResponse(error=problem))
     declare(sign_in_pb2.FinishScramRequest, lambda request, problem: sign_in_pb2.FinishScramResponse(error=problem))

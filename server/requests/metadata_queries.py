@@ -77,6 +77,23 @@ class MetadataQueries(NodeService):
         self._reads.read(time.now, request.timeout_ms, answer)
 
     def _describe_cluster(self, now: int, asked: ClientRequest, request: data_plane_pb2.MetadataRequest) -> None:
+        response = self.cluster_description(now, asked.client)
+        if request.all_topics:
+            sees = self._authorizer.sees_topic
+            names = [name for name in self._metadata.image.topics if sees(asked.principal, name)]
+        else:
+            names = list(request.topics)
+        for name in names:
+            self.describe_topic(asked.client, name, response.topics.add(name=name))
+        self._replies.reply(asked.request_id, response)
+
+    def cluster_description(self, now: int, client: ClientOrigin) -> data_plane_pb2.MetadataResponse:
+        """The cluster and its brokers as this node's image has them, without topics.
+
+        Arguments:
+            now: microseconds on the node's clock.
+            client: who is told.
+        """
         image = self._metadata.image
         response = data_plane_pb2.MetadataResponse(
             cluster_id=self._cluster_id,
@@ -87,7 +104,7 @@ class MetadataQueries(NodeService):
         )
         missing = image.lost_disks.missing()
         for broker in image.brokers.values():
-            host, port = broker.endpoint(asked.client.listener)
+            host, port = broker.endpoint(client.listener)
             response.brokers.add(
                 node_id=broker.node_id,
                 host=host,
@@ -103,15 +120,10 @@ class MetadataQueries(NodeService):
                 returning=missing[broker.node_id],
                 witness_only=broker.witness_only,
             )
-        if request.all_topics:
-            names = [name for name in image.topics if self._authorizer.sees_topic(asked.principal, name)]
-        else:
-            names = list(request.topics)
-        for name in names:
-            self._describe_topic(asked.client, name, response.topics.add(name=name))
-        self._replies.reply(asked.request_id, response)
+        return response
 
-    def _describe_topic(self, client: ClientOrigin, name: str, described: data_plane_pb2.TopicMetadata) -> None:
+    def describe_topic(self, client: ClientOrigin, name: str, described: data_plane_pb2.TopicMetadata) -> None:
+        """Describes a topic as this node's image has it, or says why not."""
         image = self._metadata.image
         operation = operation_of(data_plane_pb2.MetadataRequest)
         problem = self._refusals.topic(client, operation, name, lambda: _not_there(name))

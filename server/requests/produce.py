@@ -6,7 +6,6 @@ from typing import Protocol
 
 from quorumlog.server.authorization.permissions import operation_of
 from quorumlog.server.broker.replicas import Replicas
-from quorumlog.server.client_origin import ClientOrigin
 from quorumlog.server.events import ClientRequest
 from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.node_service import NodeService, RequestTable, StepTime
@@ -18,6 +17,7 @@ from quorumlog.server.produce_checks import check_acks, check_request_size
 from quorumlog.server.replies import Replies
 from quorumlog.server.request_timeouts import MAX_WAIT_US
 from quorumlog.server.requests.absent_partitions import AbsentPartitions
+from quorumlog.server.requests.produce_traces import DUPLICATE, ProduceTraces
 from quorumlog.server.requests.silent_refusals import SilentRefusals
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import data_plane_pb2, errors_pb2
@@ -38,7 +38,11 @@ class AppendConditions(Protocol):
 
 
 class ProduceRequests(NodeService):
-    """Serves produce requests from the partitions that this node leads."""
+    """Serves produce requests from the partitions that this node leads.
+
+    Attributes:
+        traces: of batches whose way somebody wants to see.
+    """
 
     def __init__(
         self,
@@ -49,7 +53,9 @@ class ProduceRequests(NodeService):
         replies: Replies,
         absent: AbsentPartitions,
         silent: SilentRefusals,
+        traces: ProduceTraces,
     ) -> None:
+        self.traces = traces
         self._host = host
         self._partitions = partitions
         self._limits = limits
@@ -76,7 +82,7 @@ class ProduceRequests(NodeService):
             response.results.add(topic_id=batch.topic_id, partition=batch.partition)
         refusal = self._refuse_all(request)
         for slot, batch in enumerate(request.batches):
-            problem = refusal or self._append(time, asked.client, request.acks, batch, call, slot)
+            problem = refusal or self._append(time, asked, request, batch, call, slot)
             if problem is not None:
                 call.fill(slot, error=problem, base_offset=-1, log_append_time_ms=-1)
                 if request.acks == ACKS_NONE:
@@ -103,13 +109,13 @@ class ProduceRequests(NodeService):
     def _append(
         self,
         time: StepTime,
-        client: ClientOrigin,
-        acks: int,
+        asked: ClientRequest,
+        request: data_plane_pb2.ProduceRequest,
         batch: data_plane_pb2.PartitionBatch,
         call: ProduceCall,
         slot: int,
     ) -> errors_pb2.Error | None:
-        refused = self._absent.refusal(client, _OPERATION, batch.topic_id)
+        refused = self._absent.refusal(asked.client, _OPERATION, batch.topic_id)
         if refused is not None:
             return refused
         partition = self._partitions.find(batch.topic_id, batch.partition)
@@ -117,14 +123,28 @@ class ProduceRequests(NodeService):
             return self._absent.problem(batch.topic_id, batch.partition)
         live = self._conditions.live_replicas(partition)
         end_before, data = partition.log_end_offset, batch.batch
-        problem = partition.append(time.now, time.wall_ms, data, acks, call, slot, live)
+        problem = partition.append(time.now, time.wall_ms, data, request.acks, call, slot, live)
         appended = partition.log_end_offset - end_before
         if appended:  # Nothing is, of a batch that was appended before.
             partition.appended_bytes += len(data)
             partition.appended_records += appended
         if problem is None:
             self._host.touch(partition.group)
+            if request.trace and request.acks != ACKS_NONE:
+                self._trace(asked, request, call, partition if appended else None)
         return problem
+
+    def _trace(
+        self,
+        asked: ClientRequest,
+        request: data_plane_pb2.ProduceRequest,
+        call: ProduceCall,
+        appended_to: Partition | None,
+    ) -> None:
+        if appended_to is None:
+            call.response.trace.untraced = DUPLICATE
+        else:
+            self.traces.begin(asked, request, call, appended_to)
 
     def dropped(self, time: StepTime, problem: errors_pb2.Error) -> None:
         """A request that nobody is answered is not even looked at."""
@@ -135,13 +155,18 @@ class ProduceRequests(NodeService):
         for call in calls:
             # A call whose time is up has been answered, while its batches still wait in their partitions.
             if self._calls.take(call.request_id) is not None:
-                self._replies.reply(call.request_id, call.response)
+                self._answer(call)
+
+    def _answer(self, call: ProduceCall) -> None:
+        if self.traces:
+            self.traces.answered(call.request_id)
+        self._replies.reply(call.request_id, call.response)
 
     def on_time(self, now: int, wall_ms: int) -> None:
         """Answers the calls whose time is up."""
         for call in self._calls.take_expired(now):
             call.time_out()
-            self._replies.reply(call.request_id, call.response)
+            self._answer(call)
 
     @property
     def next_deadline(self) -> int | None:
@@ -152,6 +177,7 @@ class ProduceRequests(NodeService):
         call = self._calls.take(request_id)
         if call is not None:
             call.abandon()
+            self.traces.forget(request_id)
 
 
 def failed_produce(

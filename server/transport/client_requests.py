@@ -103,13 +103,18 @@ class ClientRequests:
         on_reply: Callable[[ProtoMessage], None],
         stream: int = 0,
         client: ClientOrigin = UNKNOWN_CLIENT,
+        arrived_us: int = 0,
     ) -> int:
-        """Hands a request to the node; returns its number. ``on_reply`` is called once, or never after ``abandon``."""
+        """Hands a request to the node; returns its number. ``on_reply`` is called once, or never after ``abandon``.
+
+        Arguments:
+            arrived_us: when it came, by the clock of the node's steps, where that is to be told; else 0.
+        """
         number = next(self._numbers)
         self._pending[number] = (size_bytes, on_reply)
         self._pending_bytes += size_bytes
         self.times.came(number, message)
-        self._emit(ClientRequest(number, message, stream, client, size_bytes))
+        self._emit(ClientRequest(number, message, stream, client, size_bytes, arrived_us))
         return number
 
     def submit_unanswered(

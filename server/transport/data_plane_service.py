@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import grpc
 import grpc.aio
 
@@ -80,7 +82,9 @@ class DataPlaneService:
         elif request.acks == 0:
             stream.submit_unanswered(request, len(data))
         else:
-            stream.submit(request, len(data))
+            # The clock that the node is stepped by (`Driver`).
+            arrived_us = time.monotonic_ns() // 1_000 if request.trace else 0
+            stream.submit(request, len(data), arrived_us=arrived_us)
 
     async def _take_fetch(self, data: bytes, stream: RequestStream) -> None:
         request = await parse(pb.FetchRequest, data, stream.context)

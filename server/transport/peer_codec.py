@@ -85,6 +85,7 @@ def encode_frame(frame: PeerFrame) -> bytes:
         acknowledged=frame.acknowledged,
         controller_requests=frame.controller_requests,
         controller_responses=frame.controller_responses,
+        sync_us=frame.sync_us,
     )
     if frame.lease is not None:
         boot_id, epoch, heartbeat_round, heard_round = frame.lease
@@ -272,6 +273,7 @@ def decode_frame(wire: peer_pb2.Frame, stream: Stream, sender: int, to: int) -> 
         [ChunkReceipt(item.group, item.transfer, item.durable, item.refused) for item in wire.snapshot_receipts],
         [EntryWanted(item.group, item.index) for item in wire.entries_wanted],
         [EntryFound(item.group, item.index, item.data, item.refused, item.gone) for item in wire.entries_found],
+        wire.sync_us,
     )
 
 

@@ -153,8 +153,15 @@ class RequestStream:
             # An event per write would cost more.
             await asyncio.sleep(min(SLOW_READER_S / 4, left_s + _PAST_S))
 
-    def submit(self, request: ProtoMessage, size_bytes: int, count: Callable[[int], None] | None = None) -> None:
-        """Hands a request to the node; its reply will be written. ``count`` is told the reply's size."""
+    def submit(
+        self,
+        request: ProtoMessage,
+        size_bytes: int,
+        count: Callable[[int], None] | None = None,
+        arrived_us: int = 0,
+    ) -> None:
+        """Hands a request to the node; its reply will be written. ``count`` is told the reply's size. ``arrived_us`` as
+        for ``ClientRequests.submit``."""
         number = 0
 
         def reply(message: ProtoMessage) -> None:
@@ -163,7 +170,7 @@ class RequestStream:
 
         self._unanswered += 1
         self.in_session = self.in_session or self._is_let_in
-        number = self._requests.submit(request, size_bytes, reply, self._number, self.client)
+        number = self._requests.submit(request, size_bytes, reply, self._number, self.client, arrived_us)
         self._pending[number] = None
 
     def submit_unanswered(self, request: ProtoMessage, size_bytes: int) -> None:

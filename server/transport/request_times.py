@@ -22,7 +22,7 @@ from typing import Any
 from google.protobuf.message import Message as ProtoMessage
 
 from quorumlog.server.metrics import Histogram
-from quorumlog.v1.data_plane_pb2 import ProduceRequest
+from quorumlog.v1.data_plane_pb2 import ProduceRequest, ProduceResponse
 from quorumlog.v1.errors_pb2 import Error, ErrorCode
 
 #: Upper bounds of the histograms' buckets, in seconds: from a request that is answered at once to one that times out.
@@ -112,6 +112,9 @@ class RequestTimes:
         if trace is None:
             return
         trace.answered_s = self._clock()
+        if trace.kind == _PRODUCE and answer.HasField("trace"):
+            # The node knows only when the step began in which it made the answer.
+            _finish_batch_trace(answer, trace.answered_s - trace.came_s)
         for code in _codes_in(answer):
             self.errors[trace.kind, ErrorCode.Name(code)] += 1
 
@@ -137,6 +140,12 @@ class RequestTimes:
         trace = self._traces.pop(number, None)
         if trace is not None:
             trace.is_over = True
+
+
+def _finish_batch_trace(answer: ProtoMessage, seconds: float) -> None:
+    assert isinstance(answer, ProduceResponse)
+    if not answer.trace.untraced:
+        answer.trace.answered_us = max(answer.trace.answered_us, int(seconds * 1e6))
 
 
 def _name_of(request: ProtoMessage) -> str:

@@ -58,8 +58,10 @@ class Operator(RawBrowser):
 
     def __init__(self, admin: AsyncAdmin, consumer: AsyncConsumer, servers: str, *, allowed: bool) -> None:
         super().__init__()
-        changes = ChangeEndpoints(admin, consumer, lambda: AsyncProducer(bootstrap_servers=servers), allowed=allowed)
-        endpoints = ConsoleEndpoints(PageStreams(self.picture, self.pages), Assets(), changes.routes())
+        self.changes = ChangeEndpoints(
+            admin, consumer, lambda: AsyncProducer(bootstrap_servers=servers), allowed=allowed
+        )
+        endpoints = ConsoleEndpoints(PageStreams(self.picture, self.pages), Assets(), self.changes.routes())
         self.gate = ConsoleGate(endpoints.application(), [HOST], 7000)
 
     async def change(self, path: str, body: Any, kind: str = "application/json") -> tuple[int, str]:
@@ -87,6 +89,7 @@ async def operator(servers: str) -> AsyncIterator[Operator]:
         made = Operator(admin, consumer, servers, allowed=True)
         await made.enter()
         yield made
+        await made.changes.close()
 
 
 @pytest.mark.cluster
@@ -121,6 +124,18 @@ async def test_a_record_is_sent_and_its_place_is_told(operator: Operator) -> Non
     assert status == 200 and json.loads(told)["partition"] == 1
     status, why = await operator.change("/changes/records/orders", {"key": None, "value": "v", "partition": 7})
     assert status == 409 and "7" in why
+
+
+@pytest.mark.cluster
+async def test_a_record_that_is_sent_to_be_explained_tells_its_way(operator: Operator) -> None:
+    body = {"key": None, "value": "v", "partition": 0, "explain": True}
+    status, told = await operator.change("/changes/records/orders", body)
+    way = json.loads(told)["way"]
+    assert (status, way["untraced"], way["attempts"]) == (200, "", 1)
+    assert "2 of the 3 that vote" in way["rule"]
+    assert [each["decided"] for each in way["stages"]].count(True) == 1
+    assert (await operator.change("/changes/records/orders", body | {"partition": 7}))[0] == 409
+    assert (await operator.change("/changes/records/orders", body))[0] == 200, "one that fails is no end of it"
 
 
 @pytest.mark.cluster
@@ -217,6 +232,13 @@ def test_an_operator_resets_a_group_sets_a_setting_and_sends_a_record(servers: s
         page.get_by_label("Value").fill('{"pounds": 3}')
         page.get_by_role("button", name="Send", exact=True).click()
         expect(page.locator(".send .outcome")).to_contain_text("Acknowledged: partition", timeout=PATIENCE_MS)
+        page.get_by_label("Partition", exact=True).fill("0")
+        page.get_by_role("button", name="Send and explain").click()
+        way = page.get_by_role("region", name="Its way")
+        expect(way.locator("tbody tr").first).to_contain_text("producer", timeout=PATIENCE_MS)
+        expect(way.locator("tbody tr", has_text="the last that was needed")).to_have_count(1)
+        expect(way.locator("tbody tr", has_text="follower")).to_have_count(2)
+        expect(page.locator(".way .rule")).to_contain_text("2 of the 3 that vote")
         assert (look.said, look.strangers()) == ([], [])
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
+from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
@@ -11,7 +13,7 @@ from scripted_console import ScriptedClients, broker, cluster, group, partition,
 
 from quorumlog.console.picture import Picture, Thing
 from quorumlog.console.poller import MAX_ENDS, MAX_GROUPS, OpenPages, PageWish, Poller
-from quorumlog.sdk import GroupState, OffsetAndMetadata, QuorumlogError, TopicPartition
+from quorumlog.sdk import ClusterChange, GroupState, LogDescription, OffsetAndMetadata, QuorumlogError, TopicPartition
 from quorumlog.sdk.errors import NetworkError
 
 GROUPS = topic("__groups")
@@ -288,3 +290,123 @@ async def test_a_round_that_fails_is_said_on_the_page_and_the_next_one_takes_it_
     await console.poller.ask_once("quorum", console.poller.ask_quorum)
     assert console.thing("trouble") is None
     assert (console.thing("quorum") or {})["high_watermark"] == str(2**62)
+
+
+# -- what nodes tell by themselves ------------------------------------------------------------------------------------
+
+LOG = LogDescription(leader_epoch=3, high_watermark=50, log_start_offset=10, size_bytes=4_096)
+
+
+class ToldConsole(Console):
+    """A console whose nodes tell what changes. ``say`` has one of them tell something."""
+
+    async def begin(self) -> None:
+        """Every node has told everything."""
+        await self.hear()
+        for number in (1, 2, 3):
+            self.clients.told[f"127.0.0.1:{9000 + number}"] = asyncio.Queue()
+        self.poller.watches.follow(self.poller.image.brokers())
+        for number in (1, 2, 3):
+            await self.say(number, self.whole())
+        self.clients.asked.clear()
+
+    def whole(self) -> ClusterChange:
+        return ClusterChange(is_whole=True, cluster=self.clients.cluster, topics=tuple(self.clients.topics))
+
+    async def say(self, node: int, news: ClusterChange | QuorumlogError) -> None:
+        self.clients.told[f"127.0.0.1:{9000 + node}"].put_nowait(news)
+        for _ in range(5):
+            await asyncio.sleep(0)
+
+
+@pytest.fixture
+async def told() -> AsyncIterator[ToldConsole]:
+    made = ToldConsole()
+    await made.begin()
+    yield made
+    await made.poller.watches.close()
+
+
+async def test_what_a_node_tells_is_on_the_page_at_once_and_nobody_is_asked(told: ToldConsole) -> None:
+    await told.say(2, ClusterChange(is_whole=False, topics=(topic("orders", partition(leader=2, epoch=2, changes=2)),)))
+    assert told.thing("partition/orders/0") == replace_leader(2, 2)
+    for _ in range(40):
+        await told.hear()
+    assert told.thing("partition/orders/0") == replace_leader(2, 2), "and it stays, though it is not told again"
+    assert told.clients.calls("describe_topics") == told.clients.calls("describe_cluster") == []
+
+
+async def test_a_topic_that_all_tell_to_be_gone_is_gone(told: ToldConsole) -> None:
+    for node in (1, 2, 3):
+        assert told.thing("topic/orders") is not None
+        await told.say(node, ClusterChange(is_whole=False, gone_topics=("orders",)))
+    await told.hear(after_s=1.1)
+    assert told.thing("topic/orders") is None
+
+
+async def test_what_was_not_told_any_more_is_forgotten_with_the_whole(told: ToldConsole) -> None:
+    """Such as by a node that has restarted."""
+    for node in (1, 2, 3):
+        await told.say(node, ClusterChange(is_whole=True, cluster=told.clients.cluster, topics=(topic("payments"),)))
+    await told.hear(after_s=1.1)
+    assert told.thing("topic/payments") is not None and told.thing("topic/orders") is None
+
+
+async def test_where_no_node_tells_anything_more_they_are_asked(told: ToldConsole) -> None:
+    for node in (1, 2, 3):
+        await told.hear()
+        assert told.clients.calls("describe_topics") == []
+        await told.say(node, NetworkError("it is gone"))
+    told.clients.topics = [topic("orders", partition(leader=3, epoch=9, changes=9))]
+    await told.hear()
+    assert told.thing("partition/orders/0") == replace_leader(3, 9)
+    assert told.clients.calls("describe_topics") == [None]
+
+
+async def test_what_a_silent_node_has_told_does_not_count(told: ToldConsole) -> None:
+    for node in (1, 2, 3):
+        told.clients.silent[node] = NetworkError("no answer")
+    await told.poller.ask_nodes()
+    await told.hear()
+    assert told.clients.calls("describe_topics") == [None]
+
+
+async def test_ends_that_are_told_are_shown_of_all_partitions_and_not_asked_for(told: ToldConsole) -> None:
+    wide = topic("wide", *(partition(number) for number in range(3 * MAX_ENDS)))
+    logs = {TopicPartition("wide", number): LOG for number in range(3 * MAX_ENDS)}
+    await told.say(1, ClusterChange(is_whole=False, topics=(wide,), logs=logs))
+    told.pages.open(object(), PageWish())
+    await told.poller.ask_ends()
+    end: Thing = {"end": "50", "rate": None, "start": "10", "bytes": "4096"}
+    assert told.thing(f"end/wide/{3 * MAX_ENDS - 1}") == end
+    assert told.clients.calls("end_offsets") == [[TopicPartition("orders", 0)]], "only those of which nobody tells"
+    told.now_s += 1
+    await told.poller.ask_ends()
+    assert told.thing("end/wide/0") == end | {"rate": 0.0}, "what is not told again stands still"
+
+
+async def test_of_two_who_tell_of_a_log_who_leads_in_the_newer_epoch_is_right(told: ToldConsole) -> None:
+    tp = TopicPartition("orders", 0)
+    for node, log in ((1, LOG), (2, replace(LOG, leader_epoch=4, high_watermark=60)), (3, LOG)):
+        await told.say(node, ClusterChange(is_whole=False, logs={tp: log}))
+    await told.poller.ask_ends()
+    shown = told.thing("end/orders/0")
+    assert shown is not None and shown["end"] == "60"
+
+
+async def test_without_a_page_nobody_is_watched(console: Console) -> None:
+    console.clients.told["127.0.0.1:9001"] = asyncio.Queue()
+    page = object()
+    console.pages.open(page, PageWish())
+    running = asyncio.create_task(console.poller.run())
+    deadline_s = time.monotonic() + 10
+    while "127.0.0.1:9001" not in console.clients.calls("watch_cluster"):
+        assert time.monotonic() < deadline_s, "nobody is watched"
+        await asyncio.sleep(0)
+    assert console.poller.watches.is_watching
+    console.pages.close(page)
+    while console.poller.watches.is_watching:
+        assert time.monotonic() < deadline_s, "watched for nobody"
+        await asyncio.sleep(0.01)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)

@@ -125,6 +125,7 @@ CALLS: dict[str, dict[str, Any]] = {
     "Admin.list_partition_reassignments": {},
     "Admin.list_producers": {"prefix": "n"},
     "Admin.list_topics": {},
+    "Admin.watch_cluster": {"address": None},
     "Admin.reassign_partitions": {
         "reassignments": {TP: [1, 2, 3]}, "throttle_bytes_per_second": 1 << 20, "validate_only": True
     },
@@ -159,6 +160,8 @@ CALLS: dict[str, dict[str, Any]] = {
     "Producer.end_epoch": {"timeout": 1},
     "Producer.flush": {"timeout": 1},
     "Producer.metrics": {},
+    "Producer.explain": {"topic": "orders", "value": b"v", "key": None, "headers": [("trace", b"1")], "partition": 0,
+                         "timestamp_ms": None},
     "Producer.partitions_for": {"topic": "orders"},
     "Producer.send": {
         "topic": "orders", "value": b"v", "key": b"k", "headers": [("h", b"v")], "partition": 0, "timestamp_ms": 1,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import asyncio
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field, replace
 
 from quorumlog.sdk import (
     BrokerDescription,
+    ClusterChange,
     ClusterDescription,
     GroupDescription,
     GroupListing,
@@ -22,6 +24,7 @@ from quorumlog.sdk import (
     TopicDescription,
     TopicPartition,
 )
+from quorumlog.sdk.errors import UnsupportedVersionError
 
 
 def broker(node_id: int, *, fenced: bool = False, epoch: int = 1) -> BrokerDescription:
@@ -67,6 +70,9 @@ class ScriptedClients:
     committed: dict[str, dict[TopicPartition, OffsetAndMetadata]] = field(default_factory=dict)
     ends: dict[TopicPartition, int] = field(default_factory=dict)
     failure: QuorumlogError | None = None
+    #: By address, what a node tells by itself; it ends with an error that stands in it. A node without one is of an
+    #: older version.
+    told: dict[str, asyncio.Queue[ClusterChange | QuorumlogError]] = field(default_factory=dict)
     asked: list[tuple[str, object]] = field(default_factory=list)
 
     def _note(self, call: str, about: object = None) -> None:
@@ -92,6 +98,16 @@ class ScriptedClients:
         if node_id in self.silent:
             raise self.silent[node_id]
         return NodeDescription(node_id, "d", "c", "0.1.0", True, "", 10, 2**53 + 1, 4, 1)
+
+    async def watch_cluster(self, address: str) -> AsyncIterator[ClusterChange]:
+        self._note("watch_cluster", address)
+        if address not in self.told:
+            raise UnsupportedVersionError("it does not offer this call")
+        while True:
+            said = await self.told[address].get()
+            if isinstance(said, QuorumlogError):
+                raise said
+            yield said
 
     async def describe_quorum(self) -> QuorumDescription:
         self._note("describe_quorum")

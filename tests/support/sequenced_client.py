@@ -22,6 +22,8 @@ class SequencedClient:
     def __init__(self, quiet: Quiet, name: str = "", epoch: int = -1, node: int = 1) -> None:
         self.quiet = quiet
         self.results: dict[str, list[pb.ProduceResult]] = {}
+        #: What was told of values that were to be traced, by value.
+        self.traces: dict[str, pb.BatchTrace] = {}
         self.attributes = Attributes.REPLAYABLE if epoch >= 0 else Attributes.NONE
         image = quiet.cluster.processes[node].image
         assert image is not None
@@ -39,8 +41,23 @@ class SequencedClient:
         assert isinstance(answer, pb.InitProducerIdResponse)
         return answer
 
-    def send(self, node: int, value: str, sequence: int, partition: int = 0) -> None:
-        """Sends a batch of one record; ``results`` gathers what is answered."""
+    def send(
+        self, node: int, value: str, sequence: int, partition: int = 0, *, trace: bool = False, stream: int = 0
+    ) -> None:
+        """Sends a batch of one record; ``results`` gathers what is answered, ``traces`` what is told."""
+        request = self.request_of(value, sequence, partition)
+        request.trace = trace
+
+        def answered(answer: object) -> None:
+            if isinstance(answer, pb.ProduceResponse):
+                self.results.setdefault(value, []).append(answer.results[0])
+                if answer.HasField("trace"):
+                    self.traces[value] = answer.trace
+
+        self.quiet.cluster.request("client", node, request, answered, stream=stream)
+
+    def request_of(self, value: str, sequence: int, partition: int = 0) -> pb.ProduceRequest:
+        """A request with a batch of one record."""
         batch = build_batch(
             value.encode().ljust(8, b"\0"),
             record_count=1,
@@ -52,17 +69,11 @@ class SequencedClient:
             base_sequence=sequence,
             attributes=self.attributes,
         )
-        request = pb.ProduceRequest(
+        return pb.ProduceRequest(
             acks=-1,
             timeout_ms=2_000,
             batches=[pb.PartitionBatch(topic_id=self.topic_id, partition=partition, batch=batch)],
         )
-
-        def answered(answer: object) -> None:
-            if isinstance(answer, pb.ProduceResponse):
-                self.results.setdefault(value, []).append(answer.results[0])
-
-        self.quiet.cluster.request("client", node, request, answered)
 
     def sent(self, value: str, sequence: int, partition: int = 0) -> pb.ProduceResult:
         """Sends a batch to the partition's leader, until somebody who leads it answers; the answer."""

@@ -10,6 +10,7 @@ from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from quorumlog.v1 import data_plane_pb2 as _data_plane_pb2
 from quorumlog.v1 import errors_pb2 as _errors_pb2
 import builtins as _builtins
 import sys
@@ -899,6 +900,142 @@ class ReassignmentResult(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ReassignmentResult: _TypeAlias = ReassignmentResult  # noqa: Y015
+
+@_typing.final
+class WatchClusterRequest(_message.Message):
+    """Asks a node what has changed since its last answer."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    run: _builtins.int
+    """As in the last answer of this node; 0 for everything."""
+    version: _builtins.int
+    """As in the last answer of this node."""
+    timeout_ms: _builtins.int
+    """How long the node may wait for news, in milliseconds; at most 5,000 count. Then it answers without any."""
+    def __init__(
+        self,
+        *,
+        run: _builtins.int = ...,
+        version: _builtins.int = ...,
+        timeout_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["run", b"run", "timeout_ms", b"timeout_ms", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WatchClusterRequest: _TypeAlias = WatchClusterRequest  # noqa: Y015
+
+@_typing.final
+class WatchClusterResponse(_message.Message):
+    """What has changed, of what the asker may describe. Answers without news have nothing but the first two fields."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    WHOLE_FIELD_NUMBER: _builtins.int
+    CLUSTER_FIELD_NUMBER: _builtins.int
+    GONE_TOPICS_FIELD_NUMBER: _builtins.int
+    LOGS_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    TOPICS_FIELD_NUMBER: _builtins.int
+    run: _builtins.int
+    """Names the row of versions: those of another run, or of another node, mean nothing here. 0: what was told may not hold
+    any more, or may not have been told; ask for everything.
+    """
+    version: _builtins.int
+    """Of this answer."""
+    whole: _builtins.bool
+    """True: this is everything, and what is not here does not exist."""
+    @_builtins.property
+    def cluster(self) -> _data_plane_pb2.MetadataResponse:
+        """The cluster and all its brokers, without topics; absent where they are as they were."""
+
+    @_builtins.property
+    def gone_topics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The names of topics that are deleted."""
+
+    @_builtins.property
+    def logs(self) -> _containers.RepeatedCompositeFieldContainer[Global___WatchedLog]:
+        """Logs that the answering node leads and that have grown or shrunk."""
+
+    @_builtins.property
+    def error(self) -> _errors_pb2.Error:
+        """Set when the request as a whole failed."""
+
+    @_builtins.property
+    def topics(self) -> _containers.RepeatedCompositeFieldContainer[_data_plane_pb2.TopicMetadata]:
+        """The topics that are new or of which something has changed, each as a whole."""
+
+    def __init__(
+        self,
+        *,
+        run: _builtins.int = ...,
+        version: _builtins.int = ...,
+        whole: _builtins.bool = ...,
+        cluster: _data_plane_pb2.MetadataResponse | None = ...,
+        gone_topics: _abc.Iterable[_builtins.str] | None = ...,
+        logs: _abc.Iterable[Global___WatchedLog] | None = ...,
+        error: _errors_pb2.Error | None = ...,
+        topics: _abc.Iterable[_data_plane_pb2.TopicMetadata] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "error", b"error"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "error", b"error", "gone_topics", b"gone_topics", "logs", b"logs", "run", b"run", "topics", b"topics", "version", b"version", "whole", b"whole"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WatchClusterResponse: _TypeAlias = WatchClusterResponse  # noqa: Y015
+
+@_typing.final
+class WatchedLog(_message.Message):
+    """A log of records, as the node that leads it knows it. Nobody was asked whether it still leads."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    PARTITION_FIELD_NUMBER: _builtins.int
+    LEADER_EPOCH_FIELD_NUMBER: _builtins.int
+    HIGH_WATERMARK_FIELD_NUMBER: _builtins.int
+    LOG_START_OFFSET_FIELD_NUMBER: _builtins.int
+    SIZE_BYTES_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    """The topic's name."""
+    partition: _builtins.int
+    """The partition's number."""
+    leader_epoch: _builtins.int
+    """The leader epoch in which the node leads."""
+    high_watermark: _builtins.int
+    """The offset after the last committed record."""
+    log_start_offset: _builtins.int
+    """The first offset that is kept."""
+    size_bytes: _builtins.int
+    """Bytes that are kept, about; absent where nobody has looked yet."""
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        partition: _builtins.int = ...,
+        leader_epoch: _builtins.int = ...,
+        high_watermark: _builtins.int = ...,
+        log_start_offset: _builtins.int = ...,
+        size_bytes: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_size_bytes", b"_size_bytes", "size_bytes", b"size_bytes"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_size_bytes", b"_size_bytes", "high_watermark", b"high_watermark", "leader_epoch", b"leader_epoch", "log_start_offset", b"log_start_offset", "partition", b"partition", "size_bytes", b"size_bytes", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__size_bytes: _TypeAlias = _typing.Literal["size_bytes"]  # noqa: Y015
+    _WhichOneofArgType__size_bytes: _TypeAlias = _typing.Literal["_size_bytes", b"_size_bytes"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__size_bytes) -> _WhichOneofReturnType__size_bytes | None: ...
+
+Global___WatchedLog: _TypeAlias = WatchedLog  # noqa: Y015
 
 @_typing.final
 class ListReassignmentsRequest(_message.Message):

@@ -78,6 +78,11 @@ class AdminStub:
                 request_serializer=quorumlog_dot_v1_dot_admin__pb2.ListReassignmentsRequest.SerializeToString,
                 response_deserializer=quorumlog_dot_v1_dot_admin__pb2.ListReassignmentsResponse.FromString,
                 _registered_method=True)
+        self.WatchCluster = channel.unary_unary(
+                '/quorumlog.v1.Admin/WatchCluster',
+                request_serializer=quorumlog_dot_v1_dot_admin__pb2.WatchClusterRequest.SerializeToString,
+                response_deserializer=quorumlog_dot_v1_dot_admin__pb2.WatchClusterResponse.FromString,
+                _registered_method=True)
         self.ListProducers = channel.unary_unary(
                 '/quorumlog.v1.Admin/ListProducers',
                 request_serializer=quorumlog_dot_v1_dot_admin__pb2.ListProducersRequest.SerializeToString,
@@ -245,6 +250,13 @@ class AdminServicer:
 
     def ListReassignments(self, request, context):
         """The reassignments under way.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def WatchCluster(self, request, context):
+        """What has changed in the cluster since it was asked last, once something has. A row of such calls is a watch.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -446,6 +458,11 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.ListReassignments,
                     request_deserializer=quorumlog_dot_v1_dot_admin__pb2.ListReassignmentsRequest.FromString,
                     response_serializer=quorumlog_dot_v1_dot_admin__pb2.ListReassignmentsResponse.SerializeToString,
+            ),
+            'WatchCluster': grpc.unary_unary_rpc_method_handler(
+                    servicer.WatchCluster,
+                    request_deserializer=quorumlog_dot_v1_dot_admin__pb2.WatchClusterRequest.FromString,
+                    response_serializer=quorumlog_dot_v1_dot_admin__pb2.WatchClusterResponse.SerializeToString,
             ),
             'ListProducers': grpc.unary_unary_rpc_method_handler(
                     servicer.ListProducers,
@@ -775,6 +792,33 @@ class Admin:
             '/quorumlog.v1.Admin/ListReassignments',
             quorumlog_dot_v1_dot_admin__pb2.ListReassignmentsRequest.SerializeToString,
             quorumlog_dot_v1_dot_admin__pb2.ListReassignmentsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchCluster(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/quorumlog.v1.Admin/WatchCluster',
+            quorumlog_dot_v1_dot_admin__pb2.WatchClusterRequest.SerializeToString,
+            quorumlog_dot_v1_dot_admin__pb2.WatchClusterResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -54,6 +54,8 @@ class AdminStub:
     """Moves replicas of partitions to other nodes, or cancels that."""
     ListReassignments: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListReassignmentsRequest, _admin_pb2.ListReassignmentsResponse]
     """The reassignments under way."""
+    WatchCluster: _grpc.UnaryUnaryMultiCallable[_admin_pb2.WatchClusterRequest, _admin_pb2.WatchClusterResponse]
+    """What has changed in the cluster since it was asked last, once something has. A row of such calls is a watch."""
     ListProducers: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListProducersRequest, _admin_pb2.ListProducersResponse]
     """The producer names that are claimed."""
     DeleteProducers: _grpc.UnaryUnaryMultiCallable[_admin_pb2.DeleteProducersRequest, _admin_pb2.DeleteProducersResponse]
@@ -120,6 +122,8 @@ class AdminAsyncStub(AdminStub):
     """Moves replicas of partitions to other nodes, or cancels that."""
     ListReassignments: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListReassignmentsRequest, _admin_pb2.ListReassignmentsResponse]  # type: ignore[assignment]
     """The reassignments under way."""
+    WatchCluster: _aio.UnaryUnaryMultiCallable[_admin_pb2.WatchClusterRequest, _admin_pb2.WatchClusterResponse]  # type: ignore[assignment]
+    """What has changed in the cluster since it was asked last, once something has. A row of such calls is a watch."""
     ListProducers: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListProducersRequest, _admin_pb2.ListProducersResponse]  # type: ignore[assignment]
     """The producer names that are claimed."""
     DeleteProducers: _aio.UnaryUnaryMultiCallable[_admin_pb2.DeleteProducersRequest, _admin_pb2.DeleteProducersResponse]  # type: ignore[assignment]
@@ -231,6 +235,14 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.ListReassignmentsResponse, _abc.Awaitable[_admin_pb2.ListReassignmentsResponse]]:
         """The reassignments under way."""
+
+    @_abc_1.abstractmethod
+    def WatchCluster(
+        self,
+        request: _admin_pb2.WatchClusterRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.WatchClusterResponse, _abc.Awaitable[_admin_pb2.WatchClusterResponse]]:
+        """What has changed in the cluster since it was asked last, once something has. A row of such calls is a watch."""
 
     @_abc_1.abstractmethod
     def ListProducers(

@@ -34,12 +34,17 @@ class ProduceRequest(_message.Message):
     ACKS_FIELD_NUMBER: _builtins.int
     TIMEOUT_MS_FIELD_NUMBER: _builtins.int
     BATCHES_FIELD_NUMBER: _builtins.int
+    TRACE_FIELD_NUMBER: _builtins.int
     correlation_id: _builtins.int
     """Chosen by the client; returned in the response."""
     acks: _builtins.int
     """0: no answer is awaited; 1: durable on the leader; -1: committed by the replicas (all)."""
     timeout_ms: _builtins.int
     """How long the server may take to answer, in milliseconds."""
+    trace: _builtins.bool
+    """True: the leader notes when what happened to the batch, and says so in the answer. For a request of one batch with
+    acks 1 or -1. A node of an older version does not know this, and answers without a trace.
+    """
     @_builtins.property
     def batches(self) -> _containers.RepeatedCompositeFieldContainer[Global___PartitionBatch]:
         """The batches; at most one per partition in one request."""
@@ -51,10 +56,11 @@ class ProduceRequest(_message.Message):
         acks: _builtins.int = ...,
         timeout_ms: _builtins.int = ...,
         batches: _abc.Iterable[Global___PartitionBatch] | None = ...,
+        trace: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acks", b"acks", "batches", b"batches", "correlation_id", b"correlation_id", "timeout_ms", b"timeout_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acks", b"acks", "batches", b"batches", "correlation_id", b"correlation_id", "timeout_ms", b"timeout_ms", "trace", b"trace"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -98,25 +104,137 @@ class ProduceResponse(_message.Message):
 
     CORRELATION_ID_FIELD_NUMBER: _builtins.int
     RESULTS_FIELD_NUMBER: _builtins.int
+    TRACE_FIELD_NUMBER: _builtins.int
     correlation_id: _builtins.int
     """As in the request."""
     @_builtins.property
     def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___ProduceResult]:
         """One per batch."""
 
+    @_builtins.property
+    def trace(self) -> Global___BatchTrace:
+        """What became of the batch and when, where the request asked for it."""
+
     def __init__(
         self,
         *,
         correlation_id: _builtins.int = ...,
         results: _abc.Iterable[Global___ProduceResult] | None = ...,
+        trace: Global___BatchTrace | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["trace", b"trace"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["correlation_id", b"correlation_id", "results", b"results"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["correlation_id", b"correlation_id", "results", b"results", "trace", b"trace"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ProduceResponse: _TypeAlias = ProduceResponse  # noqa: Y015
+
+@_typing.final
+class BatchTrace(_message.Message):
+    """The way of one batch, as its leader saw it. Times are microseconds since the request arrived, by the leader's clock
+    alone: what a follower took is the follower's own word for a duration. A time is that of the leader's step which noted
+    it.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    UNTRACED_FIELD_NUMBER: _builtins.int
+    NODE_ID_FIELD_NUMBER: _builtins.int
+    APPENDED_US_FIELD_NUMBER: _builtins.int
+    REPLICAS_FIELD_NUMBER: _builtins.int
+    COMMITTED_US_FIELD_NUMBER: _builtins.int
+    ANSWERED_US_FIELD_NUMBER: _builtins.int
+    VOTERS_FIELD_NUMBER: _builtins.int
+    MAJORITY_FIELD_NUMBER: _builtins.int
+    COPIES_NEEDED_FIELD_NUMBER: _builtins.int
+    MIN_INSYNC_REPLICAS_FIELD_NUMBER: _builtins.int
+    untraced: _builtins.str
+    """Why there is nothing more in this trace, in one line; empty if there is."""
+    node_id: _builtins.int
+    """The leader's node id."""
+    appended_us: _builtins.int
+    """When the leader took the request and put the batch into its log."""
+    committed_us: _builtins.int
+    """When the batch was committed; absent if it was not by the time of the answer."""
+    answered_us: _builtins.int
+    """When the answer was handed to the connection."""
+    voters: _builtins.int
+    """What an answer waited for: the replicas that vote, witnesses among them, and how many of them are a majority."""
+    majority: _builtins.int
+    """As above."""
+    copies_needed: _builtins.int
+    """With acks -1 also so many durable copies: the larger one of min.insync.replicas and what a majority has at least."""
+    min_insync_replicas: _builtins.int
+    """The topic's min.insync.replicas."""
+    @_builtins.property
+    def replicas(self) -> _containers.RepeatedCompositeFieldContainer[Global___ReplicaTrace]:
+        """The voters, the leader first, the others by node id."""
+
+    def __init__(
+        self,
+        *,
+        untraced: _builtins.str = ...,
+        node_id: _builtins.int = ...,
+        appended_us: _builtins.int = ...,
+        replicas: _abc.Iterable[Global___ReplicaTrace] | None = ...,
+        committed_us: _builtins.int | None = ...,
+        answered_us: _builtins.int = ...,
+        voters: _builtins.int = ...,
+        majority: _builtins.int = ...,
+        copies_needed: _builtins.int = ...,
+        min_insync_replicas: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_committed_us", b"_committed_us", "committed_us", b"committed_us"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_committed_us", b"_committed_us", "answered_us", b"answered_us", "appended_us", b"appended_us", "committed_us", b"committed_us", "copies_needed", b"copies_needed", "majority", b"majority", "min_insync_replicas", b"min_insync_replicas", "node_id", b"node_id", "replicas", b"replicas", "untraced", b"untraced", "voters", b"voters"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__committed_us: _TypeAlias = _typing.Literal["committed_us"]  # noqa: Y015
+    _WhichOneofArgType__committed_us: _TypeAlias = _typing.Literal["_committed_us", b"_committed_us"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__committed_us) -> _WhichOneofReturnType__committed_us | None: ...
+
+Global___BatchTrace: _TypeAlias = BatchTrace  # noqa: Y015
+
+@_typing.final
+class ReplicaTrace(_message.Message):
+    """One replica in the trace of a batch."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_ID_FIELD_NUMBER: _builtins.int
+    DURABLE_US_FIELD_NUMBER: _builtins.int
+    SYNC_US_FIELD_NUMBER: _builtins.int
+    WITNESS_FIELD_NUMBER: _builtins.int
+    node_id: _builtins.int
+    """Its node id."""
+    durable_us: _builtins.int
+    """When the leader knew the batch to be on this replica's disk; absent if it did not by the time of the answer."""
+    sync_us: _builtins.int
+    """How long the disk of that node took to sync it, by that node's own clock; absent where that was not told."""
+    witness: _builtins.bool
+    """It votes and keeps no records."""
+    def __init__(
+        self,
+        *,
+        node_id: _builtins.int = ...,
+        durable_us: _builtins.int | None = ...,
+        sync_us: _builtins.int | None = ...,
+        witness: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_durable_us", b"_durable_us", "_sync_us", b"_sync_us", "durable_us", b"durable_us", "sync_us", b"sync_us"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_durable_us", b"_durable_us", "_sync_us", b"_sync_us", "durable_us", b"durable_us", "node_id", b"node_id", "sync_us", b"sync_us", "witness", b"witness"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__durable_us: _TypeAlias = _typing.Literal["durable_us"]  # noqa: Y015
+    _WhichOneofArgType__durable_us: _TypeAlias = _typing.Literal["_durable_us", b"_durable_us"]  # noqa: Y015
+    _WhichOneofReturnType__sync_us: _TypeAlias = _typing.Literal["sync_us"]  # noqa: Y015
+    _WhichOneofArgType__sync_us: _TypeAlias = _typing.Literal["_sync_us", b"_sync_us"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__durable_us) -> _WhichOneofReturnType__durable_us | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__sync_us) -> _WhichOneofReturnType__sync_us | None: ...
+
+Global___ReplicaTrace: _TypeAlias = ReplicaTrace  # noqa: Y015
 
 @_typing.final
 class ProduceResult(_message.Message):

@@ -208,10 +208,15 @@ class Frame(_message.Message):
     SNAPSHOT_RECEIPTS_FIELD_NUMBER: _builtins.int
     ENTRIES_WANTED_FIELD_NUMBER: _builtins.int
     ENTRIES_FOUND_FIELD_NUMBER: _builtins.int
+    SYNC_US_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
     """Number of this frame on a data stream, from 1; 0 on control streams and answers."""
     acknowledged: _builtins.int
     """On answers of a data stream: every frame up to this number has been made durable."""
+    sync_us: _builtins.int
+    """On answers of a data stream: how long the sender's disk took to sync what this frame acknowledges, in microseconds by
+    the sender's clock; 0: not told.
+    """
     @_builtins.property
     def identity(self) -> Global___NodeIdentity:
         """Sender; set in the first frame of a stream in each direction, absent later."""
@@ -262,10 +267,11 @@ class Frame(_message.Message):
         snapshot_receipts: _abc.Iterable[Global___SnapshotReceipt] | None = ...,
         entries_wanted: _abc.Iterable[Global___EntryWanted] | None = ...,
         entries_found: _abc.Iterable[Global___EntryFound] | None = ...,
+        sync_us: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["identity", b"identity", "lease", b"lease"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "controller_requests", b"controller_requests", "controller_responses", b"controller_responses", "entries_found", b"entries_found", "entries_wanted", b"entries_wanted", "identity", b"identity", "lease", b"lease", "messages", b"messages", "sequence", b"sequence", "snapshot_chunks", b"snapshot_chunks", "snapshot_receipts", b"snapshot_receipts"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "controller_requests", b"controller_requests", "controller_responses", b"controller_responses", "entries_found", b"entries_found", "entries_wanted", b"entries_wanted", "identity", b"identity", "lease", b"lease", "messages", b"messages", "sequence", b"sequence", "snapshot_chunks", b"snapshot_chunks", "snapshot_receipts", b"snapshot_receipts", "sync_us", b"sync_us"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -17,10 +17,14 @@ import pytest
 from quorumlog.sdk import (
     Admin,
     Consumer,
+    IllegalArgumentError,
+    IllegalStateError,
     InvalidPartitionsError,
     InvalidReplicationFactorError,
     InvalidTimestampError,
     InvalidTopicError,
+    LogDescription,
+    NetworkError,
     NewTopic,
     OffsetAndTimestamp,
     Producer,
@@ -217,6 +221,73 @@ async def test_the_asyncio_clients_do_the_same(cluster: LocalCluster) -> None:
 
 #: Records under way, some hundred batches.
 AHEAD = 2000
+
+
+async def test_who_watches_all_nodes_sees_topics_come_and_go_and_where_every_log_ends(cluster: LocalCluster) -> None:
+    name, servers = f"topic-{next(_numbers)}", cluster.bootstrap_servers
+    leaders: dict[TopicPartition, int | None] = {}
+    logs: dict[TopicPartition, LogDescription] = {}
+
+    async def follow(admin: AsyncAdmin, node: int) -> None:
+        async for change in admin.watch_cluster(cluster.address(node)):
+            for each in change.topics:
+                leaders.update((TopicPartition(each.name, one.partition), one.leader) for one in each.partitions)
+            for gone in change.gone_topics:
+                for number in range(3):
+                    leaders.pop(TopicPartition(gone, number), None)
+            logs.update(change.logs)
+
+    async def until(condition: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + 20
+        while not condition():
+            assert time.monotonic() < deadline, what
+            await asyncio.sleep(0.02)
+
+    async with AsyncAdmin(bootstrap_servers=servers) as admin, AsyncProducer(bootstrap_servers=servers) as producer:
+        watches = [asyncio.create_task(follow(admin, node)) for node in cluster.node_ids]
+        await admin.create_topics([NewTopic(name, 3, 3)])
+        for number in range(3):
+            await producer.send_and_wait(name, b"v", partition=number)
+        places = [TopicPartition(name, number) for number in range(3)]
+        await until(lambda: all(leaders.get(tp) is not None for tp in places), "its leaders are not told")
+        await until(lambda: all(tp in logs and logs[tp].high_watermark == 1 for tp in places), "its ends are not told")
+        assert all((logs[tp].size_bytes or 0) > 0 and logs[tp].log_start_offset == 0 for tp in places)
+        await admin.delete_topics([name])
+        await until(lambda: not leaders.keys() & set(places), "it is not told to be gone")
+        for watch in watches:
+            watch.cancel()
+        assert all(
+            isinstance(each, asyncio.CancelledError) for each in await asyncio.gather(*watches, return_exceptions=True)
+        )
+
+
+def test_a_watch_without_asyncio_begins_with_everything(cluster: LocalCluster, topic: str) -> None:
+    with Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
+        first = next(admin.watch_cluster())
+        assert first.is_whole and first.cluster is not None and len(first.cluster.brokers) == 3
+        assert topic in {each.name for each in first.topics}
+        with pytest.raises(IllegalArgumentError, match="one node"):
+            admin.watch_cluster(cluster.bootstrap_servers)
+        with pytest.raises(NetworkError):
+            next(admin.watch_cluster("127.0.0.1:1"))
+
+
+def test_the_way_of_a_record_is_told_by_leader_and_followers(cluster: LocalCluster, topic: str) -> None:
+    with Producer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+        for _ in range(3):
+            told = producer.explain(topic, b"v", partition=1)
+        assert (told.metadata.offset, told.attempts, told.untraced) == (2, 1, "")
+        assert told.leader is not None and told.decided_by in cluster.node_ids
+        durable = [each for each in told.leader.replicas if each.durable_us is not None]
+        assert len(told.leader.replicas) == 3 and len(durable) >= 2
+        assert all(each.sync_us is not None and 0 < each.sync_us <= (each.durable_us or 0) for each in durable)
+        assert 0 < (told.leader.committed_us or 0) <= told.leader.answered_us
+        assert told.sent_us + told.leader.answered_us <= told.answered_us + 1_000, "two clocks, one millisecond"
+    with (
+        Producer(bootstrap_servers=cluster.bootstrap_servers, acks=0) as unanswered,
+        pytest.raises(IllegalStateError, match="acks=0"),
+    ):
+        unanswered.explain(topic, b"v")
 
 
 def test_killing_the_leader_under_load_loses_and_doubles_nothing_and_keeps_order() -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from quorumlog.sdk.producer.accumulator import Accumulator, TopicBuffers
 from quorumlog.sdk.producer.batch import ProducerBatch
 from quorumlog.sdk.producer.delivery import RecordFuture
+from quorumlog.sdk.producer.explanation import BatchNotes
 from quorumlog.sdk.records.record_batch import RECORD_OVERHEAD_BYTES, to_log_schema
 from quorumlog.v1.entry import Codec, parse_header
 
@@ -52,6 +53,25 @@ class Bench:
 
     def drain(self) -> list[ProducerBatch]:
         return self.accumulator.drain(lambda buffer: True, lambda buffer: self.idle)[0]
+
+
+def test_a_record_that_is_to_be_explained_is_a_batch_of_its_own_and_waits_for_nothing() -> None:
+    bench = Bench()
+    bench.send(partition=0)
+    notes = BatchNotes()
+    assert bench.accumulator.append_alone(bench.topic, 0, None, b"v", 1, None, 50, notes) is not None
+    bench.send(partition=0)
+    (before,), (alone,) = bench.drain(), bench.drain()
+    assert (before.record_count, before.notes) == (1, None), "order is kept: what waited goes first"
+    assert (alone.record_count, alone.notes, notes.taken_s) == (1, notes, 100.0)
+    assert bench.drain() == [], "who came later waits for company"
+    bench.now += 1
+    assert [batch.notes for batch in bench.drain()] == [None]
+
+
+def test_without_memory_nothing_is_taken_to_be_explained() -> None:
+    bench = Bench(memory=100)
+    assert bench.accumulator.append_alone(bench.topic, None, None, b"v", 1, None, 500, BatchNotes()) is None
 
 
 def test_a_record_waits_for_company_until_it_has_lingered() -> None:

@@ -25,6 +25,7 @@ from quorumlog.sdk.metrics.producer_metrics import ProducerMetrics
 from quorumlog.sdk.producer.accumulator import Accumulator, TopicBuffers
 from quorumlog.sdk.producer.config import ProducerConfig
 from quorumlog.sdk.producer.delivery import RecordFuture
+from quorumlog.sdk.producer.explanation import BatchNotes
 from quorumlog.sdk.producer.sender import Sender
 from quorumlog.sdk.records.produce_request import OutgoingProduce
 from quorumlog.sdk.records.record_batch import RECORD_OVERHEAD_BYTES, decode
@@ -124,6 +125,27 @@ def error_of(handle: RecordFuture) -> QuorumlogError | None:
 
 
 # --- what is sent -----------------------------------------------------------------------------------------------------
+
+
+async def test_a_record_that_is_to_be_explained_goes_alone_and_its_times_are_those_of_the_last_attempt() -> None:
+    bench = await Bench((1, 1), retry_backoff_ms=20).start()
+    notes = BatchNotes()
+    bench.accumulator.append_alone(bench.topic, 0, None, b"v", 1_000_000, None, 1 + RECORD_OVERHEAD_BYTES, notes)
+    bench.send(partition=1)
+    await turn()
+    assert bench.sent()[-2:] == [[0], [1]]
+    assert [question.request.trace for question in bench.under_way()] == [True, False]
+    bench.cluster.clock.now_s += 0.5
+    await bench.refuse(refusal(Code.NOT_LEADER_OR_FOLLOWER))
+    await bench.after(0.25)
+    bench.cluster.clock.now_s += 0.125
+    question = next(each for each in bench.under_way() if each.request.trace)
+    result = data_plane_pb2.ProduceResult(topic_id=TOPIC_ID, partition=0, base_offset=9, log_append_time_ms=-1)
+    trace = data_plane_pb2.BatchTrace(node_id=1)
+    question.answer.set_result(data_plane_pb2.ProduceResponse(results=[result], trace=trace))
+    await turn()
+    times_s = (notes.batched_s, notes.sent_s, notes.answered_s)
+    assert (notes.attempts, [each - notes.taken_s for each in times_s], notes.told) == (2, [0, 0.75, 0.875], trace)
 
 
 async def test_batches_of_one_leader_share_a_request_and_each_of_a_partition_has_one_of_its_own() -> None:

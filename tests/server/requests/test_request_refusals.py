@@ -20,6 +20,7 @@ from quorumlog.server.requests.absent_partitions import AbsentPartitions
 from quorumlog.server.requests.delete_records import RecordDeletions
 from quorumlog.server.requests.list_offsets import OffsetRequests
 from quorumlog.server.requests.produce import ProduceRequests
+from quorumlog.server.requests.produce_traces import ProduceTraces
 from quorumlog.server.requests.silent_refusals import TELL_EVERY_US, SilentRefusals
 from quorumlog.server.transport.client_requests import ClientRequests
 from quorumlog.server.transport.data_plane_service import DataPlaneService
@@ -32,6 +33,7 @@ from quorumlog.v1.partition_log_pb2 import PartitionCommand
 
 TOPIC = b"t" * 16
 TIME = StepTime(1_000, 1_700_000_000_000)
+NO_TRACES = ProduceTraces(TIME, SimpleNamespace())
 
 
 class Led:
@@ -214,7 +216,8 @@ def silence(level: str, event: str, **fields: object) -> None:
 def told_by_the_node(request: pb.ProduceRequest, limits: NodeLimits) -> Error:
     replies, led = Replies(), Led()
     conditions = SimpleNamespace(refusal=lambda: None, live_replicas=lambda partition: 3)
-    service = ProduceRequests(led, led, limits, conditions, replies, SimpleNamespace(), SilentRefusals(silence))
+    silent = SilentRefusals(silence)
+    service = ProduceRequests(led, led, limits, conditions, replies, SimpleNamespace(), silent, NO_TRACES)
     service.produce(TIME, ClientRequest(1, request), request)
     (reply,) = replies.take_gathered()
     assert isinstance(reply.message, pb.ProduceResponse)
@@ -251,7 +254,7 @@ def test_the_operator_is_told_of_refusals_that_nobody_is_answered() -> None:
     replies, led = Replies(), Led()
     conditions = SimpleNamespace(refusal=lambda: refused[-1] if refused else None, live_replicas=lambda partition: 3)
     silent = SilentRefusals(lambda level, event, **fields: lines.append((level, event, fields)))
-    service = ProduceRequests(led, led, NodeLimits(), conditions, replies, SimpleNamespace(), silent)
+    service = ProduceRequests(led, led, NodeLimits(), conditions, replies, SimpleNamespace(), silent, NO_TRACES)
     batches = [pb.PartitionBatch(topic_id=TOPIC, partition=number, batch=b"b") for number in range(3)]
 
     def produce(after_us: int, acks: int = 0) -> None:

@@ -94,6 +94,7 @@ def test_a_frame_carries_numbers_and_controller_traffic() -> None:
         [(GROUP, appending(chain(2)))],
         [peer_pb2.ControllerRequest(request_id=1, heartbeat=peer_pb2.BrokerHeartbeat(node_id=2))],
         [peer_pb2.ControllerResponse(request_id=2, heartbeat=peer_pb2.BrokerHeartbeatResponse(fenced=True))],
+        sync_us=1_234_567,
     )
     assert through_the_wire(frame) == frame
 

@@ -42,6 +42,19 @@ def test_each_stage_has_its_part_of_the_time() -> None:
     assert round(watched.times.seconds["Produce"].total, 6) == 0.031
 
 
+def test_a_traced_batch_is_answered_when_its_answer_is_handed_over_and_not_when_the_step_began() -> None:
+    watched = Watched()
+    traced = pb.ProduceResponse(trace=pb.BatchTrace(node_id=1, answered_us=7_000))
+    watched.times.came(1, PRODUCE)
+    watched.step(0.001, 0.002, writes=True)
+    watched.after(0.0125).answered(1, traced)
+    assert traced.trace.answered_us == 15_500
+    untraced = pb.ProduceResponse(trace=pb.BatchTrace(untraced="one at a time"))
+    watched.times.came(2, PRODUCE)
+    watched.after(0.001).answered(2, untraced)
+    assert untraced.trace.answered_us == 0
+
+
 def test_what_is_appended_while_a_transaction_is_under_way_waits_for_the_next_one() -> None:
     watched = Watched()
     watched.step(0, 0, writes=True)

@@ -92,7 +92,7 @@ DIFFERENT: dict[str, tuple[set[tuple[int, int]], str]] = {
     "ElectLeaders": ({(ALTER, CLUSTER)}, "nodes are known by certificate, and there is no ClusterAction"),
 }  # fmt: skip
 #: What Kafka has no request for; what comes nearest.
-OURS_ALONE = {"DeleteProducers", "CheckAcls", "AlterRevocations", "DescribeRevocations", "DescribeNode",
+OURS_ALONE = {"WatchCluster", "DeleteProducers", "CheckAcls", "AlterRevocations", "DescribeRevocations", "DescribeNode",
               "RebalancePartitions", "RestorePartition", "RestoreProducerNames"}  # fmt: skip
 
 Need = tuple[int, int, str]
@@ -233,6 +233,9 @@ def rows(topic: bytes = b"") -> dict[str, Row]:
         "DescribePartitionLog": Row(
             admin.DescribePartitionLogRequest(topic_id=topic, after_producer_id=-1, **MS), on_topic(READ),
             "DESCRIBE_PRODUCERS",
+        ),
+        "WatchCluster": Row(
+            admin.WatchClusterRequest(timeout_ms=1), on_topic(DESCRIBE), None, shown="topics"
         ),
         "ListProducers": Row(
             admin.ListProducersRequest(**MS), [{(DESCRIBE, NAMES, NAME)}], "LIST_TRANSACTIONS", shown="producers"

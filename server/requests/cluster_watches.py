@@ -1,0 +1,358 @@
+"""Watches of the cluster: who has seen it asks what has changed since, and is answered once something has.
+
+A watch is a row of questions, each of which waits for news. So every answer is judged by the rights of its moment, and
+a node keeps nothing for a client between two questions. What it keeps, for all of them together, is since which version
+each topic and each log that it leads is as it is. It keeps that only while somebody watches.
+
+Answers come at most five times in a second, and none without news: nobody is woken for a cluster in which nothing
+happens. Logs are told of as this node knows them, without a read index: what it calls the end may be behind.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import islice
+
+from quorumlog.server.authorization.authorizer import Authorizer
+from quorumlog.server.broker.log_sizes import LogSizes
+from quorumlog.server.broker.replicas import Replicas
+from quorumlog.server.controller.metadata_replica import MetadataReplica
+from quorumlog.server.events import ClientRequest
+from quorumlog.server.hosting.partition_replica import PartitionReplica
+from quorumlog.server.metadata.records import ApplyResult
+from quorumlog.server.node_service import NodeService, RequestTable, StepTime
+from quorumlog.server.partition.partition import Partition
+from quorumlog.server.pending_calls import PendingCalls
+from quorumlog.server.replies import Replies
+from quorumlog.server.requests.metadata_queries import MetadataQueries
+from quorumlog.server.wire_errors import error
+from quorumlog.v1 import admin_pb2, errors_pb2
+from quorumlog.v1.errors_pb2 import ErrorCode
+
+#: Time between two answers to the same watch, at least.
+TICK_US = 200_000
+#: How long a question waits at most: so long may a client hear nothing whose session ends meanwhile.
+MAX_WAIT_US = 5_000_000
+#: Without a question for so long nobody watches any more.
+WATCHED_FOR_US = 10_000_000
+#: Questions that wait at once.
+MAX_WATCHERS = 64
+#: Topics that are gone, of which it is remembered when they went. Who has not heard for longer is told all anew.
+MAX_GONE = 1_000
+#: Logs whose size is looked up at once: each costs a search or two. Of the others it is told later.
+SIZES_AT_ONCE = 50
+
+
+@dataclass(slots=True)
+class WatchCall:
+    """A question that waits: what it has seen, and when it is answered at the latest (µs)."""
+
+    request_id: int
+    deadline: int
+    asked: ClientRequest
+    version: int
+
+
+@dataclass(slots=True)
+class WatchedLog:
+    """A log that is led here: leader epoch, high watermark and log start as they were noted, and its size as it was
+    looked up last, None before that."""
+
+    noted: tuple[int, int, int]
+    version: int
+    size_bytes: int | None = None
+
+
+@dataclass(slots=True)
+class WatchedVersions:
+    """Since which version everything is as it is.
+
+    Arguments:
+        run: names the row of versions: those of another one mean nothing.
+        told_since: of changes before this version some are forgotten.
+    """
+
+    run: int
+    version: int = 1
+    told_since: int = 0
+    cluster: int = 0
+    topics: dict[str, int] = field(default_factory=dict)
+    gone: dict[str, int] = field(default_factory=dict)
+    logs: dict[int, WatchedLog] = field(default_factory=dict)
+    leaders: dict[int, tuple[int, int]] = field(default_factory=dict)
+    #: Logs that have grown or shrunk since their size was looked up.
+    sizes_due: dict[int, None] = field(default_factory=dict)
+    #: Whether something has changed that has no version yet: it gets the next one.
+    is_pending: bool = False
+
+    def changed(self, topic: str) -> None:
+        """A topic is not what it was."""
+        self.topics[topic] = self.version + 1
+        self.gone.pop(topic, None)
+        self.is_pending = True
+
+    def went(self, topic: str) -> None:
+        """A topic is gone."""
+        self.topics.pop(topic, None)
+        self.gone.pop(topic, None)
+        self.gone[topic] = self.version + 1
+        if len(self.gone) > MAX_GONE:
+            self.told_since = self.gone.pop(next(iter(self.gone)))
+        self.is_pending = True
+
+    def cluster_changed(self) -> None:
+        """Nodes, or who leads the metadata, are not what they were."""
+        self.cluster = self.version + 1
+        self.is_pending = True
+
+    def knows(self, run: int, version: int) -> bool:
+        """Whether it can be told what has changed since that version."""
+        return run == self.run and self.told_since <= version <= self.version
+
+
+class ClusterWatches(NodeService):
+    """Serves the questions of those who watch. False while nobody does: then nobody need tell it anything.
+
+    Arguments:
+        first_run: of the first row of versions; unlike that of any other process.
+        time: of the step under way.
+    """
+
+    def __init__(
+        self,
+        first_run: int,
+        time: StepTime,
+        metadata: MetadataReplica,
+        queries: MetadataQueries,
+        authorizer: Authorizer,
+        partitions: Replicas,
+        sizes: LogSizes,
+        replies: Replies,
+    ) -> None:
+        self._time = time
+        self._metadata = metadata
+        self._queries = queries
+        self._authorizer = authorizer
+        self._partitions = partitions
+        self._sizes = sizes
+        self._replies = replies
+        self._calls: PendingCalls[WatchCall] = PendingCalls(MAX_WATCHERS)
+        self._versions = WatchedVersions(first_run)
+        self._is_watched = False
+        self._watched_until = 0
+        self._rights = (0, 0)
+        self._layout = 0
+        #: What is told of the brokers.
+        self._brokers: object = None
+        self._told_at = 0
+        #: Whether one that waits has not been told of the newest version.
+        self._is_one_behind = False
+
+    def __bool__(self) -> bool:
+        return self._is_watched
+
+    def declare_requests(self, table: RequestTable) -> None:
+        table.declare(admin_pb2.WatchClusterRequest, self.watch)
+
+    # -- questions --------------------------------------------------------------------------------------------
+
+    def watch(self, time: StepTime, asked: ClientRequest, request: admin_pb2.WatchClusterRequest) -> None:
+        """Answers at once who cannot be told what has changed, with everything; others once something has."""
+        if not self._is_watched:
+            self._begin_anew()
+        self._watched_until = time.now + WATCHED_FOR_US
+        call = WatchCall(asked.request_id, time.now + min(request.timeout_ms * 1_000, MAX_WAIT_US), asked,
+                         request.version)  # fmt: skip
+        if not self._versions.knows(request.run, request.version):
+            self._commit()
+            self._replies.reply(asked.request_id, self._answer(call.asked, None))
+        elif self._calls.full:
+            problem = f"{MAX_WATCHERS} watches of the cluster wait on this node already: watch on another one"
+            self._replies.reply(asked.request_id, failed_watch(request, error(ErrorCode.SERVER_BUSY, problem)))
+        else:
+            self._calls.add(call)
+            self._is_one_behind = self._is_one_behind or call.version < self._versions.version
+
+    def client_gone(self, request_id: int) -> None:
+        self._calls.take(request_id)
+
+    def on_time(self, now: int, wall_ms: int) -> None:
+        """Tells what has changed, and lets go who has waited for as long as it may."""
+        if self._is_due and now >= self._told_at + TICK_US:
+            self._tell(now)
+        for call in self._calls.take_expired(now):
+            self._replies.reply(call.request_id, self._nothing(call))
+
+    @property
+    def next_deadline(self) -> int | None:
+        """When ``on_time`` is due."""
+        deadline = self._calls.next_deadline
+        if deadline is None or not self._is_due:
+            return deadline
+        return min(deadline, self._told_at + TICK_US)
+
+    @property
+    def _is_due(self) -> bool:
+        return bool(len(self._calls)) and (
+            self._versions.is_pending or self._is_one_behind or bool(self._versions.sizes_due)
+        )
+
+    def _tell(self, now: int) -> None:
+        self._look_sizes_up()
+        self._commit()
+        self._told_at, self._is_one_behind = now, False
+        for call in self._calls:
+            answer = self._answer(call.asked, call.version)
+            if answer.HasField("cluster") or answer.topics or answer.gone_topics or answer.logs:
+                self._calls.take(call.request_id)
+                self._replies.reply(call.request_id, answer)
+            else:
+                # All of it is hidden from this one, who is not even told that there was something.
+                call.version = self._versions.version
+
+    def _look_sizes_up(self) -> None:
+        versions = self._versions
+        for group in list(islice(versions.sizes_due, SIZES_AT_ONCE)):
+            del versions.sizes_due[group]
+            log, watched = self._partitions.logs.get(group), versions.logs.get(group)
+            if log is not None and watched is not None and log.leads:
+                watched.size_bytes, watched.version = self._sizes.size_of(log), versions.version + 1
+                versions.is_pending = True
+
+    def _commit(self) -> None:
+        if self._versions.is_pending:
+            self._versions.version += 1
+            self._versions.is_pending = False
+            self._is_one_behind = True
+
+    def _nothing(self, call: WatchCall) -> admin_pb2.WatchClusterResponse:
+        return admin_pb2.WatchClusterResponse(run=self._versions.run, version=call.version)
+
+    # -- answers ----------------------------------------------------------------------------------------------
+
+    def _answer(self, asked: ClientRequest, since: int | None) -> admin_pb2.WatchClusterResponse:
+        """What has changed since a version, of what a client may see; None: everything."""
+        versions, image = self._versions, self._metadata.image
+        whole, after = since is None, -1 if since is None else since
+        response = admin_pb2.WatchClusterResponse(run=versions.run, version=versions.version, whole=whole)
+        changed = image.topics if whole else [name for name, at in versions.topics.items() if at > after]
+        names = [name for name in changed if name in image.topics and self._sees(asked, name)]
+        if whole or versions.cluster > after:
+            response.cluster.CopyFrom(self._queries.cluster_description(self._time.now, asked.client))
+        for name in names:
+            self._queries.describe_topic(asked.client, name, response.topics.add(name=name))
+        if not whole:
+            response.gone_topics.extend(
+                name for name, at in versions.gone.items() if at > after and self._sees(asked, name)
+            )
+        self._add_logs(asked, response, after)
+        return response
+
+    def _sees(self, asked: ClientRequest, name: str) -> bool:
+        return self._authorizer.sees_topic(asked.principal, name)
+
+    def _add_logs(self, asked: ClientRequest, response: admin_pb2.WatchClusterResponse, after: int) -> None:
+        for group, watched in self._versions.logs.items():
+            log = self._partitions.logs.get(group)
+            if watched.version <= after or log is None or not log.leads or not self._sees(asked, log.identity.topic):
+                continue
+            epoch, high_watermark, log_start = watched.noted
+            response.logs.add(
+                topic=log.identity.topic,
+                partition=log.identity.number,
+                leader_epoch=epoch,
+                high_watermark=high_watermark,
+                log_start_offset=log_start,
+                size_bytes=watched.size_bytes,
+            )
+
+    # -- what happens -----------------------------------------------------------------------------------------
+
+    def after_round(self, replica: PartitionReplica) -> None:
+        """A replica's Raft group was stepped."""
+        if self._time.now > self._watched_until and not len(self._calls):
+            self._is_watched = False
+            return
+        group, raft, versions = replica.group, replica.raft, self._versions
+        led_by = (raft.term, raft.leader_id)
+        if versions.leaders.get(group) != led_by:
+            versions.leaders[group] = led_by
+            record = self._partitions.record(replica)
+            if record is not None:
+                versions.changed(record.topic.name)
+        if isinstance(replica, Partition) and replica.leads:
+            self._note(replica)
+
+    def _note(self, log: Partition) -> None:
+        versions, noted = self._versions, (log.leading_term, log.high_watermark, log.log_start_offset)
+        watched = versions.logs.get(log.group)
+        if watched is None:
+            versions.logs[log.group] = WatchedLog(noted, versions.version + 1)
+        elif watched.noted != noted:
+            watched.noted, watched.version = noted, versions.version + 1
+        else:
+            return
+        versions.sizes_due[log.group] = None
+        versions.is_pending = True
+
+    def metadata_applied(self, result: ApplyResult) -> None:
+        """A command was applied to the metadata."""
+        for topic in result.deleted:
+            self._versions.went(topic.name)
+        partitions = self._metadata.image.partitions
+        for name in {partitions[group].topic.name for group in result.changed_groups}:
+            self._versions.changed(name)
+        layout = self._metadata.image.layout_version
+        if result.brokers_changed or layout != self._layout:
+            self._layout = layout
+            self._look_at_brokers()
+
+    def _look_at_brokers(self) -> None:
+        """Whether anything is told of them that was not so before: topics that come and go are no news of theirs."""
+        image = self._metadata.image
+        brokers = tuple(
+            (each.node_id, each.epoch, each.fenced, each.leaving, each.is_lost) for each in image.brokers.values()
+        )
+        told = (image.feature_level, brokers, tuple(sorted(image.lost_disks.missing().items())))
+        if told != self._brokers:
+            self._brokers = told
+            self._versions.cluster_changed()
+
+    def controller_changed(self) -> None:
+        """Another node leads the metadata, or none."""
+        self._versions.cluster_changed()
+
+    def rights_may_have_changed(self) -> None:
+        """Where rules, users or revocations have, everybody asks anew, and is judged anew."""
+        image = self._metadata.image
+        if self._rights != (image.acls.index, image.credentials.index):
+            self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """What was told may not hold, or may not have been for them to see: who waits is to ask for everything."""
+        for call in self._calls:
+            self._calls.take(call.request_id)
+            self._replies.reply(call.request_id, admin_pb2.WatchClusterResponse())
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        image = self._metadata.image
+        self._rights = (image.acls.index, image.credentials.index)
+        self._versions = WatchedVersions((self._versions.run + 1) % (1 << 64))
+        self._is_watched, self._is_one_behind = True, False
+        self._watched_until = self._time.now + WATCHED_FOR_US
+        self._layout = image.layout_version
+        self._look_at_brokers()
+        for log in self._partitions.logs.values():
+            self._versions.leaders[log.group] = (log.raft.term, log.raft.leader_id)
+            if log.leads:
+                self._note(log)
+
+    def raft_group_gone(self, now: int, group: int) -> None:
+        self._versions.logs.pop(group, None)
+        self._versions.leaders.pop(group, None)
+
+
+def failed_watch(request: admin_pb2.WatchClusterRequest, problem: errors_pb2.Error) -> admin_pb2.WatchClusterResponse:
+    """The answer to a question that failed as a whole."""
+    return admin_pb2.WatchClusterResponse(error=problem)
