@@ -304,7 +304,7 @@ async def test_a_close_between_an_answer_and_its_decoding_is_no_failure(
 
 async def test_iteration_ends_when_nothing_comes_for_long_enough(cluster: ScriptedCluster) -> None:
     fill(cluster, 12)
-    async with consumer_on(cluster, "t", consumer_timeout_ms=100, value_deserializer=int) as consumer:
+    async with consumer_on(cluster, "t", consumer_timeout_ms=1_000, value_deserializer=int) as consumer:
         assert [record.value async for record in consumer] == list(range(12))
 
 
