@@ -5,7 +5,9 @@ So whoever renews tokens, such as an agent that writes them into a file, needs t
 
 from __future__ import annotations
 
+import os
 import re
+import stat
 from collections.abc import Callable
 from typing import Protocol, TypeAlias
 
@@ -68,7 +70,10 @@ class BearerIdentity:
 
         def read() -> str:
             try:
-                with open(path, "rb") as file:
+                # A pipe would keep the client waiting for whoever writes it, for ever.
+                with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+                    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                        raise ValueError("it is no file")
                     return file.read(2 * MAX_BEARER_TOKEN_LENGTH).decode("ascii", "replace").strip()
             except (OSError, ValueError) as error:
                 reason = getattr(error, "strerror", None) or error
@@ -84,7 +89,9 @@ class BearerIdentity:
         def read() -> object:
             try:
                 return ask()
-            except Exception as error:
+            except BaseException as error:
+                # Also what is no Exception, such as SystemExit: it would end the event loop that all clients share. No
+                # signal comes to the thread where this is called.
                 raise SaslAuthenticationFailedError(f"{option} failed: {type(error).__name__}") from error
 
         return cls(option, read)

@@ -40,7 +40,8 @@ class KafkaConnectionLimits:
 
     Arguments:
         request_bytes: size of a request without the four bytes that say it.
-        unanswered_requests: how many are taken before one is answered.
+        unanswered_requests: how many are taken before one is answered, and how many questions for versions are answered
+            before the answers are handed out.
         unsent_bytes: of answers, from where no more requests are taken.
         silence_us: how long a client with nothing to wait for may send no whole request.
     """
@@ -99,6 +100,8 @@ class KafkaConnection:
         #: In the order of their arrival; those behind the first may have their answers.
         self._unanswered: deque[KafkaRequest] = deque()
         self._output: list[Buffer] = []
+        #: Requests that were answered here, and whose answers were not handed out.
+        self._told = 0
         #: Bytes of answers that were not handed out, and of those that were and have not left.
         self._kept_bytes = 0
         self._leaving_bytes = 0
@@ -116,6 +119,7 @@ class KafkaConnection:
         return (
             self._end is None
             and len(self._unanswered) < self._limits.unanswered_requests
+            and self._told < self._limits.unanswered_requests
             and self._kept_bytes + self._leaving_bytes <= self._limits.unsent_bytes
         )
 
@@ -132,7 +136,8 @@ class KafkaConnection:
     def next_request(self, now_us: int) -> KafkaRequest | None:
         """The next request; None where it is not there as a whole, or should wait.
 
-        After an answer or after ``note_unsent`` there may be one again, without that more was received.
+        After an answer, after ``take_output`` or after ``note_unsent`` there may be one again, without that more was
+        received.
         """
         while self.reads_on:
             frame = self._next_frame()
@@ -168,6 +173,7 @@ class KafkaConnection:
     def take_output(self) -> list[Buffer]:
         """What is to be sent now, in this order."""
         output, self._output = self._output, []
+        self._told = 0
         taken_bytes = sum(map(len, output))
         self._kept_bytes -= taken_bytes
         self._leaving_bytes += taken_bytes
@@ -226,6 +232,8 @@ class KafkaConnection:
         request = KafkaRequest(APIS[API_VERSIONS], version, head.correlation_id, None, response)
         self._unanswered.append(request)
         self._put_answer(request, response, version)
+        # They wait for nobody, so only this bounds how many of them one call answers.
+        self._told += 1
 
     def _put_answer(self, request: KafkaRequest, response: KafkaMessage | None, version: int) -> None:
         if request.answer is not None:

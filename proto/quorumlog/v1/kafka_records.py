@@ -47,8 +47,10 @@ Column: TypeAlias = Any
 _SMALLEST_RECORD_BYTES = 7
 _SMALLEST_HEADER_BYTES = 2
 _MOST_VARINT_BITS, _MOST_VARLONG_BITS = 32, 64
-#: Records of which Python's objects are there at a time.
+#: Records, and headers, of which Python's objects are there at a time. A record's are there together, so it
+#: has as many headers at most. A header takes two bytes, its objects are some forty times larger.
 _CHUNK_RECORDS = 1 << 16
+_CHUNK_HEADERS = 1 << 16
 #: Milliseconds that are a number of microseconds in 64 bits.
 _MOST_MS = (1 << 63) // 1000 - 1
 
@@ -61,16 +63,18 @@ def read_kafka_columns(batch: Bytes, header: KafkaBatchHeader) -> pa.RecordBatch
     U+FFFD in it, as in Kafka's own consumer.
 
     Raises:
-        KafkaBatchError: the records are not what the header says, or become larger than any that are read.
+        KafkaBatchError: the records are not what the header says, become larger than any that are read, or one of them
+            has too many headers.
     """
     records = inflate(memoryview(batch)[HEADER_BYTES:], header.codec)
     if header.record_count * _SMALLEST_RECORD_BYTES > len(records):
         raise impossible(f"{header.record_count} records in {len(records)} bytes")
-    chunks, at = [], 0
+    chunks, at, left = [], 0, header.record_count
     try:
-        for begin in range(0, header.record_count, _CHUNK_RECORDS):
-            chunk, at = _read_chunk(records, at, min(_CHUNK_RECORDS, header.record_count - begin), header)
+        while left:
+            chunk, at = _read_chunk(records, at, min(_CHUNK_RECORDS, left), header)
             chunks.append(chunk)
+            left -= chunk.num_rows
     except IndexError:
         raise impossible("a record that is cut off") from None
     if at != len(records):
@@ -87,24 +91,28 @@ def read_kafka_columns(batch: Bytes, header: KafkaBatchHeader) -> pa.RecordBatch
     return columns.cast(COMPACTED_SCHEMA)
 
 
-def _read_chunk(data: bytes, at: int, count: int, header: KafkaBatchHeader) -> tuple[pa.RecordBatch, int]:
+def _read_chunk(data: bytes, at: int, most: int, header: KafkaBatchHeader) -> tuple[pa.RecordBatch, int]:
     """Records as columns, with their offset deltas, and where the next one begins.
 
-    Python's objects are many times larger than small records, so they are made for some records at a time.
+    Python's objects are many times larger than small records, so they are made for some records at a time, and for
+    fewer where those have many headers.
     """
-    keys, values, times, headers, deltas = [], [], [], [], []
-    for _ in range(count):
+    keys, values, times, headers = [], [], [], []
+    deltas: list[int] = []
+    headers_left = _CHUNK_HEADERS
+    while len(deltas) < most and headers_left > 0:
         key, value, time, pairs, delta, at = _read_record(data, at)
         keys.append(key)
         values.append(value)
         times.append(time)
         headers.append(pairs)
         deltas.append(delta)
+        headers_left -= len(pairs) if pairs else 0
     columns = [
         pa.array(keys, pa.binary()),
         pa.array(values, pa.binary()),
         _timestamps(times, header),
-        pa.array(headers, HEADERS_TYPE) if any(headers) else null_headers(count),
+        pa.array(headers, HEADERS_TYPE) if any(headers) else null_headers(len(deltas)),
         pa.array(deltas, pa.int64()),
     ]
     return pa.RecordBatch.from_arrays(columns, names=COMPACTED_SCHEMA.names), at
@@ -126,6 +134,8 @@ def _read_record(data: bytes, at: int) -> _Record:
     count, at = _unpack_varint(data, at)
     if count < 0 or count * _SMALLEST_HEADER_BYTES > max(end - at, 0):
         raise impossible(f"{count} headers in {end - at} bytes")
+    if count > _CHUNK_HEADERS:
+        raise impossible(f"a record of {count} headers, and it may have {_CHUNK_HEADERS}")
     pairs: list[tuple[str, bytes | None]] | None = [] if count else None
     for _ in range(count):
         name, at = _unpack_bytes(data, at)

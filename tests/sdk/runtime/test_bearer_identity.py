@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +77,30 @@ def test_a_callable_that_fails_is_one_error_that_says_so() -> None:
     with pytest.raises(SaslAuthenticationFailedError, match="sasl_oauth_token_provider failed: OSError") as refused:
         by_token(sasl_oauth_token_provider=fail).token()
     assert "canary" not in refused.value.message
+
+
+@pytest.mark.parametrize("raised", [SystemExit, KeyboardInterrupt, asyncio.CancelledError])
+def test_a_callable_that_would_end_its_thread_ends_no_event_loop(raised: type[BaseException]) -> None:
+    def leave() -> str:
+        raise raised
+
+    # An event loop runs what is raised here: of SystemExit it ends, and with it all clients of the process.
+    with pytest.raises(SaslAuthenticationFailedError, match=f"failed: {raised.__name__}"):
+        by_token(sasl_oauth_token_provider=leave).token()
+
+
+def test_a_pipe_is_no_file_and_nobody_waits_for_it(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(by_token(sasl_oauthbearer_token_file=str(pipe)).token)
+        try:
+            with pytest.raises(IllegalArgumentError, match=f"cannot read {pipe}: it is no file"):
+                asked.result(timeout=10)
+        finally:
+            # Whoever waits after all is let go.
+            with contextlib.suppress(OSError):
+                os.close(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK))
 
 
 def test_a_file_that_is_not_there_is_one_clear_line(tmp_path: Path) -> None:

@@ -12,13 +12,14 @@ from typing import Any
 
 import google_crc32c
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatch as AiokafkaBatch
 from aiokafka.record.default_records import DefaultRecordBatchBuilder as AiokafkaBuilder
 from kafka.record.default_records import DefaultRecordBatch as KafkaPythonBatch
 from kafka.record.default_records import DefaultRecordBatchBuilder as KafkaPythonBuilder
 
-from quorumlog.v1 import kafka_compression
+from quorumlog.v1 import kafka_compression, kafka_records
 from quorumlog.v1.entry import TimestampType
 from quorumlog.v1.kafka_batch import (
     HEADER_BYTES,
@@ -39,6 +40,8 @@ NAMES = [codec.name.lower() for codec in CODECS]
 #: Codecs that kafka-python has without other libraries.
 KAFKA_PYTHON_CODECS = [KafkaCodec.NONE, KafkaCodec.GZIP]
 NOW_MS = 1_700_000_000_000
+#: Of one record.
+MOST_HEADERS = 1 << 16
 FAULT = KafkaBatchFault
 
 
@@ -381,6 +384,49 @@ def test_a_batch_that_would_become_too_large_is_refused_without_becoming_it(
     tracemalloc.stop()
     assert peak < 6 << 20
     assert pa.total_allocated_bytes() <= allocated_before + (1 << 20)
+
+
+def with_headers(count: int, *, records: int = 1) -> bytes:
+    """A batch of records with so many headers each, of two bytes each: with an empty name, and null."""
+    batch = b""
+    for place in range(records):
+        body = b"\0\0" + varint(place) + b"\x01\x01" + varint(count) + b"\0\x01" * count
+        batch += varint(len(body)) + body
+    return with_records(pa.compress(batch, codec="zstd", asbytes=True), records, KafkaCodec.ZSTD)
+
+
+def varint(number: int) -> bytes:
+    found, rest = b"", number << 1
+    while rest >= 0x80:
+        found, rest = found + bytes((rest & 0x7F | 0x80,)), rest >> 7
+    return found + bytes((rest,))
+
+
+def test_a_record_of_more_headers_than_objects_may_be_is_refused_before_they_are() -> None:
+    batch = with_headers(MOST_HEADERS + 1)
+    assert len(batch) < 1_000
+    tracemalloc.start()
+    with pytest.raises(KafkaBatchError, match="65537 headers, and it may have 65536") as refused:
+        read_kafka_columns(batch, verify_kafka_batch(batch))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert refused.value.fault is FAULT.RECORD
+    assert peak < 2 << 20, "its bytes, and no more"
+
+
+def test_records_with_many_headers_are_read_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kafka_records, "_CHUNK_HEADERS", 4 * 4_096)
+
+    def peak_of(records: int) -> int:
+        batch = with_headers(4_096, records=records)
+        tracemalloc.start()
+        columns = read_kafka_columns(batch, verify_kafka_batch(batch))
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert pc.list_value_length(columns.column("headers")).to_pylist() == [4_096] * records
+        return peak
+
+    assert peak_of(32) < 2 * peak_of(4), "of eight chunks, and of one"
 
 
 def test_snappy_of_both_framings_is_read() -> None:

@@ -192,6 +192,20 @@ def test_asking_for_the_versions_again_and_again_is_bounded_too() -> None:
     assert len(output(one)) < LIMITS.unsent_bytes + 1_000
 
 
+@pytest.mark.parametrize("version", [0, 99])
+def test_no_call_answers_more_questions_for_the_versions_than_requests_may_wait(version: int) -> None:
+    one = connection(KafkaConnectionLimits(unanswered_requests=5))
+    question = sized(struct.pack(">hhih", ApiVersionsRequest.API_KEY, version, 7, -1))
+    one.receive(question * 12)
+    told = []
+    for _ in range(4):
+        assert requests(one) == []
+        told.append(len(correlation_ids(output(one))))
+        one.note_unsent(0)
+    assert told == [5, 5, 2, 0]
+    assert one.reads_on
+
+
 @pytest.mark.parametrize("size", [-1, -(2**31), 10_001, 2**31 - 1])
 def test_a_frame_of_an_impossible_size_ends_the_connection_unread(size: int) -> None:
     one = connection()
