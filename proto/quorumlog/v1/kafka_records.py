@@ -187,7 +187,7 @@ def _timestamps(deltas: list[int], header: KafkaBatchHeader) -> Column:
         times = [header.base_timestamp_ms + delta for delta in deltas]
     if max(times) > _MOST_MS or min(times) < -_MOST_MS:
         raise impossible("a timestamp that is no time")
-    return pc.multiply(pa.array(times, pa.int64()), 1000).cast(TIMESTAMP_TYPE)
+    return pc.multiply(pa.array(times, pa.int64()), _MICROSECONDS).cast(TIMESTAMP_TYPE)
 
 
 def write_kafka_batch(
@@ -215,7 +215,7 @@ def write_kafka_batch(
     first = times[0].as_py()
     latest = append_time_ms if timestamp_type is TimestampType.LOG_APPEND_TIME else pc.max(times).as_py()
     bodies = _joined(
-        pa.scalar(b"\0"),
+        _ZERO_BYTE,
         _varints(pc.subtract(times, times[0])),
         _varints(_int64(columns.column(OFFSET_DELTA)) if has_gaps(columns) else _counting(count)),
         *_with_length(columns.column(KEY)),
@@ -254,7 +254,7 @@ def _with_length(column: Column) -> tuple[Column, Column]:
 def _headers(column: Column) -> Iterator[Column]:
     """How many headers each record has, and all of them as one value."""
     if column.null_count == len(column):
-        yield pa.scalar(b"\0")
+        yield _ZERO_BYTE
         return
     counts = _int64(pc.list_value_length(column)).fill_null(0)
     yield _varints(counts)
@@ -270,23 +270,24 @@ def _int64(column: Column) -> Column:
 
 
 def _varints(numbers: Column) -> Column:
-    """Signed numbers of 62 bits as varints: seven bits in a byte, as many bytes as the largest one needs."""
-    # The sign in all bits: by 63, Arrow does not shift.
-    raw: Column = pc.bit_wise_xor(pc.shift_left(numbers, 1), pc.shift_right(numbers, 62))
-    parts = []
-    most = pc.max(raw).as_py() or 0
-    for shift in range(0, max(most.bit_length(), 1), 7):
-        byte: Column = pc.bit_wise_and(pc.shift_right(raw, shift), 0x7F)
-        byte = pc.if_else(pc.greater_equal(raw, pa.scalar(1 << shift + 7)), pc.bit_wise_or(byte, 0x80), byte)
-        if shift:
-            byte = pc.if_else(pc.greater_equal(raw, pa.scalar(1 << shift)), byte, None)
+    """Signed numbers of 55 bits as varints: seven bits in a byte, as many bytes as the largest one needs."""
+    raw = pc.bit_wise_xor(pc.shift_left(numbers, _ONE), pc.shift_right(numbers, _TO_SIGN))
+    most = pc.max(raw).as_py()
+    parts: list[Column] = []
+    for shift, low, end in _GROUPS:
+        byte: Column = pc.bit_wise_and(pc.shift_right(raw, shift), _SEVEN_BITS)
+        byte = pc.if_else(pc.greater_equal(raw, end), pc.bit_wise_or(byte, _MORE_FOLLOWS), byte)
+        if parts:
+            byte = pc.if_else(pc.greater_equal(raw, low), byte, _NO_NUMBER)
         parts.append(_ONE_BYTE.take(byte))
+        if most < end.as_py():
+            break
     return parts[0] if len(parts) == 1 else _joined(*parts)
 
 
 def _joined(*parts: Column) -> Column:
     """What stands in the same row, one behind the other. Null is nothing."""
-    return pc.binary_join_element_wise(*parts, b"", null_handling="skip")
+    return pc.binary_join_element_wise(*parts, _NOTHING, null_handling="skip")
 
 
 def _values(column: Column) -> bytes:
@@ -296,5 +297,16 @@ def _values(column: Column) -> bytes:
     return bytes(data.slice(first, last - first))
 
 
-_ONE = pa.scalar(1, pa.int64())
-_ONE_BYTE = pa.array([bytes((byte,)) for byte in range(256)], pa.binary())
+def _number(value: int | None) -> Column:
+    return pa.scalar(value, pa.int64())
+
+
+# Made once: for a bare number of Python's, Arrow guesses a type, and looks for a library each time if it is not there.
+_ONE, _SEVEN_BITS, _MORE_FOLLOWS, _NO_NUMBER = (_number(value) for value in (1, 0x7F, 0x80, None))
+#: Puts the sign into all bits. By 63, Arrow does not shift.
+_TO_SIGN = _number(62)
+#: For each byte of a varint how far its bits are, and from which number on there is one, and another one.
+_GROUPS = [(_number(shift), _number(1 << shift), _number(1 << shift + 7)) for shift in range(0, 56, 7)]
+_MICROSECONDS = _number(1000)
+_NOTHING, _ZERO_BYTE = (pa.scalar(value, pa.binary()) for value in (b"", b"\0"))
+_ONE_BYTE: Column = pa.array([bytes((byte,)) for byte in range(256)], pa.binary())

@@ -224,6 +224,14 @@ def test_times_are_whole_milliseconds_and_those_of_the_append_where_the_batch_sa
     assert [row[2] for row in rows_of(read_kafka_columns(appended, header))] == [NOW_MS] * 4
 
 
+def test_times_as_far_apart_as_can_be_come_back() -> None:
+    ends_ms = [-(1 << 63) // 1000 + 2, 0, (1 << 63) // 1000 - 2]
+    rows: list[Row] = [(None, b"v", time_ms, []) for time_ms in (*ends_ms, *reversed(ends_ms))]
+    batch = write_kafka_batch(columns_of(rows), base_offset=0, last_offset=5)
+    assert their_rows(KafkaPythonBatch(batch))[1] == rows
+    assert rows_of(read_kafka_columns(batch, verify_kafka_batch(batch))) == rows
+
+
 def test_a_large_batch_is_read_in_chunks() -> None:
     count = 70_000
     columns = pa.RecordBatch.from_arrays(
