@@ -106,10 +106,11 @@ class FetchSession:
             wanted: all that is to be read from the node.
             max_bytes: of the whole answer; limit_bytes: of one partition in it.
         """
+        if len(self.in_flight) >= (IN_FLIGHT if self.incremental else ALONE_IN_FLIGHT):
+            return None
         news = list(islice(filter(self._differs, wanted), MAX_ITEMS))
         goes_on = self.incremental and (not self.in_flight or self._is_behind(wanted))
-        most = IN_FLIGHT if self.incremental else ALONE_IN_FLIGHT
-        if not (wanted if goes_on else news) or len(self.in_flight) >= most:
+        if not (wanted if goes_on else news):
             return None
         self._epoch += 1
         request = data_plane_pb2.FetchRequest(max_bytes=max_bytes, session_epoch=self._epoch if self.incremental else 0)
