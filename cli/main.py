@@ -17,6 +17,7 @@ from quorumlog.cli import (
     health,
     leaders,
     log,
+    mirror,
     node,
     nodes,
     partitions,
@@ -63,6 +64,7 @@ app.add_typer(recovery.app, name="recover")
 app.add_typer(health.features, name="features")
 app.add_typer(certs.app, name="certs")
 app.add_typer(chaos.app, name="chaos")
+app.command("mirror", epilog=mirror.EXAMPLE)(mirror.mirror)
 app.command("console", epilog=console.EXAMPLE)(console.console)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -103,20 +104,33 @@ def read_command_config(file: Path | None) -> None:
     _security = {}
     if file is None:
         return
+    for number, key, value in read_properties(file, "--command-config"):
+        name = next((option for option, wanted in PROPERTIES.items() if wanted == key), None)
+        if value is None or name is None:
+            known = ", ".join(PROPERTIES.values())
+            raise CommandError(f"{file}, line {number}: expected KEY=VALUE, with a key of {known}", WRONG_USAGE)
+        _security[name] = value  # type: ignore[literal-required]  # one of its keys
+
+
+def read_properties(file: Path, option: str) -> Iterator[tuple[int, str, str | None]]:
+    """The lines of a file of properties: number, key and value. Empty ones and comments are left out; the value is None
+    where there is no ``=``.
+
+    Arguments:
+        option: that named the file, for messages.
+
+    Raises:
+        CommandError: the file cannot be read.
+    """
     try:
         lines = file.read_text().splitlines()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is no text"
-        raise CommandError(f"--command-config: cannot read {file}: {reason}") from None
+        raise CommandError(f"{option}: cannot read {file}: {reason}") from None
     for number, line in enumerate(lines, start=1):
-        if not line.strip() or line.lstrip().startswith("#"):
-            continue
-        key, separator, value = (part.strip() for part in line.partition("="))
-        name = next((option for option, wanted in PROPERTIES.items() if wanted == key), None)
-        if not separator or name is None:
-            known = ", ".join(PROPERTIES.values())
-            raise CommandError(f"{file}, line {number}: expected KEY=VALUE, with a key of {known}", WRONG_USAGE)
-        _security[name] = value  # type: ignore[literal-required]  # one of its keys
+        if line.strip() and not line.lstrip().startswith("#"):
+            key, separator, value = (part.strip() for part in line.partition("="))
+            yield number, key, value if separator else None
 
 
 def topic_names(context: typer.Context, incomplete: str) -> list[str]:

@@ -68,6 +68,7 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
         "consumer": ("", "runtime", "metrics", "records", "cluster"),
         "admin": ("", "runtime", "records", "cluster"),
         "backup": ("", "runtime", "records", "cluster", "admin"),
+        "mirror": ("", "runtime", "producer", "consumer", "admin"),
         "spark": ("", "runtime", "records", "cluster", "producer"),
     },
     "quorumlog.chaos": {

@@ -115,6 +115,7 @@ BASELINES: dict[str, tuple[str, ...]] = {
     "produce": ("orders",),
     "explain": ("orders", "hello", "--partition", "2"),
     "consume": ("orders", "--until-end"),
+    "mirror": ("--from", "kafka://127.0.0.1:1"),
     "producers list": (),
     "producers delete": ("etl", "--dry-run"),
     "users create": ("alice", "--password-file", PASSWORD_FILE),
@@ -208,6 +209,7 @@ def cluster(quorumlog_cluster: LocalCluster) -> Iterator[LocalCluster]:
     ``billing`` is at its start."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("QUORUMLOG_BOOTSTRAP_SERVERS", quorumlog_cluster.bootstrap_servers)
+        patch.setattr("quorumlog.sdk.mirror.source.FIRST_ANSWER_WITHIN_S", 0.05)  # Nobody will.
         assert run("topics", "create", "orders", "--partitions", "3").status == 0
         assert run("produce", "orders", "--partition", "0").status == 0
         with Producer(bootstrap_servers=quorumlog_cluster.bootstrap_servers, producer_name="etl") as producer:
@@ -391,6 +393,10 @@ ROWS: list[tuple[str, tuple[str, ...], int, tuple[str, ...]]] = [
     ("explain", ("nope", "v"), 1, ("'nope'", "not exist")),
     ("explain", ("orders", "v", "--partition", "7"), 1, ("partition 7", "0 to 2")),
     ("explain", ("orders", "v", "--acks", "0"), 2, ("--acks", "'all'")),
+    ("mirror", (), 2, ("missing option '--from'",)),
+    ("mirror", ("--from", "127.0.0.1:9092"), 2, ("'127.0.0.1:9092'", "kafka://127.0.0.1:9092")),
+    ("mirror", ("--from", "kafka://127.0.0.1:1", "--name", "a b"), 2, ("'a b'", "1 to 100 characters")),
+    ("mirror", ("--from", "kafka://127.0.0.1:1", "--from-config", "/proc/none"), 1, ("/proc/none", "No such file")),
     ("consume", ("nope",), 1, ("'nope'", "not exist")),
     ("consume", ("not/allowed",), 1, ("not/allowed", "letters")),
     ("consume", ("orders", "--partition", "7"), 1, ("no partition 7", "0,1,2")),

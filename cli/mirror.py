@@ -1,0 +1,108 @@
+"""``quorumlog mirror``: copies a Kafka cluster's topics, records and groups into this one."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from quorumlog.cli.boundary import WRONG_USAGE, CommandError
+from quorumlog.cli.options import (
+    DEFAULT_BOOTSTRAP_SERVERS,
+    BootstrapServers,
+    Output,
+    OutputFormat,
+    client_options,
+    path,
+    read_properties,
+)
+from quorumlog.cli.progress import counting
+from quorumlog.cli.rendering import plural, print_json
+
+EXAMPLE = "Example: quorumlog mirror --from kafka://127.0.0.1:9092 --topic orders"
+
+
+def mirror(
+    source: Annotated[
+        str, typer.Option("--from", metavar="kafka://HOST:PORT[,…]", help="The cluster to copy.", show_default=False)
+    ],
+    *,
+    topics: Annotated[
+        list[str] | None, typer.Option("--topic", metavar="NAME", help="Only this topic; may be given several times.")
+    ] = None,
+    name: Annotated[
+        str, typer.Option("--name", help="Of the mirror: under it is written down how far it is.")
+    ] = "kafka",
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Go on with what comes, until Ctrl-C; otherwise end where the source ends.")
+    ] = False,
+    no_groups: Annotated[bool, typer.Option("--no-groups", help="Leave out what groups have committed.")] = False,
+    source_config: Annotated[
+        Path | None,
+        typer.Option(
+            "--from-config",
+            metavar="FILE",
+            parser=path,
+            help="How the source is reached: lines of librdkafka's properties, such as security.protocol=SASL_SSL.",
+        ),
+    ] = None,
+    bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Copies topics, records and groups of a Kafka cluster into this one, each record once. Typed again it goes on."""
+    from quorumlog.sdk.mirror.commands import mirror as copy
+    from quorumlog.sdk.mirror.source import KafkaSource
+
+    with (
+        KafkaSource(source, _properties(source_config)) as cluster,
+        _stopped_by_signals() as asked,
+        counting("copying", "records", plain_lines=output is OutputFormat.TABLE) as tell,
+    ):
+        report = copy(
+            cluster,
+            bootstrap_servers=bootstrap_servers,
+            name=name,
+            topics=topics,
+            with_groups=not no_groups,
+            follow=follow,
+            should_stop=lambda: bool(asked),
+            progress=tell,
+            **client_options(),
+        )
+    if output is OutputFormat.JSON:
+        print_json({**report._asdict(), "stopped": bool(asked)})
+        return
+    said = f"{plural(report.topics, 'topic')} with {plural(report.partitions, 'partition')}"
+    done = "Stopped after" if asked and not follow else "Copied"
+    groups = "" if no_groups else f"; {plural(report.groups, 'group')}"
+    print(f"{done} {report.records:,} records of {said}{groups}. The same command goes on from here.")
+
+
+@contextmanager
+def _stopped_by_signals() -> Iterator[list[int]]:
+    """What has been asked for by Ctrl-C or SIGTERM while the block runs; the second one interrupts."""
+    asked: list[int] = []
+
+    def stop(number: int, _frame: object) -> None:
+        asked.append(number)
+        signal.signal(number, before[signal.Signals(number)])
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _properties(file: Path | None) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for number, key, value in read_properties(file, "--from-config") if file is not None else ():
+        if value is None or not key:
+            raise CommandError(f"{file}, line {number}: expected KEY=VALUE", WRONG_USAGE)
+        found[key] = value
+    return found

@@ -1,0 +1,258 @@
+"""What a mirror asks of a Kafka cluster, and confluent-kafka (librdkafka), which does it.
+
+The library is asked for only here: ``pip install 'quorumlog[mirror]'``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Mapping, Sequence
+from importlib import import_module
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
+
+from quorumlog.sdk.errors import IllegalArgumentError, NetworkError, QuorumlogError, UnsupportedError
+from quorumlog.sdk.types import Headers, TopicPartition
+
+if TYPE_CHECKING:
+    import confluent_kafka
+
+SCHEME = "kafka://"
+#: How long the first question may take, and each one after it.
+FIRST_ANSWER_WITHIN_S, ANSWER_WITHIN_S = 5.0, 30.0
+#: How long all its nodes may be away before a mirror gives up. The same command goes on later.
+AWAY_AT_MOST_S = 60.0
+#: What librdkafka keeps for a mirror, of all partitions together.
+BUFFERED_KIB = 64 << 10
+_OURS = {
+    "group.id": "quorumlog-mirror",
+    "client.id": "quorumlog-mirror",
+    "enable.auto.commit": False,
+    "enable.partition.eof": True,
+    "auto.offset.reset": "error",
+    "isolation.level": "read_committed",
+    "check.crcs": True,
+    "queued.max.messages.kbytes": BUFFERED_KIB,
+}
+
+
+class SourceTopic(NamedTuple):
+    """A topic there.
+
+    Arguments:
+        configs: settings that somebody has set.
+    """
+
+    name: str
+    partitions: int
+    configs: Mapping[str, str]
+
+
+class SourceRecord(NamedTuple):
+    """A record there. ``timestamp_ms`` is 0 where it has none."""
+
+    partition: TopicPartition
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+
+
+class Taken(NamedTuple):
+    """What came of reading.
+
+    Arguments:
+        records: in the order of their offsets, partition by partition.
+        at_end: of partitions whose end was reached, the offset that comes next.
+        removed: partitions that begin only behind the offset at which they are read.
+    """
+
+    records: Sequence[SourceRecord]
+    at_end: Mapping[TopicPartition, int]
+    removed: Collection[TopicPartition]
+
+
+class MirrorSource(Protocol):
+    """A cluster that is copied."""
+
+    def cluster_id(self) -> str: ...
+    def topics(self) -> list[SourceTopic]: ...
+    def start(self, partition: TopicPartition) -> int: ...
+    def assign(self, positions: Mapping[TopicPartition, int]) -> None: ...
+    def take(self, most: int, timeout_s: float) -> Taken: ...
+    def group_offsets(self) -> dict[str, dict[TopicPartition, int]]: ...
+
+
+class KafkaSource:
+    """A Kafka cluster.
+
+    Arguments:
+        address: ``kafka://host:port[,host:port]``.
+        properties: of librdkafka, such as ``{"security.protocol": "SSL"}``: how its nodes are reached.
+
+    Raises:
+        IllegalArgumentError: no such address, or a property that librdkafka does not know.
+        UnsupportedError: the library is not installed.
+    """
+
+    def __init__(self, address: str, properties: Mapping[str, str] | None = None) -> None:
+        servers = address.removeprefix(SCHEME)
+        if servers == address or not servers:
+            raise IllegalArgumentError(f"{address!r} is no address of a Kafka cluster, such as kafka://127.0.0.1:9092")
+        try:
+            import confluent_kafka
+            from confluent_kafka.admin import AdminClient
+        except ImportError:
+            raise UnsupportedError("confluent-kafka is not installed: pip install 'quorumlog[mirror]'") from None
+        self._kafka = confluent_kafka
+        self._address = address
+        ours = [name for name in properties or {} if name in _OURS or name == "bootstrap.servers"]
+        if ours:
+            raise IllegalArgumentError(f"{ours[0]} is the mirror's own: leave it out")
+        # What librdkafka logs of each lost connection is for who asks for it; what it comes to is said once, as an error.
+        quiet = {"log_level": 2, "error_cb": self._told_of_an_error}
+        settings: dict[str, Any] = {**quiet, **(properties or {}), **_OURS, "bootstrap.servers": servers}
+        self._away_since: float | None = None
+        try:
+            self._consumer = confluent_kafka.Consumer(settings)
+            left_out = (_OURS.keys() | {"error_cb"}) - {"client.id"}
+            shared = {name: value for name, value in settings.items() if name not in left_out}
+            self._admin = AdminClient(shared)
+        except confluent_kafka.KafkaException as error:
+            raise IllegalArgumentError(f"the Kafka client refuses its settings: {_said(error)}") from None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._consumer.close()
+
+    def cluster_id(self) -> str:
+        """As the cluster calls itself.
+
+        Raises:
+            NetworkError: nobody answers.
+        """
+        try:
+            return str(self._admin.list_topics(timeout=FIRST_ANSWER_WITHIN_S).cluster_id)
+        except self._kafka.KafkaException as error:
+            raise NetworkError(f"{self._address} does not answer: is it up? ({_said(error)})") from None
+
+    def topics(self) -> list[SourceTopic]:
+        """All topics but those of the cluster itself."""
+        admin: Any = import_module("confluent_kafka.admin")  # Its types leave out what it exports.
+        listed = self._asked(self._admin.list_topics, timeout=ANSWER_WITHIN_S).topics.values()
+        found = {topic.topic: len(topic.partitions) for topic in listed if not topic.topic.startswith("__")}
+        if not found:
+            return []
+        resources = [admin.ConfigResource(admin.ConfigResource.Type.TOPIC, name) for name in found]
+        told = self._asked(self._admin.describe_configs, resources, request_timeout=ANSWER_WITHIN_S)
+        configs: dict[str, dict[str, str]] = {}
+        for resource, future in told.items():
+            entries = self._asked(future.result, ANSWER_WITHIN_S).values()
+            set_by_somebody = admin.ConfigSource.DYNAMIC_TOPIC_CONFIG.value
+            configs[resource.name] = {
+                entry.name: entry.value
+                for entry in entries
+                if entry.value is not None and _number(entry.source) == set_by_somebody
+            }
+        return [SourceTopic(name, count, configs.get(name, {})) for name, count in sorted(found.items())]
+
+    def start(self, partition: TopicPartition) -> int:
+        """The first offset of a partition that is there."""
+        place = self._kafka.TopicPartition(partition.topic, partition.partition)
+        low, _ = self._asked(self._consumer.get_watermark_offsets, place, timeout=ANSWER_WITHIN_S, cached=False)
+        return int(low)
+
+    def assign(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Reads these partitions from these offsets on, and no others."""
+        places = [self._kafka.TopicPartition(tp.topic, tp.partition, at) for tp, at in positions.items()]
+        self._asked(self._consumer.assign, places)
+
+    def take(self, most: int, timeout_s: float) -> Taken:
+        """What has come of what is read.
+
+        Arguments:
+            most: records.
+            timeout_s: how long to wait for as many.
+
+        Raises:
+            QuorumlogError: the cluster refuses to be read.
+            NetworkError: none of its nodes has answered for ``AWAY_AT_MOST_S``.
+        """
+        codes = self._kafka.KafkaError
+        records: list[SourceRecord] = []
+        at_end: dict[TopicPartition, int] = {}
+        removed: set[TopicPartition] = set()
+        messages = self._asked(self._consumer.consume, most, timeout_s)
+        self._give_up_if_away(bool(messages))
+        for message in messages:
+            problem = message.error()
+            if problem is None:
+                records.append(_record(message))
+                continue
+            place = TopicPartition(message.topic(), message.partition())
+            if problem.code() == codes._PARTITION_EOF:
+                at_end[place] = message.offset()
+            elif problem.code() in (codes._AUTO_OFFSET_RESET, codes.OFFSET_OUT_OF_RANGE):
+                removed.add(place)
+            elif not problem.retriable() and problem.code() not in (codes._TRANSPORT, codes._ALL_BROKERS_DOWN):
+                raise QuorumlogError(f"{self._address} cannot be read: {problem.str()}", retriable=False)
+        return Taken(records, at_end, removed)
+
+    def group_offsets(self) -> dict[str, dict[TopicPartition, int]]:
+        """What groups have committed, by group."""
+        listed = self._asked(self._admin.list_consumer_groups(request_timeout=ANSWER_WITHIN_S).result)
+        found: dict[str, dict[TopicPartition, int]] = {}
+        for listing in listed.valid:
+            wanted = [self._kafka.ConsumerGroupTopicPartitions(listing.group_id)]
+            (future,) = self._admin.list_consumer_group_offsets(wanted, request_timeout=ANSWER_WITHIN_S).values()
+            places = self._asked(future.result).topic_partitions or ()
+            found[listing.group_id] = {
+                TopicPartition(place.topic, place.partition): place.offset for place in places if place.offset >= 0
+            }
+        return found
+
+    def _told_of_an_error(self, error: confluent_kafka.KafkaError) -> None:
+        if error.code() == self._kafka.KafkaError._ALL_BROKERS_DOWN and self._away_since is None:
+            self._away_since = time.monotonic()
+
+    def _give_up_if_away(self, heard: bool) -> None:
+        if heard:
+            self._away_since = None
+        elif self._away_since is not None and time.monotonic() - self._away_since >= AWAY_AT_MOST_S:
+            self.cluster_id()  # Nothing may have come because there is nothing: asked once more, it answers.
+            self._away_since = None
+
+    def _asked(self, question: Any, *arguments: Any, **named: Any) -> Any:
+        try:
+            return question(*arguments, **named)
+        except self._kafka.KafkaException as error:
+            raise NetworkError(f"{self._address}: {_said(error)}") from None
+
+
+def _record(message: confluent_kafka.Message) -> SourceRecord:
+    # What a message without an error has: the library's own types leave it open.
+    place: Any = message
+    kind, at_ms = place.timestamp()
+    headers = [(name, value) for name, value in place.headers() or ()]
+    return SourceRecord(
+        TopicPartition(place.topic(), place.partition()),
+        place.offset(),
+        max(at_ms, 0) if kind else 0,
+        place.key(),
+        place.value(),
+        headers,
+    )
+
+
+def _said(error: Exception) -> str:
+    problem = error.args[0] if error.args else error
+    return problem.str() if hasattr(problem, "str") else str(problem)
+
+
+def _number(source: Any) -> int:
+    return int(getattr(source, "value", source))

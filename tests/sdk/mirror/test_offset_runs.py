@@ -1,0 +1,41 @@
+"""Offsets of the source become offsets here, and nobody misses a record for it."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quorumlog.sdk.mirror.offset_runs import MOST_RUNS, OffsetRun, joined, runs_of, translated
+
+
+def test_records_without_a_gap_are_one_run() -> None:
+    assert runs_of([40, 41, 42], 7) == [OffsetRun(40, 7, 3)]
+
+
+def test_a_gap_begins_another_run() -> None:
+    assert runs_of([0, 2, 3, 9], 5) == [OffsetRun(0, 5, 1), OffsetRun(2, 6, 2), OffsetRun(9, 8, 1)]
+
+
+def test_runs_that_follow_each_other_here_and_there_are_joined() -> None:
+    assert joined([OffsetRun(0, 0, 5), OffsetRun(5, 5, 3), OffsetRun(9, 8, 1)]) == [
+        OffsetRun(0, 0, 8),
+        OffsetRun(9, 8, 1),
+    ]
+
+
+def test_what_is_before_all_runs_is_not_known() -> None:
+    assert translated([OffsetRun(10, 0, 4)], 9) is None
+
+
+@given(st.lists(st.integers(1, 4), min_size=1, max_size=3 * MOST_RUNS), st.integers(1, 7))
+def test_who_goes_on_here_misses_nothing(steps: list[int], lap: int) -> None:
+    source = [sum(steps[:count]) for count in range(1, len(steps) + 1)]
+    runs: list[OffsetRun] = []
+    for at in range(0, len(source), lap):
+        runs = joined([*runs, *runs_of(source[at : at + lap], at)])
+    for offset in range(source[-1] + 3):
+        here = translated(runs, offset)
+        unread = sum(each < offset for each in source)
+        assert here is None or here <= unread, (offset, here, unread)
+        if len(runs) < MOST_RUNS and here is not None:
+            assert here == unread
