@@ -4,20 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from quorumlog.cli.progress import waiting
 from quorumlog.console.playground.controls import NodeControlError
 
 if TYPE_CHECKING:
+    from quorumlog.chaos.processes.link_proxy import LinkProxies
     from quorumlog.server.local import LocalCluster
+
+#: Whose a connection is, is read here. Only Linux has it.
+_SOCKETS = Path("/proc/net/tcp")
 
 
 class PlaygroundNodes:
-    """A local cluster as the console's page may handle it."""
+    """A local cluster as the console's page may handle it.
 
-    def __init__(self, cluster: LocalCluster) -> None:
+    Arguments:
+        proxies: through which all of its links go; None where links cannot be cut.
+    """
+
+    def __init__(self, cluster: LocalCluster, proxies: LinkProxies | None) -> None:
         self._cluster = cluster
+        self._proxies = proxies
 
     @property
     def node_ids(self) -> tuple[int, ...]:
@@ -28,6 +38,11 @@ class PlaygroundNodes:
     def bootstrap_servers(self) -> str:
         """Addresses of all nodes."""
         return self._cluster.bootstrap_servers
+
+    @property
+    def cuts_links(self) -> bool:
+        """Whether a node can be cut off."""
+        return self._proxies is not None
 
     def kill(self, node: int) -> None:
         """SIGKILL."""
@@ -45,6 +60,20 @@ class PlaygroundNodes:
         """Starts it again on its data."""
         _done(self._cluster.start, node)
 
+    def cut(self, node: int) -> None:
+        """Nothing gets to it or away from it any more; it runs on."""
+        self._links.isolate(node)
+
+    def rejoin(self, node: int) -> None:
+        """Its links carry again."""
+        self._links.rejoin(node)
+
+    @property
+    def _links(self) -> LinkProxies:
+        if self._proxies is None:
+            raise NodeControlError("links can be cut on Linux only")
+        return self._proxies
+
 
 def _done(call: Callable[[int], None], node: int) -> None:
     from quorumlog.server.local import ClusterError
@@ -58,9 +87,14 @@ def _done(call: Callable[[int], None], node: int) -> None:
 @contextmanager
 def playground_nodes(count: int) -> Iterator[PlaygroundNodes]:
     """A cluster that is there while the block runs; its data is temporary."""
+    from quorumlog.chaos.processes.link_proxy import LinkProxies
     from quorumlog.server.local import LocalCluster
 
     with ExitStack() as running:
+        proxies = running.enter_context(LinkProxies(range(1, count + 1))) if _SOCKETS.exists() else None
         with waiting("starting the nodes"):
-            cluster = running.enter_context(LocalCluster(count))
-        yield PlaygroundNodes(cluster)
+            cluster = LocalCluster(count, advertise=None if proxies is None else proxies.addresses)
+            if proxies is not None:
+                proxies.lead_to({node: cluster.address(node) for node in cluster.node_ids}, cluster.pid)
+            running.enter_context(cluster)
+        yield PlaygroundNodes(cluster, proxies)

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from quorumlog.console.picture import Json, Picture
+from quorumlog.console.picture import Json, Picture, Thing
 from quorumlog.console.playground.life import MOST_PER_SECOND, Life
 from quorumlog.sdk import QuorumlogError
 
@@ -34,18 +34,23 @@ class NodeControls(Protocol):
     def node_ids(self) -> tuple[int, ...]: ...
     @property
     def bootstrap_servers(self) -> str: ...
+    @property
+    def cuts_links(self) -> bool: ...
     def kill(self, node: int) -> None: ...
     def pause(self, node: int) -> None: ...
     def resume(self, node: int) -> None: ...
     def start(self, node: int) -> None: ...
+    def cut(self, node: int) -> None: ...
+    def rejoin(self, node: int) -> None: ...
 
 
 class NodeCondition(Enum):
-    """What has been done to a node's process."""
+    """What has been done to a node."""
 
     RUNNING = "running"
     PAUSED = "paused"
     KILLED = "killed"
+    CUT = "cut"  #: it runs, and nobody reaches it
 
 
 #: Action -> in which condition it makes sense, and which one it leads to.
@@ -54,6 +59,8 @@ ACTIONS = {
     "pause": (NodeCondition.RUNNING, NodeCondition.PAUSED),
     "resume": (NodeCondition.PAUSED, NodeCondition.RUNNING),
     "start": (NodeCondition.KILLED, NodeCondition.RUNNING),
+    "cut": (NodeCondition.RUNNING, NodeCondition.CUT),
+    "rejoin": (NodeCondition.CUT, NodeCondition.RUNNING),
 }
 
 
@@ -125,4 +132,5 @@ class Playground:
 
     def _show(self) -> None:
         conditions: dict[str, Json] = {str(node): condition.value for node, condition in self._conditions.items()}
-        self._picture.put("playground", {"playground": {"nodes": conditions, **self._life.look()}})
+        shown: Thing = {"nodes": conditions, "cuts_links": self._nodes.cuts_links, **self._life.look()}
+        self._picture.put("playground", {"playground": shown})

@@ -21,7 +21,7 @@ function standsStill(things, memory, seconds) {
  * @property {(things: Map<string, any>, memory: any) => boolean} until it is done
  */
 
-/** @type {Record<string, {title: string, steps: Step[], shows: string}>} */
+/** @type {Record<string, {title: string, needs?: (things: Map<string, any>) => boolean, steps: Step[], shows: string}>} */
 export const LESSONS = {
   leader: {
     title: "A leader dies",
@@ -62,6 +62,20 @@ export const LESSONS = {
       { say: "Read everything back.", until: (things, memory) => memory.checks > 0 },
     ],
     shows: "Two leaders at once cannot both be heard. The epoch in the box is a number that only rises, and followers refuse what comes with a smaller one.",
+  },
+  cut: {
+    title: "Alone on the wrong side",
+    needs: (things) => things.get("playground").cuts_links,
+    steps: [
+      { say: (memory) => `Cut off node ${memory.leader}, which leads orders-0. It runs on, and nothing gets to it or away from it.`,
+        until: (things, memory) => condition(things, memory.leader) === "cut" },
+      { say: "The others elect another one. The one that is cut off hears from no majority, and ceases to lead by itself.",
+        until: (things, memory) => line(things).leader !== null && line(things).leader !== memory.leader && line(things).epoch > memory.epoch },
+      { say: (memory) => `Let node ${memory.leader} rejoin. It throws away what no majority has, and copies what it lacks.`,
+        until: (things) => line(things).isr.length === line(things).replicas.length && !inCondition(things, "cut").length },
+      { say: "Read everything back.", until: (things, memory) => memory.checks > 0 },
+    ],
+    shows: "Only one side of a cut has a majority, so only one side acknowledges. What the other one had taken alone was never acknowledged: its producers send it again.",
   },
 };
 

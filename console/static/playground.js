@@ -6,11 +6,16 @@ import { count, plural } from "./format.js";
 import { LESSONS, Lesson } from "./lessons.js";
 import { useAddress, withParameters } from "./router.js";
 
-const ACTIONS = { running: [["kill", "Kill"], ["pause", "Pause"]], paused: [["resume", "Resume"]], killed: [["start", "Start"]] };
+const ACTIONS = {
+  running: [["kill", "Kill"], ["pause", "Pause"], ["cut", "Cut off"]],
+  paused: [["resume", "Resume"]],
+  killed: [["start", "Start"]],
+  cut: [["rejoin", "Rejoin"]],
+};
 const PACES = [0, 50, 150, 500, 2000];
 
-/** @param {{node: number, condition: string}} props */
-export function NodeButtons({ node, condition }) {
+/** @param {{node: number, playground: any}} props */
+export function NodeButtons({ node, playground }) {
   const [busy, setBusy] = useState("");
   const [trouble, setTrouble] = useState("");
   const act = (action) => {
@@ -18,8 +23,9 @@ export function NodeButtons({ node, condition }) {
     setTrouble("");
     post(`/playground/nodes/${node}/${action}`).catch((error) => setTrouble(error.message)).finally(() => setBusy(""));
   };
+  const offered = (ACTIONS[playground.nodes[node]] ?? []).filter(([action]) => action !== "cut" || playground.cuts_links);
   return html`<div class="buttons" title=${trouble}>
-    ${(ACTIONS[condition] ?? []).map(([action, label]) => html`<button key=${action} disabled=${busy !== ""} data-action=${action}
+    ${offered.map(([action, label]) => html`<button key=${action} disabled=${busy !== ""} data-action=${action}
       aria-label="${label} node ${node}" onClick=${() => act(action)}>${busy === action ? "…" : label}</button>`)}
     ${trouble && html`<span class="alarm" role="alert">${trouble}</span>`}
   </div>`;
@@ -45,7 +51,7 @@ export function Playground({ things }) {
   };
   return html`<section class="playground" aria-labelledby="playground">
     <h2 id="playground">Playground</h2>
-    <p>Kill a node, or pause it. What was acknowledged stays.</p>
+    <p>Kill a node, pause it, or cut it off. What was acknowledged stays.</p>
     <label>Records per second
       <select value=${playground.per_second} onChange=${(event) => attempt(post(`/playground/pace/${event.target.value}`))}>
         ${PACES.map((pace) => html`<option value=${pace} selected=${pace === playground.per_second}>${count(pace)}</option>`)}
@@ -58,7 +64,7 @@ export function Playground({ things }) {
         : html`<span class="state good">all ${count(found.compared)} acknowledged records are there</span>`)}
       ${trouble && html`<span class="alarm">${trouble}</span>`}
     </p>
-    <nav aria-label="Lessons">Lessons: ${Object.entries(LESSONS).map(([name, { title }]) => html`<a key=${name} href=${withParameters({ lesson: name })}
+    <nav aria-label="Lessons">Lessons: ${Object.entries(LESSONS).filter(([, { needs }]) => !needs || needs(things)).map(([name, { title }]) => html`<a key=${name} href=${withParameters({ lesson: name })}
       aria-current=${name === lesson ? "true" : null}>${title}</a>`)}</nav>
     ${lesson && html`<${Lesson} things=${things} checks=${checks} name=${lesson} />`}
   </section>`;

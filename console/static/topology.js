@@ -154,7 +154,7 @@ function NodeColumn({ things, at, node }) {
         <text x=${middle} y=${at.card - 9.5} text-anchor="middle">controller</text></g>`}
     </a>
     ${things.has("playground") && html`<foreignObject x=${x} y="68" width=${width} height="38">
-      <${NodeButtons} node=${node.id} condition=${things.get("playground").nodes[node.id]} />
+      <${NodeButtons} node=${node.id} playground=${things.get("playground")} />
     </foreignObject>`}
   </g>`;
 }

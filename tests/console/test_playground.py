@@ -26,6 +26,7 @@ class Nodes:
 
     node_ids = (1, 2, 3)
     bootstrap_servers = "127.0.0.1:1"
+    cuts_links = True
 
     def __init__(self) -> None:
         self.done: list[tuple[str, int]] = []
@@ -43,6 +44,12 @@ class Nodes:
 
     def start(self, node: int) -> None:
         self._do("start", node)
+
+    def cut(self, node: int) -> None:
+        self._do("cut", node)
+
+    def rejoin(self, node: int) -> None:
+        self._do("rejoin", node)
 
     def _do(self, action: str, node: int) -> None:
         assert self.held.wait(PATIENCE_S)
@@ -79,10 +86,15 @@ async def test_a_node_is_killed_once_and_started_again(player: PlaygroundBrowser
         ("start", 204),
         ("pause", 204),
         ("resume", 204),
+        ("rejoin", 409),
+        ("cut", 204),
+        ("kill", 409),
+        ("rejoin", 204),
     ]
     for action, status in asked:
         assert (await player.ask(f"/playground/nodes/1/{action}", "POST", OURS)).status == status, action
-    assert player.nodes.done == [("kill", 1), ("start", 1), ("pause", 1), ("resume", 1)]
+    done = ["kill", "start", "pause", "resume", "cut", "rejoin"]
+    assert player.nodes.done == [(action, 1) for action in done]
 
 
 async def test_two_clicks_are_one_kill(player: PlaygroundBrowser) -> None:
@@ -197,6 +209,18 @@ def test_lessons_are_passed_by_doing_what_they_say() -> None:
         act("Pause", leader)
         done(2)
         act("Resume", leader)
+        done(3)
+        page.get_by_role("button", name="Read everything back").click()
+        done(4)
+        expect(page.locator(".health")).to_have_text("all well", timeout=PATIENCE_MS)
+
+        page.get_by_role("link", name="Alone on the wrong side").click()
+        leader = page.locator("[data-partition=orders-0]").get_attribute("data-leader") or ""
+        done(0)
+        act("Cut off", leader)
+        done(2)
+        expect(page.locator(f"[data-node='{leader}']")).to_have_attribute("data-state", "down", timeout=PATIENCE_MS)
+        act("Rejoin", leader)
         done(3)
         page.get_by_role("button", name="Read everything back").click()
         done(4)
