@@ -221,6 +221,9 @@ class Settings(BaseSettings):
     group_max_session_timeout_ms: Milliseconds = Field(
         1_800_000, description=f"{_A_TIME}, at least group_min_session_timeout_ms: the most that a member may ask for"
     )
+    group_initial_rebalance_delay_ms: Annotated[int, Field(ge=0, le=60_000)] = Field(
+        500, description=f"{_A_TIME}, at most 60000: how long a classic group's first round waits for further members"
+    )
     metadata_checkpoint_entries: Count = Field(
         2_000, description="a whole number from 1 to 1000000: entries of metadata after which a snapshot replaces them"
     )
@@ -439,7 +442,11 @@ class Settings(BaseSettings):
             coordinators=self.group_coordinators,
             coordinators_factor=factor,
             offsets_retention_ms=self.offsets_retention_ms,
-            limits=ConsumerGroupLimits(min_session_timeout_ms=shortest, max_session_timeout_ms=longest),
+            limits=ConsumerGroupLimits(
+                min_session_timeout_ms=shortest,
+                max_session_timeout_ms=longest,
+                initial_rebalance_delay_ms=self.group_initial_rebalance_delay_ms,
+            ),
         )
 
 

@@ -29,8 +29,19 @@ from quorumlog.v1.errors_pb2 import ErrorCode
 OffsetRequest: TypeAlias = (
     groups_pb2.CommitOffsetsRequest | groups_pb2.FetchOffsetsRequest | groups_pb2.DeleteOffsetsRequest
 )
+#: Of members of classic groups.
+ClassicRequest: TypeAlias = (
+    groups_pb2.JoinClassicGroupRequest
+    | groups_pb2.SyncClassicGroupRequest
+    | groups_pb2.ClassicHeartbeatRequest
+    | groups_pb2.LeaveClassicGroupRequest
+)
 UnaryRequest = (
-    OffsetRequest | groups_pb2.DeleteGroupsRequest | groups_pb2.DescribeGroupsRequest | groups_pb2.ListGroupsRequest
+    OffsetRequest
+    | groups_pb2.DeleteGroupsRequest
+    | groups_pb2.DescribeGroupsRequest
+    | groups_pb2.ListGroupsRequest
+    | ClassicRequest
 )
 GroupRequest = UnaryRequest | groups_pb2.GroupHeartbeatRequest | groups_pb2.FindCoordinatorsRequest
 
@@ -54,6 +65,14 @@ def failed_call(request: GroupRequest, problem: errors_pb2.Error) -> ProtoMessag
             return groups_pb2.DescribeGroupsResponse(error=problem)
         case groups_pb2.ListGroupsRequest():
             return groups_pb2.ListGroupsResponse(error=problem)
+        case groups_pb2.JoinClassicGroupRequest():
+            return groups_pb2.JoinClassicGroupResponse(error=problem, generation=-1, member_id=request.member_id)
+        case groups_pb2.SyncClassicGroupRequest():
+            return groups_pb2.SyncClassicGroupResponse(error=problem)
+        case groups_pb2.ClassicHeartbeatRequest():
+            return groups_pb2.ClassicHeartbeatResponse(error=problem)
+        case groups_pb2.LeaveClassicGroupRequest():
+            return groups_pb2.LeaveClassicGroupResponse(error=problem)
 
 
 class GroupCalls:
@@ -95,6 +114,9 @@ class GroupCalls:
                 self._describe(now, asked, request, topics)
             case groups_pb2.ListGroupsRequest():
                 self._list(now, asked, request)
+            case _:
+                problem = error(ErrorCode.UNSUPPORTED_VERSION, "this version keeps no classic groups")
+                self._answers.fail(request_id, problem)
 
     def _submit(self, call: CoordinatorCall) -> None:
         keeper = self._led.keeper_of(call.group_id)
