@@ -60,6 +60,7 @@ class KafkaConnectionFault(Enum):
     UNSERVED = "unserved"  #: an API or a version that is not served
     SILENT = "silent"  #: nothing was asked for too long
     REFUSED = "refused"  #: a request failed that has no answer
+    FAILED = "failed"  #: a request failed for which no error is known
 
 
 class KafkaConnectionEnd(NamedTuple):
@@ -169,6 +170,10 @@ class KafkaConnection:
     def refuse(self, request: KafkaRequest, detail: str) -> None:
         """Says that a request failed that has no answer: the client sees it by the connection's end."""
         self._finish(KafkaConnectionFault.REFUSED, f"{request.api.name} without an answer failed: {detail}")
+
+    def fail(self, request: KafkaRequest, detail: str) -> None:
+        """Says that a request met a fault of the node's own."""
+        self._finish(KafkaConnectionFault.FAILED, f"{request.api.name} of version {request.version} failed: {detail}")
 
     def take_output(self) -> list[Buffer]:
         """What is to be sent now, in this order."""
