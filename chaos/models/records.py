@@ -53,13 +53,14 @@ def is_compacted(entry: bytes) -> bool:
 def records_of(entry: bytes) -> list[Record]:
     """The records in a batch."""
     header = parse_header(entry)
-    if payload_of(entry)[:4] != ARROW:
+    if payload_of(entry)[:4] != ARROW and not header.is_kafka:
         values = bytes(payload_of(entry)).rstrip(b"\0").decode().split(",")
         return [Record(header.base_offset + place, None, value) for place, value in enumerate(values)]
-    from quorumlog.v1.payload import KEY, OFFSET_DELTA, VALUE, read_payload
+    from quorumlog.v1.columns import read_columns
+    from quorumlog.v1.payload import KEY, OFFSET_DELTA, VALUE, has_gaps
 
-    columns = read_payload(entry, header)
-    deltas: Any = columns.column(OFFSET_DELTA).to_pylist() if is_compacted(entry) else range(columns.num_rows)
+    columns = read_columns(entry, header)
+    deltas: Any = columns.column(OFFSET_DELTA).to_pylist() if has_gaps(columns) else range(columns.num_rows)
     return [
         Record(
             header.base_offset + delta,

@@ -22,6 +22,7 @@ from quorumlog.server.pending_calls import PendingCalls
 from quorumlog.server.replies import Replies
 from quorumlog.server.request_timeouts import wait_us
 from quorumlog.server.requests.absent_partitions import AbsentPartitions
+from quorumlog.server.requests.older_clients import refuse_kafka
 from quorumlog.server.wire_errors import error
 from quorumlog.storage.interface import StorageReader
 from quorumlog.v1 import data_plane_pb2, errors_pb2
@@ -44,6 +45,7 @@ class _Lookup:
     Arguments:
         client: who asks.
         waiting: slots by group, each with the term and heartbeat round that must be confirmed.
+        takes_kafka_batches: whether the client can read one.
         times, entry_bytes: look-ups by time that have been made for the answer, and bytes of batches in it.
     """
 
@@ -52,6 +54,7 @@ class _Lookup:
     client: ClientOrigin
     wanted: Sequence[data_plane_pb2.ListOffsetsPartition]
     response: data_plane_pb2.ListOffsetsResponse
+    takes_kafka_batches: bool
     waiting: dict[int, list[tuple[int, int, int]]] = field(default_factory=dict)
     times: int = 0
     entry_bytes: int = 0
@@ -90,7 +93,9 @@ class OffsetRequests(NodeService):
         """Answers where partitions begin and end, once it is certain that this node leads them."""
         response = data_plane_pb2.ListOffsetsResponse()
         deadline = time.now + wait_us(request.timeout_ms)
-        lookup = _Lookup(asked.request_id, deadline, asked.client, request.partitions, response)
+        lookup = _Lookup(
+            asked.request_id, deadline, asked.client, request.partitions, response, request.takes_kafka_batches
+        )
         for wanted in request.partitions:
             self._begin(time.now, asked.client, lookup, wanted)
         self._lookups.add(lookup)
@@ -182,6 +187,8 @@ class OffsetRequests(NodeService):
                 result.unfinished = True
             elif found.append_time_ms >= 0:
                 result.timestamp_ms = found.append_time_ms
+            elif found.header.is_kafka and not lookup.takes_kafka_batches:
+                _fail(result, refuse_kafka(partition.name))
             else:
                 result.entry = found.entry
                 lookup.entry_bytes += len(found.entry)

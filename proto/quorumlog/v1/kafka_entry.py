@@ -62,8 +62,8 @@ _COMPACTED_WITH = {
 
 
 def is_kafka(entry: bytes) -> bool:
-    """Whether the payload of a whole entry of kind ``BATCH`` is a record batch of Kafka's, from a look at one byte."""
-    return bool(entry[_ATTRIBUTES_AT] & Attributes.KAFKA.value)
+    """Whether the payload of an entry of kind ``BATCH`` is a record batch of Kafka's, from a look at one byte."""
+    return len(entry) > _ATTRIBUTES_AT and bool(entry[_ATTRIBUTES_AT] & Attributes.KAFKA.value)
 
 
 def entry_of_kafka(batch: Bytes, *, null_keys: bool) -> bytes:
