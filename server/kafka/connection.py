@@ -224,7 +224,9 @@ class KafkaConnection:
                 self._finish(KafkaConnectionFault.UNSERVED, f"API {head.api_key} in version {head.api_version}")
             return None
         client_id, at = unpack_client_id(frame, flexible=head.api_version >= api.request.FLEXIBLE_FROM)
-        message = decode(api.request, frame, head.api_version, at=at)
+        # Kafka does not look at what stands behind a request, and librdkafka relies on that: it asks Metadata of all
+        # topics with three bytes too many.
+        message = decode(api.request, frame, head.api_version, at=at, to_the_end=False)
         if head.api_key == API_VERSIONS:
             self._tell_versions(head, head.api_version)
             return None

@@ -7,6 +7,7 @@ address, and a socket is not read while its connection, or the node, should take
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -34,6 +35,8 @@ _LOOK_AT_SILENCE_S = 5.0
 _LOOK_FOR_ROOM_S = 0.02
 #: How often it is looked whether the cluster knows Kafka's batches.
 _LOOK_AT_CLUSTER_S = 0.1
+#: What a listener waits for after that long it says.
+_TOLD_AFTER_S = 5.0
 #: Of a connection's output, bytes from which on the socket is asked to wait before it is given more.
 _SOCKET_BUFFER_BYTES = 1 << 20
 
@@ -99,10 +102,11 @@ class KafkaListener:
                     each.look()
 
     async def _wait_for_cluster(self) -> None:
-        is_told = False
-        while not self.cluster.reaches(self.options.feature_level):  # noqa: ASYNC110  # metadata tell nobody of changes
-            if not is_told and self.cluster.is_formed:
-                is_told = True
+        clock = asyncio.get_running_loop().time
+        tell_at_s = clock() + _TOLD_AFTER_S
+        while not self.cluster.reaches(self.options.feature_level):  # metadata tell nobody of changes
+            if clock() > tell_at_s and self.cluster.is_formed:
+                tell_at_s = math.inf
                 self.log.info("kafka_listener_waits", reason="older nodes do not know what Kafka's clients write")
             await asyncio.sleep(_LOOK_AT_CLUSTER_S)
 

@@ -15,11 +15,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from quorumlog.server.listening import ListenError, try_to_bind
 from quorumlog.server.local import janitor
 from quorumlog.server.local.certificates import ADMIN, LocalCertificates
 from quorumlog.server.local.node_process import ClusterError, NodeProcess, NodeWaitsError
-from quorumlog.server.local.ports import ReservedPorts
+from quorumlog.server.local.ports import ReservedPorts, require_free, wait_listening
 from quorumlog.server.local.state import ClusterState, NodeRecord
 from quorumlog.server.local.view import ClusterView
 
@@ -248,11 +247,11 @@ class LocalCluster:
         # All ports before any node: else the rest would come up, and look for their cluster at a stranger's door.
         absent = [node for node in self._nodes.values() if not node.is_running()]
         for node in absent:
-            _require_free(node.address)
+            require_free(node.address)
             if self._certificates is not None:
-                _require_free(self._peer_address(node.node_id))
+                require_free(self._peer_address(node.node_id))
             if self._kafka_address(node.node_id):
-                _require_free(self._kafka_address(node.node_id))
+                require_free(self._kafka_address(node.node_id))
         try:
             for node in absent:
                 self._spawn(node)
@@ -305,6 +304,8 @@ class LocalCluster:
                         f"node {node.node_id} is not ready after {timeout_s:g} s: {why}; {node.log_path}"
                     )
                 time.sleep(_POLL_S)
+        for address in (self._kafka_address(node) for node in sorted(self._wanted)):
+            wait_listening(address, deadline)
         if empty:
             raise NodeWaitsError(f"all other nodes serve, but {'; '.join(empty.values())}")
 
@@ -536,13 +537,6 @@ class LocalCluster:
             return NodeStatus(node.node_id, node.address, None, False, False, "it is not running")
         seen = view.node(node.node_id)
         return NodeStatus(node.node_id, node.address, node.pid, True, seen.ready, seen.reason)
-
-
-def _require_free(address: str) -> None:
-    try:
-        try_to_bind("listen", address)
-    except ListenError as error:
-        raise ClusterError(str(error)) from None
 
 
 def _load(root: Path) -> ClusterState | None:

@@ -28,7 +28,7 @@ def list_offsets(call: KafkaCall[ListOffsetsRequest]) -> Steps[ListOffsetsRespon
     request = call.message
     topics = yield from find_topics(call.cluster, (topic.name for topic in request.topics))
     timeout_ms = min(request.timeout_ms, _MOST_TIMEOUT_MS) if request.timeout_ms > 0 else _DEFAULT_TIMEOUT_MS
-    question = data_plane_pb2.ListOffsetsRequest(timeout_ms=timeout_ms)
+    question = data_plane_pb2.ListOffsetsRequest(timeout_ms=timeout_ms, takes_kafka_batches=True)
     answers: dict[tuple[bytes, int], ListOffsetsPartitionResponse] = {}
     response = []
     for topic in request.topics:
@@ -57,7 +57,7 @@ def list_offsets(call: KafkaCall[ListOffsetsRequest]) -> Steps[ListOffsetsRespon
     while question.partitions:
         reply = yield from ask(question, data_plane_pb2.ListOffsetsResponse)
         asked = {(each.topic_id, each.partition): each for each in question.partitions}
-        question = data_plane_pb2.ListOffsetsRequest(timeout_ms=timeout_ms)
+        question = data_plane_pb2.ListOffsetsRequest(timeout_ms=timeout_ms, takes_kafka_batches=True)
         for result in reply.results:
             place = result.topic_id, result.partition
             again = yield from _fill(answers[place], asked[place], result)
