@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
 
 from quorumlog.server.client_origin import Listener
@@ -9,6 +10,8 @@ from quorumlog.server.metadata.image import MetadataImage
 
 _CLEANUP_POLICY = "cleanup.policy"
 _COMPACT = "compact"
+#: Where there are as many nodes.
+_REPLICAS = 3
 
 
 class NodeWithImage(Protocol):
@@ -46,6 +49,19 @@ class ImageView:
         image = self._node.image
         topic = None if image is None else image.topics_by_id.get(topic_id)
         return None if topic is None else topic.name
+
+    @property
+    def default_replicas(self) -> int:
+        """Of a topic, where its creator does not say how many."""
+        image = self._node.image
+        nodes = 0 if image is None else sum(not each.witness_only for each in image.brokers.values())
+        return _REPLICAS if nodes >= _REPLICAS else 1
+
+    def topic_configs(self, name: str) -> Mapping[str, str] | None:
+        """What is set of a topic's configuration; None where there is no such topic."""
+        image = self._node.image
+        topic = None if image is None else image.topics.get(name)
+        return None if topic is None else topic.configs
 
     def compacts(self, topic_id: bytes) -> bool:
         """Whether the newest record of each key is kept of a topic."""

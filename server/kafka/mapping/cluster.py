@@ -105,10 +105,14 @@ def _after_creation(
     call: KafkaCall[MetadataRequest], question: data_plane_pb2.MetadataRequest, missing: Iterable[str]
 ) -> Steps[data_plane_pb2.MetadataResponse]:
     """The cluster once topics that were mentioned are created. One that cannot be is as unknown as before."""
-    topics = [admin_pb2.NewTopic(name=name, num_partitions=1) for name in missing]
+    topics = [
+        admin_pb2.NewTopic(name=name, num_partitions=1, replication_factor=call.cluster.default_replicas)
+        for name in missing
+    ]
     yield from ask(
         admin_pb2.CreateTopicsRequest(topics=topics, timeout_ms=_CREATION_TIMEOUT_MS), admin_pb2.CreateTopicsResponse
     )
+    question.linearizable, question.timeout_ms = True, _CREATION_TIMEOUT_MS
     return (yield from ask(question, data_plane_pb2.MetadataResponse))
 
 

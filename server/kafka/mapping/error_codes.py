@@ -98,17 +98,24 @@ _CODES = {
     number: _OTHER_NAMES.get(number, KafkaError.__members__.get(name, KafkaError.UNKNOWN_SERVER_ERROR))
     for name, number in ErrorCode.items()
 }
+_BUSY = frozenset((ErrorCode.SERVER_BUSY, ErrorCode.THROTTLING_QUOTA_EXCEEDED))
 _FAULTS = {
     KafkaBatchFault.CORRUPT: KafkaError.CORRUPT_MESSAGE,
     KafkaBatchFault.MAGIC: KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT,
     KafkaBatchFault.CODEC: KafkaError.UNSUPPORTED_COMPRESSION_TYPE,
     KafkaBatchFault.RECORD: KafkaError.INVALID_RECORD,
+    KafkaBatchFault.TRANSACTION: KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 }
 
 
 def kafka_code(error: errors_pb2.Error) -> KafkaError:
     """Kafka's code of an error. An error that is not there has ``NONE``."""
     return _CODES.get(error.code, KafkaError.UNKNOWN_SERVER_ERROR)
+
+
+def group_code(error: errors_pb2.Error) -> KafkaError:
+    """The same for who asks a group's coordinator: that it is busy is said otherwise there."""
+    return KafkaError.COORDINATOR_LOAD_IN_PROGRESS if error.code in _BUSY else kafka_code(error)
 
 
 def code_of_fault(fault: KafkaBatchFault) -> KafkaError:

@@ -7,7 +7,7 @@ comes, so requests reach the node in the order in which clients sent them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, Protocol, TypeAlias, TypeVar, cast
 
@@ -36,6 +36,13 @@ class KafkaClusterView(Protocol):
 
     def topic_name(self, topic_id: bytes) -> str | None:
         """The name of a topic, if there is one of that id."""
+
+    @property
+    def default_replicas(self) -> int:
+        """Of a topic, where its creator does not say how many."""
+
+    def topic_configs(self, name: str) -> Mapping[str, str] | None:
+        """What is set of a topic's configuration; None where there is no such topic."""
 
     def compacts(self, topic_id: bytes) -> bool:
         """Whether the newest record of each key is kept of a topic."""

@@ -5,12 +5,42 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from quorumlog.server.kafka.codec.commit_requests import OffsetCommitRequest, OffsetDeleteRequest, OffsetFetchRequest
+from quorumlog.server.kafka.codec.config_requests import (
+    AlterConfigsRequest,
+    DescribeConfigsRequest,
+    IncrementalAlterConfigsRequest,
+)
 from quorumlog.server.kafka.codec.fetch_requests import FetchRequest
+from quorumlog.server.kafka.codec.group_requests import DeleteGroupsRequest, DescribeGroupsRequest, ListGroupsRequest
+from quorumlog.server.kafka.codec.membership_requests import (
+    FindCoordinatorRequest,
+    GroupHeartbeatRequest,
+    JoinGroupRequest,
+    LeaveGroupRequest,
+    SyncGroupRequest,
+)
 from quorumlog.server.kafka.codec.metadata_requests import DescribeClusterRequest, MetadataRequest
 from quorumlog.server.kafka.codec.position_requests import ListOffsetsRequest
 from quorumlog.server.kafka.codec.primitives import KafkaMessage
 from quorumlog.server.kafka.codec.produce_requests import InitProducerIdRequest, ProduceRequest
-from quorumlog.server.kafka.mapping import cluster, fetch, offsets, produce
+from quorumlog.server.kafka.codec.topic_requests import (
+    CreatePartitionsRequest,
+    CreateTopicsRequest,
+    DeleteRecordsRequest,
+    DeleteTopicsRequest,
+)
+from quorumlog.server.kafka.mapping import (
+    cluster,
+    commits,
+    configs,
+    fetch,
+    groups,
+    memberships,
+    offsets,
+    produce,
+    topics,
+)
 from quorumlog.server.kafka.mapping.steps import KafkaCall, Steps
 from quorumlog.server.kafka.version_table import VersionTable
 
@@ -41,6 +71,24 @@ SERVED: dict[int, ServedApi] = {
     MetadataRequest.API_KEY: ServedApi(cluster.describe_topics),
     InitProducerIdRequest.API_KEY: ServedApi(produce.init_producer_id),
     DescribeClusterRequest.API_KEY: ServedApi(cluster.describe_nodes),
+    FindCoordinatorRequest.API_KEY: ServedApi(memberships.find_coordinators),
+    JoinGroupRequest.API_KEY: ServedApi(memberships.join),
+    SyncGroupRequest.API_KEY: ServedApi(memberships.sync),
+    GroupHeartbeatRequest.API_KEY: ServedApi(memberships.heartbeat),
+    LeaveGroupRequest.API_KEY: ServedApi(memberships.leave),
+    OffsetCommitRequest.API_KEY: ServedApi(commits.commit),
+    OffsetFetchRequest.API_KEY: ServedApi(commits.fetch_committed),
+    OffsetDeleteRequest.API_KEY: ServedApi(commits.delete_committed),
+    ListGroupsRequest.API_KEY: ServedApi(groups.list_groups),
+    DescribeGroupsRequest.API_KEY: ServedApi(groups.describe_groups),
+    DeleteGroupsRequest.API_KEY: ServedApi(groups.delete_groups),
+    CreateTopicsRequest.API_KEY: ServedApi(topics.create_topics),
+    DeleteTopicsRequest.API_KEY: ServedApi(topics.delete_topics),
+    CreatePartitionsRequest.API_KEY: ServedApi(topics.create_partitions),
+    DeleteRecordsRequest.API_KEY: ServedApi(topics.delete_records),
+    DescribeConfigsRequest.API_KEY: ServedApi(configs.describe_configs),
+    AlterConfigsRequest.API_KEY: ServedApi(configs.alter_configs),
+    IncrementalAlterConfigsRequest.API_KEY: ServedApi(configs.alter_configs_incrementally),
 }
 
 
