@@ -23,6 +23,7 @@ from quorumlog.v1.entry import (
     verify_batch,
 )
 from quorumlog.v1.kafka_batch import KafkaCodec
+from quorumlog.v1.kafka_entry import entry_of_kafka
 from quorumlog.v1.payload import LOG_SCHEMA, OFFSET_DELTA, null_headers, write_payload
 from tests.support.kafka_batches import kafka_batch, stored_kafka_entry
 
@@ -76,12 +77,21 @@ def stored_batch(
     )
 
 
+def unsealed_by_kafka(records: Sequence[Sample], codec: KafkaCodec = KafkaCodec.NONE) -> bytes:
+    """A batch as a Kafka client writes it."""
+    return entry_of_kafka(_kafka_batch(records, codec), null_keys=any(each.key is None for each in records))
+
+
 def stored_by_kafka(
     base_offset: int, records: Sequence[Sample], codec: KafkaCodec = KafkaCodec.NONE, append_time_ms: int | None = None
 ) -> bytes:
-    """The same, as a Kafka client writes it."""
+    """The same, sealed."""
+    return stored_kafka_entry(_kafka_batch(records, codec), base_offset, term=1, append_time_ms=append_time_ms)
+
+
+def _kafka_batch(records: Sequence[Sample], codec: KafkaCodec) -> bytes:
     rows = [(each.key, each.value, each.timestamp_ms, list(each.headers)) for each in records]
-    return stored_kafka_entry(kafka_batch(rows, codec), base_offset, term=1, append_time_ms=append_time_ms)
+    return kafka_batch(rows, codec)
 
 
 def records_in(entries: Sequence[bytes]) -> Iterator[Placed]:
