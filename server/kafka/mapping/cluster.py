@@ -112,7 +112,9 @@ def _after_creation(
     yield from ask(
         admin_pb2.CreateTopicsRequest(topics=topics, timeout_ms=_CREATION_TIMEOUT_MS), admin_pb2.CreateTopicsResponse
     )
-    question.linearizable, question.timeout_ms = True, _CREATION_TIMEOUT_MS
+    # Until this node knows of them.
+    certain = data_plane_pb2.MetadataRequest(linearizable=True, timeout_ms=_CREATION_TIMEOUT_MS)
+    yield from ask(certain, data_plane_pb2.MetadataResponse)
     return (yield from ask(question, data_plane_pb2.MetadataResponse))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 from quorumlog.server.kafka.codec.position_requests import ListOffsetsRequest
@@ -15,9 +16,12 @@ from quorumlog.server.kafka.mapping.steps import KafkaCall, Steps, ask, work_on
 from quorumlog.server.kafka.mapping.topic_names import find_topics, kafka_epoch
 from quorumlog.v1 import data_plane_pb2
 from quorumlog.v1.entry import CorruptEntryError, parse_header
-from quorumlog.v1.kafka_translation import find_time_in
+from quorumlog.v1.kafka_translation import find_time_in, last_latest_in
 
-_EARLIEST = -2
+_EARLIEST, _LATEST_TIME, _EARLIEST_LOCAL = -2, -3, -4
+#: The latest offset in remote storage, and the earliest that is to go there.
+_ELSEWHERE = (-5, -6)
+_LOWEST = min(_ELSEWHERE)
 _CONSUMER = -1
 _DEFAULT_TIMEOUT_MS = 30_000
 _MOST_TIMEOUT_MS = 600_000
@@ -43,14 +47,16 @@ def list_offsets(call: KafkaCall[ListOffsetsRequest]) -> Steps[ListOffsetsRespon
                 answer.error_code = found
             elif wanted.partition_index < 0:
                 answer.error_code = KafkaError.UNKNOWN_TOPIC_OR_PARTITION
-            elif (found, wanted.partition_index) in answers or wanted.timestamp < _EARLIEST:
+            elif (found, wanted.partition_index) in answers or wanted.timestamp < _LOWEST:
                 answer.error_code = KafkaError.INVALID_REQUEST
+            elif wanted.timestamp in _ELSEWHERE:
+                pass  # All of a log is here: what is not answers with -1, as in Kafka without remote storage.
             else:
                 answers[found, wanted.partition_index] = answer
                 question.partitions.add(
                     topic_id=found,
                     partition=wanted.partition_index,
-                    timestamp_ms=wanted.timestamp,
+                    timestamp_ms=_EARLIEST if wanted.timestamp == _EARLIEST_LOCAL else wanted.timestamp,
                     leader_epoch=wanted.current_leader_epoch,
                 )
         response.append(ListOffsetsTopicResponse(topic.name, partitions))
@@ -84,8 +90,12 @@ def _fill(
         answer.offset = result.offset
         answer.timestamp = result.timestamp_ms
         return None
+    if asked.timestamp_ms == _LATEST_TIME:
+        find: Callable[[], tuple[int, int] | None] = partial(last_latest_in, result.entry)
+    else:
+        find = partial(find_time_in, result.entry, asked.timestamp_ms, result.offset)
     try:
-        found = yield from work_on(partial(find_time_in, result.entry, asked.timestamp_ms, result.offset))
+        found = yield from work_on(find)
     except CorruptEntryError:
         answer.error_code = KafkaError.CORRUPT_MESSAGE
         return None

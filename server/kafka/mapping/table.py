@@ -66,8 +66,7 @@ SERVED: dict[int, ServedApi] = {
     ProduceRequest.API_KEY: ServedApi(produce.produce),
     # What answers hold is the most that a connection takes, and clients have one such request at a time.
     FetchRequest.API_KEY: ServedApi(fetch.fetch, holds_up=True),
-    # Version 7 can ask for the latest record.
-    ListOffsetsRequest.API_KEY: ServedApi(offsets.list_offsets, highest=6),
+    ListOffsetsRequest.API_KEY: ServedApi(offsets.list_offsets),
     MetadataRequest.API_KEY: ServedApi(cluster.describe_topics),
     InitProducerIdRequest.API_KEY: ServedApi(produce.init_producer_id),
     DescribeClusterRequest.API_KEY: ServedApi(cluster.describe_nodes),
