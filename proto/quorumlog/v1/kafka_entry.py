@@ -15,7 +15,6 @@ import struct
 
 from quorumlog.v1.entry import (
     BATCH_OVERHEAD_BYTES,
-    SEQUENCE_MODULUS,
     Attributes,
     BatchHeader,
     Codec,
@@ -46,7 +45,7 @@ from quorumlog.v1.kafka_batch import (
 KAFKA_ALLOWANCE_BYTES = BATCH_OVERHEAD_BYTES + 7 + 12
 #: Leader epochs are 31 bits in Kafka. A term beyond that is none.
 NO_LEADER_EPOCH = -1
-_MOST_LEADER_EPOCH = (1 << 31) - 1
+_MOST_LEADER_EPOCH = _MOST_OFFSET_DELTA = (1 << 31) - 1
 _ALIGNMENT = 8
 _ATTRIBUTES_AT = 54
 _LENGTH = struct.Struct(">i")
@@ -136,8 +135,6 @@ def _check_produced(batch: Bytes, header: KafkaBatchHeader) -> None:
         raise impossible("append time, which only brokers set")
     if header.last_offset_delta != header.record_count - 1:
         raise impossible(f"{header.record_count} records and a last offset delta of {header.last_offset_delta}")
-    if header.record_count >= SEQUENCE_MODULUS:
-        raise impossible(f"{header.record_count} records")
 
 
 def kafka_batch_in(entry: bytes) -> memoryview:
@@ -188,7 +185,7 @@ def fetched_kafka_batch(entry: bytes) -> bytes:
         # know, or would ask for the first of them for ever.
         last = header.last_offset - header.base_offset
         append_time = header.max_timestamp_ms if header.timestamp_type is TimestampType.LOG_APPEND_TIME else None
-        batch = memoryview(restamped(batch, min(last, _MOST_LEADER_EPOCH), append_time))
+        batch = memoryview(restamped(batch, min(last, _MOST_OFFSET_DELTA), append_time))
     return b"".join(placed(batch, header.base_offset, leader_epoch_of(envelope.term)))
 
 
