@@ -399,10 +399,11 @@ class Settings(BaseSettings):
         )
 
     def _endpoints(self) -> tuple[Endpoint, ...]:
-        wanted = {listener: self.advertised(listener) for listener in self.listeners} if self.has_tls else {}
+        places = ((listener, self.advertised(listener).rpartition(":")) for listener in self.listeners)
+        found = [Endpoint(listener, host, int(port)) for listener, (host, _, port) in places] if self.has_tls else []
         if self.kafka_listen is not None:
-            wanted[Listener.KAFKA] = self.kafka_advertise or self.kafka_listen
-        return tuple(Endpoint(listener, *parse_address(address)) for listener, address in wanted.items())
+            found.append(Endpoint(Listener.KAFKA, *parse_address(self.kafka_advertise or self.kafka_listen)))
+        return tuple(found)
 
     def _check_tls(self) -> None:
         """Raises SettingsError where what belongs together for TLS is not all there."""
