@@ -235,17 +235,23 @@ class ClassicDecisions:
             draft.put_classic(group_id, classic.joining())
         for _, call in self.rounds.take_syncs(group_id):
             self._refuse(call, answers.rebalancing(group_id))
-        self._open_round(group_id, classic, draft.limits.initial_rebalance_delay_ms, joining)
+        is_first = classic.stage == EMPTY
+        self._open_round(group_id, classic, draft.limits.initial_rebalance_delay_ms, is_first=is_first, joining=joining)
         self._touched[group_id] = None
 
     def _open_round(
-        self, group_id: str, classic: ClassicGroup, delay_ms: int, joining: ClassicMember | None = None
+        self,
+        group_id: str,
+        classic: ClassicGroup,
+        delay_ms: int,
+        *,
+        is_first: bool,
+        joining: ClassicMember | None = None,
     ) -> None:
         if self.rounds.of(group_id) is not None:
             return
         now = self._clock.awake_us
         limit = now + longest_us(classic, {"": joining} if joining is not None else {})
-        is_first = not classic.members
         # A leader before this one may still answer heartbeats for a moment: nobody is left out within it.
         due = min(limit, now + delay_ms * 1000) if is_first else max(limit, self._born + self._bounds.grace_us)
         self.rounds.open(group_id, JoinRound(is_first, limit), due)
@@ -328,7 +334,7 @@ class ClassicDecisions:
         after = classic.without(gone) if gone else classic
         if gone:
             draft.put_classic(group_id, after)
-        self._open_round(group_id, after, draft.limits.initial_rebalance_delay_ms)
+        self._open_round(group_id, after, draft.limits.initial_rebalance_delay_ms, is_first=False)
         # At least so long that no turn is for nothing, however short their rebalance timeouts are.
         self.rounds.deadlines.put(
             (Due.ROUND, group_id, ""), self._clock.awake_us + self._sync_time_us(draft.limits, after)
@@ -531,7 +537,7 @@ class ClassicDecisions:
             if (group_id, member.member_id) not in self._sessions:
                 self._watch(group_id, member)
         if classic is not None and classic.stage == JOINING:
-            self._open_round(group_id, classic, limits.initial_rebalance_delay_ms)
+            self._open_round(group_id, classic, limits.initial_rebalance_delay_ms, is_first=not classic.members)
 
     def _watch(self, group_id: str, member: ClassicMember, grace_us: int = 0) -> None:
         """A member's session begins, again."""

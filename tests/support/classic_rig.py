@@ -35,6 +35,7 @@ SESSION_MS, REBALANCE_MS = 10_000, 60_000
 TOPIC_ID = b"t" * 16
 ORIGIN = ClientOrigin("app", "127.0.0.1")
 _Answer = TypeVar("_Answer", bound=Message)
+_Result = TypeVar("_Result")
 
 
 @dataclass
@@ -231,7 +232,9 @@ class ClassicRig:
     def form(self, *names: str, **more: object) -> tuple[list[str], int]:
         """A group of new members with their parts, each its own name; returns the members and their generation."""
         calls = [self.join(**more) for _ in names]
-        self.pass_ms(20 * DELAY_MS)
+        for _ in range(100):
+            if any(self.is_waiting(call) for call in calls):
+                self.pass_ms(DELAY_MS // 5)
         answers = [self.joined(call) for call in calls]
         members, generation = [answer.member_id for answer in answers], answers[0].generation
         self.share(members, generation, answers[0].leader)
@@ -262,6 +265,16 @@ class ClassicRig:
     def state(self) -> str:
         """Its state."""
         return pb.GroupState.Name(self.table.groups[GROUP].state).removeprefix("GROUP_")
+
+    def decide_other(self, decision: Callable[[Draft], _Result]) -> _Result:
+        """Has something else decided of the groups, and applied."""
+        draft = self.draft()
+        result = decision(draft)
+        command = draft.command()
+        if command is not None:
+            self.propose(self.clock.now, command)
+            self.apply()
+        return result
 
     def draft(self) -> Draft:
         """A draft for calls that are none of members."""
