@@ -484,7 +484,7 @@ class ClassicChange(_message.Message):
 
     @_builtins.property
     def assignments(self) -> _containers.RepeatedCompositeFieldContainer[_groups_pb2.ClassicAssignment]:
-        """Members' parts of the assignment, where they changed. In the stage of syncing nobody has one."""
+        """Members' parts of the assignment, where they changed. With a new generation those of the one before end."""
 
     def __init__(
         self,
