@@ -376,6 +376,28 @@ class OffsetMetadataTooLargeError(QuorumlogError):
     """The text beside a committed offset is too long."""
 
 
+class IllegalGenerationError(QuorumlogError):
+    """A classic group is in another generation by now: its member joins again."""
+
+
+class InconsistentGroupProtocolError(QuorumlogError):
+    """The group is of the other kind, or its members share no protocol with the one that joins."""
+
+
+class RebalanceInProgressError(QuorumlogError):
+    """The members of a classic group are to join again, or wait for their leader's assignment."""
+
+    default_retriable = True
+
+
+class InvalidSessionTimeoutError(QuorumlogError):
+    """The session timeout is outside of what the nodes allow."""
+
+
+class MemberIdRequiredError(QuorumlogError):
+    """A new member of a classic group is to join again with the id that it was given."""
+
+
 class AuthorizationFailedError(QuorumlogError):
     """Who asks has no permission for that. The message says which one an administrator can give."""
 
@@ -481,6 +503,11 @@ _BY_CODE: dict[int, type[QuorumlogError]] = {
     _Code.NON_EMPTY_GROUP: NonEmptyGroupError,
     _Code.GROUP_SUBSCRIBED_TO_TOPIC: GroupSubscribedToTopicError,
     _Code.OFFSET_METADATA_TOO_LARGE: OffsetMetadataTooLargeError,
+    _Code.ILLEGAL_GENERATION: IllegalGenerationError,
+    _Code.INCONSISTENT_GROUP_PROTOCOL: InconsistentGroupProtocolError,
+    _Code.REBALANCE_IN_PROGRESS: RebalanceInProgressError,
+    _Code.INVALID_SESSION_TIMEOUT: InvalidSessionTimeoutError,
+    _Code.MEMBER_ID_REQUIRED: MemberIdRequiredError,
     _Code.TOPIC_AUTHORIZATION_FAILED: TopicAuthorizationFailedError,
     _Code.GROUP_AUTHORIZATION_FAILED: GroupAuthorizationFailedError,
     _Code.CLUSTER_AUTHORIZATION_FAILED: ClusterAuthorizationFailedError,

@@ -352,6 +352,19 @@ class GroupState(Enum):
     STABLE = "Stable"
     #: It does not exist.
     DEAD = "Dead"
+    #: Of a classic group: members are to join again.
+    PREPARING_REBALANCE = "PreparingRebalance"
+    #: Of a classic group: its leader is to assign.
+    COMPLETING_REBALANCE = "CompletingRebalance"
+
+
+class GroupKind(Enum):
+    """By which protocol a group's members share their work; without members, by which they did last."""
+
+    #: KIP-848: the coordinator assigns.
+    CONSUMER = "Consumer"
+    #: Kafka's JoinGroup: one of the members assigns.
+    CLASSIC = "Classic"
 
 
 @dataclass(slots=True, frozen=True)
@@ -361,6 +374,7 @@ class GroupListing:
     group_id: str
     state: GroupState
     members: int
+    kind: GroupKind = GroupKind.CONSUMER
 
 
 @dataclass(slots=True, frozen=True)
@@ -369,6 +383,8 @@ class MemberDescription:
 
     ``topics`` and ``topic_pattern`` are what it subscribes to; ``assignment`` is what it has or is about to release,
     ``target`` what it is to have. ``present`` is False of a static member that has left and is expected back.
+    ``member_epoch`` is the generation in a classic group; ``classic_metadata`` and ``classic_assignment`` are what its
+    members say of themselves, and what their leader has written.
     """
 
     member_id: str
@@ -382,6 +398,8 @@ class MemberDescription:
     assignment: tuple[TopicPartition, ...]
     target: tuple[TopicPartition, ...]
     present: bool
+    classic_metadata: bytes = b""
+    classic_assignment: bytes = b""
 
 
 @dataclass(slots=True, frozen=True)
@@ -389,7 +407,9 @@ class GroupDescription:
     """One group with its members.
 
     ``group_epoch`` counts changes of members, subscriptions and topics; the newest assignment was computed for
-    ``assignment_epoch``. ``assignor`` is None without members. ``coordinator`` is the node that answered.
+    ``assignment_epoch``. ``assignor`` is None without members; of a classic group it is the protocol that its members
+    have chosen. ``coordinator`` is the node that answered. ``protocol_type``, ``generation`` and ``leader`` are those
+    of a classic group: ``generation`` counts its rounds, ``leader`` is the member that assigns.
     """
 
     group_id: str
@@ -399,3 +419,7 @@ class GroupDescription:
     assignor: str | None
     members: tuple[MemberDescription, ...]
     coordinator: int
+    kind: GroupKind = GroupKind.CONSUMER
+    protocol_type: str | None = None
+    generation: int = 0
+    leader: str | None = None

@@ -17,6 +17,10 @@ class ConsumerGroupLimits:
         pattern_length: characters of a topic pattern.
         metadata_bytes: of the text beside a committed offset.
         min_session_timeout_ms: a member must not be taken for dead while a coordinator is elected.
+        classic_member_bytes: of what one member of a classic group says of itself, in all of its protocols.
+        classic_group_bytes: of what all its members say; as many again of assignments.
+        classic_protocols: that one such member can take part in.
+        initial_rebalance_delay_ms: how long the first round of a classic group waits for further members.
         heartbeat_interval_ms: after which a member is to be heard again, or a third of its session if that is shorter.
     """
 
@@ -30,3 +34,7 @@ class ConsumerGroupLimits:
     max_session_timeout_ms: int = 1_800_000
     max_rebalance_timeout_ms: int = 86_400_000
     heartbeat_interval_ms: int = 3_000
+    classic_member_bytes: int = 1 << 20
+    classic_group_bytes: int = 8 << 20
+    classic_protocols: int = 100
+    initial_rebalance_delay_ms: int = 500

@@ -28,6 +28,7 @@ _RETRIABLE = frozenset(
         ErrorCode.NOT_COORDINATOR,
         ErrorCode.STALE_MEMBER_EPOCH,
         ErrorCode.UNRELEASED_INSTANCE_ID,
+        ErrorCode.REBALANCE_IN_PROGRESS,
         ErrorCode.SASL_SESSION_EXPIRED,
         ErrorCode.THROTTLING_QUOTA_EXCEEDED,
     }

@@ -25,6 +25,7 @@ from quorumlog.sdk.errors import (
 )
 from quorumlog.sdk.types import (
     GroupDescription,
+    GroupKind,
     GroupListing,
     GroupState,
     MemberDescription,
@@ -32,6 +33,7 @@ from quorumlog.sdk.types import (
     TopicPartition,
 )
 from quorumlog.v1 import errors_pb2, groups_pb2
+from quorumlog.v1.consumer_protocol import CONSUMER_PROTOCOL_TYPE, partitions_in, topics_in
 
 _STATES = {
     groups_pb2.GROUP_EMPTY: GroupState.EMPTY,
@@ -39,6 +41,14 @@ _STATES = {
     groups_pb2.GROUP_RECONCILING: GroupState.RECONCILING,
     groups_pb2.GROUP_STABLE: GroupState.STABLE,
     groups_pb2.GROUP_DEAD: GroupState.DEAD,
+    groups_pb2.GROUP_PREPARING_REBALANCE: GroupState.PREPARING_REBALANCE,
+    groups_pb2.GROUP_COMPLETING_REBALANCE: GroupState.COMPLETING_REBALANCE,
+}
+#: A node that does not say it knows one kind only.
+_KINDS = {
+    groups_pb2.GROUP_KIND_UNSPECIFIED: GroupKind.CONSUMER,
+    groups_pb2.GROUP_KIND_CONSUMER: GroupKind.CONSUMER,
+    groups_pb2.GROUP_KIND_CLASSIC: GroupKind.CLASSIC,
 }
 
 
@@ -70,7 +80,9 @@ class GroupAdmin:
                 raise error_from_proto(reply.error)
             answered.update(reply.coordinators)
             for group in reply.groups:
-                found[group.group_id] = GroupListing(group.group_id, _state(group.state), group.members)
+                found[group.group_id] = GroupListing(
+                    group.group_id, _state(group.state), group.members, _kind(group.kind)
+                )
 
         async def attempt() -> None:
             leading = await self._coordinators.require_all()
@@ -317,19 +329,34 @@ def _state(state: groups_pb2.GroupState.ValueType) -> GroupState:
     return _STATES[state]
 
 
+def _kind(kind: groups_pb2.GroupKind.ValueType) -> GroupKind:
+    if kind not in _KINDS:
+        raise UnknownServerError(f"a node told a kind of group that this client does not know: {kind}")
+    return _KINDS[kind]
+
+
 def _description(group: groups_pb2.GroupDescription) -> GroupDescription:
     return GroupDescription(
         group_id=group.group_id,
         state=_state(group.state),
         group_epoch=group.group_epoch,
         assignment_epoch=group.assignment_epoch,
-        assignor=group.assignor or None,
-        members=tuple(_member(member) for member in group.members),
+        assignor=(group.assignor or group.protocol) or None,
+        members=tuple(_member(group, member) for member in group.members),
         coordinator=group.coordinator,
+        kind=_kind(group.kind),
+        protocol_type=group.protocol_type or None,
+        generation=group.generation,
+        leader=group.leader or None,
     )
 
 
-def _member(member: groups_pb2.MemberDescription) -> MemberDescription:
+def _member(group: groups_pb2.GroupDescription, member: groups_pb2.MemberDescription) -> MemberDescription:
+    topics, assignment = tuple(member.topics), _partitions(member.assignment)
+    if group.protocol_type == CONSUMER_PROTOCOL_TYPE and group.kind == groups_pb2.GROUP_KIND_CLASSIC:
+        topics = tuple(sorted(topics_in(member.classic_metadata) or ()))
+        assigned = partitions_in(member.classic_assignment) or {}
+        assignment = tuple(sorted(TopicPartition(topic, each) for topic, some in assigned.items() for each in some))
     return MemberDescription(
         member_id=member.member_id,
         instance_id=member.instance_id or None,
@@ -337,11 +364,13 @@ def _member(member: groups_pb2.MemberDescription) -> MemberDescription:
         client_id=member.client_id,
         host=member.host,
         member_epoch=member.member_epoch,
-        topics=tuple(member.topics),
+        topics=topics,
         topic_pattern=member.topic_pattern or None,
-        assignment=_partitions(member.assignment),
+        assignment=assignment,
         target=_partitions(member.target),
         present=member.present,
+        classic_metadata=member.classic_metadata,
+        classic_assignment=member.classic_assignment,
     )
 
 

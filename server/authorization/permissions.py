@@ -113,6 +113,11 @@ PERMISSIONS: dict[str, Permission] = {
     f"{_GROUPS}/DeleteGroups": _change_each(ACL_OPERATION_DELETE, ACL_RESOURCE_GROUP, groups_pb2.DeleteGroupsRequest),
     # And Read on each topic.
     f"{_GROUPS}/DeleteOffsets": _group(ACL_OPERATION_DELETE, groups_pb2.DeleteOffsetsRequest),
+    # What its members read is not said to the coordinator: their fetches are looked at, and their commits.
+    f"{_GROUPS}/JoinClassicGroup": _group(ACL_OPERATION_READ, groups_pb2.JoinClassicGroupRequest),
+    f"{_GROUPS}/SyncClassicGroup": _group(ACL_OPERATION_READ, groups_pb2.SyncClassicGroupRequest),
+    f"{_GROUPS}/ClassicHeartbeat": _group(ACL_OPERATION_READ, groups_pb2.ClassicHeartbeatRequest),
+    f"{_GROUPS}/LeaveClassicGroup": _group(ACL_OPERATION_READ, groups_pb2.LeaveClassicGroupRequest),
     # Create on the cluster does as well.
     f"{_ADMIN}/CreateTopics": _change_each(ACL_OPERATION_CREATE, ACL_RESOURCE_TOPIC, admin_pb2.CreateTopicsRequest),
     f"{_ADMIN}/DeleteTopics": _change_each(ACL_OPERATION_DELETE, ACL_RESOURCE_TOPIC, admin_pb2.DeleteTopicsRequest),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from quorumlog.server.authorization.refusals import ClientTopics
+from quorumlog.server.classic.classic_group import ClassicGroup
 from quorumlog.server.coordinator.committed_offsets import no_group
 from quorumlog.server.coordinator.draft import Draft
 from quorumlog.server.coordinator.group import ConsumerGroup
@@ -12,12 +13,19 @@ from quorumlog.server.coordinator.member import GroupMember, PartitionId
 from quorumlog.server.coordinator.records import partition_lists
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import errors_pb2, groups_pb2
+from quorumlog.v1.consumer_protocol import CONSUMER_PROTOCOL_TYPE
 from quorumlog.v1.errors_pb2 import ErrorCode
 
 
 def listing(group: ConsumerGroup) -> groups_pb2.GroupListing:
     """A consumer group in a list."""
-    return groups_pb2.GroupListing(group_id=group.group_id, state=group.state, members=len(group.members))
+    return groups_pb2.GroupListing(
+        group_id=group.group_id,
+        state=group.state,
+        members=len(group.members if group.classic is None else group.classic.members),
+        kind=group.kind,
+        protocol_type=_protocol_type(group),
+    )
 
 
 def describe(
@@ -34,9 +42,13 @@ def describe(
         return groups_pb2.GroupDescription(
             group_id=group_id, error=no_group(group_id), state=groups_pb2.GROUP_DEAD, coordinator=coordinator
         )
+    if group.classic is not None:
+        return _described_classic(group, group.classic, coordinator)
     return groups_pb2.GroupDescription(
         group_id=group_id,
         state=group.state,
+        kind=group.kind,
+        protocol_type=_protocol_type(group),
         group_epoch=group.group_epoch,
         assignment_epoch=group.assignment_epoch,
         assignor=group.header.assignor,
@@ -50,10 +62,45 @@ def delete_group(draft: Draft, group_id: str) -> errors_pb2.Error | None:
     group = draft.group(group_id)
     if group is None:
         return no_group(group_id)
-    if group.members:
-        return error(ErrorCode.NON_EMPTY_GROUP, f"group {group_id} has {len(group.members)} members: stop them first")
+    if not group.is_empty:
+        members = len(group.members if group.classic is None else group.classic.members)
+        return error(
+            ErrorCode.NON_EMPTY_GROUP, f"group {group_id} has {members} members, or some join: stop them first"
+        )
     draft.edit(group_id).delete()
     return None
+
+
+def _protocol_type(group: ConsumerGroup) -> str:
+    """What the members agree on. Whoever only commits offsets has said nothing of it."""
+    if group.classic is not None:
+        return group.classic.protocol_type
+    return CONSUMER_PROTOCOL_TYPE if group.header.group_epoch else ""
+
+
+def _described_classic(group: ConsumerGroup, classic: ClassicGroup, coordinator: int) -> groups_pb2.GroupDescription:
+    described = groups_pb2.GroupDescription(
+        group_id=group.group_id,
+        state=group.state,
+        coordinator=coordinator,
+        kind=group.kind,
+        protocol_type=classic.protocol_type,
+        protocol=classic.protocol,
+        generation=classic.generation,
+        leader=classic.leader,
+    )
+    for member_id, member in sorted(classic.members.items()):
+        described.members.add(
+            member_id=member_id,
+            instance_id=member.instance_id,
+            client_id=member.client_id,
+            host=member.host,
+            member_epoch=classic.generation,
+            present=True,
+            classic_metadata=member.metadata(classic.protocol),
+            classic_assignment=classic.assignments.get(member_id, b""),
+        )
+    return described
 
 
 def _described(

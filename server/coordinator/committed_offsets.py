@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from quorumlog.server.authorization.refusals import ClientTopics
+from quorumlog.server.classic import answers
 from quorumlog.server.coordinator.draft import Draft
 from quorumlog.server.coordinator.group import ConsumerGroup, StoredOffset
 from quorumlog.server.coordinator.member import GroupMember, PartitionId
@@ -11,6 +12,7 @@ from quorumlog.server.coordinator.request_checks import check_group_id
 from quorumlog.server.coordinator.topic_catalog import TopicInfo
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import errors_pb2, groups_pb2
+from quorumlog.v1.consumer_protocol import CONSUMER_PROTOCOL_TYPE
 from quorumlog.v1.errors_pb2 import ErrorCode
 
 #: What a client outside the consumer group's assignment says as its epoch.
@@ -29,7 +31,7 @@ def commit_offsets(
         topics: as the client sees them; None: it may read all.
     """
     group = draft.group(request.group_id)
-    refused = check_group_id(request.group_id) or _check_committer(group, request.member_id, request.member_epoch)
+    refused = check_group_id(request.group_id) or _check_commit(group, request)
     if refused is None and group is None and draft.is_full:
         refused = error(
             ErrorCode.GROUP_MAX_SIZE_REACHED,
@@ -47,7 +49,7 @@ def commit_offsets(
             stored = StoredOffset(row.offset, row.leader_epoch, row.metadata, draft.wall_ms, *committer)
             edit = draft.edit(request.group_id)
             edit.put_offset((row.topic_id, row.partition), stored)
-            if not edit.group.members and not edit.group.header.empty_since_ms:
+            if edit.group.is_empty and not edit.group.header.empty_since_ms:
                 edit.begin_empty(draft.wall_ms)
     return response
 
@@ -70,6 +72,13 @@ def _is_late(draft: Draft, request: groups_pb2.CommitOffsetsRequest, partition: 
     counted = group is not None and request.member_id and request.number
     stored = group.offsets.get(partition) if group is not None and counted else None
     return stored is not None and stored.committer == request.member_id and stored.number > request.number
+
+
+def _check_commit(group: ConsumerGroup | None, request: groups_pb2.CommitOffsetsRequest) -> errors_pb2.Error | None:
+    if group is None or group.classic is None:
+        return _check_committer(group, request.member_id, request.member_epoch)
+    member = (request.member_id, request.instance_id, request.member_epoch)
+    return answers.check_committer(group.classic, group.group_id, *member)
 
 
 def _check_committer(group: ConsumerGroup | None, member_id: str, member_epoch: int) -> errors_pb2.Error | None:
@@ -117,7 +126,7 @@ def _check_offset(
             ErrorCode.GROUP_MAX_SIZE_REACHED,
             f"group {group.group_id} has {limits.offsets} committed offsets and takes no more: delete some",
         )
-    if request.member_id:
+    if request.member_id and group.classic is None:
         return _check_epoch(group, group.members[request.member_id], request.member_epoch, partition, name)
     return None
 
@@ -157,7 +166,7 @@ def fetch_offsets(
     """
     group = draft.group(request.group_id)
     refused = check_group_id(request.group_id)
-    if refused is None and request.member_id:
+    if refused is None and request.member_id and (group is None or group.classic is None):
         refused = _check_reader(group, request)
     if refused is not None:
         return groups_pb2.FetchOffsetsResponse(error=refused)
@@ -204,14 +213,18 @@ def delete_offsets(
     group = draft.group(request.group_id)
     if group is None:
         return groups_pb2.DeleteOffsetsResponse(error=no_group(request.group_id))
-    read = draft.subscriptions.topics_read_by(group.members.values())
+    read = draft.subscriptions.topics_of(group)
+    classic = group.classic
+    if read is None and classic is not None and classic.protocol_type != CONSUMER_PROTOCOL_TYPE:
+        stays = f"group {group.group_id} has members, and what they read is not known: stop them first"
+        return groups_pb2.DeleteOffsetsResponse(error=error(ErrorCode.NON_EMPTY_GROUP, stays))
     response = groups_pb2.DeleteOffsetsResponse()
     for partition in sorted(partitions_of(request.topics)):
         topic = draft.topics.by_id(partition[0])
         problem = _refuse_topic(draft, partition[0], topics)
         if topic is not None and topics is not None and not topics.sees(topic.name):
             problem = None
-        elif problem is None and partition[0] in read:
+        elif problem is None and (read is None or partition[0] in read):
             problem = error(
                 ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC,
                 f"members of group {group.group_id} subscribe to topic {topic.name if topic is not None else ''}: stop"

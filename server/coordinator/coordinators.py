@@ -33,7 +33,10 @@ class Coordinators(NodeService):
         self._finder = CoordinatorFinder(
             services.metadata, services.leaders, services.controller, self._answers, services.refusals
         )
-        self._calls = GroupCalls(services.options.node_id, self._led, services.rounds, self._answers, services.refusals)
+        options = services.options
+        self._calls = GroupCalls(
+            options.node_id, options.groups.limits, self._led, services.rounds, self._answers, services.refusals
+        )
 
     def begin_step(self, now: int, wall_ms: int) -> None:
         """A step of the node begins."""

@@ -6,7 +6,10 @@ The consumer groups that the log has made stay as they are; they must not change
 
 from __future__ import annotations
 
+import dataclasses
+
 from quorumlog.server.authorization.authorizer import Authorizer
+from quorumlog.server.classic.classic_group import ClassicGroup
 from quorumlog.server.consumer_group_limits import ConsumerGroupLimits
 from quorumlog.server.coordinator.group import ConsumerGroup
 from quorumlog.server.coordinator.group_edit import GroupEdit
@@ -28,6 +31,7 @@ class Draft:
             that a former group of the name ever had: each of its versions was an entry. What was said about an
             assignment of the former one is then of none of the new one's. 0: they begin at 1.
         authorizer: decides what members may read; None: everything.
+        has_classic_groups: whether all nodes know what they are.
     """
 
     def __init__(
@@ -38,6 +42,7 @@ class Draft:
         wall_ms: int,
         applied_index: int = 0,
         authorizer: Authorizer | None = None,
+        has_classic_groups: bool = True,
     ) -> None:
         assert topics.index >= table.metadata_index, "the topics are older than what was decided about them"
         self._table = table
@@ -47,6 +52,7 @@ class Draft:
         self.topics = topics
         self.limits = limits
         self.wall_ms = wall_ms
+        self.has_classic_groups = has_classic_groups
         self.subscriptions = Subscriptions(topics, authorizer)
 
     def group(self, group_id: str) -> ConsumerGroup | None:
@@ -65,6 +71,33 @@ class Draft:
             self._count += base is None
         edit.is_deleted = False
         return edit
+
+    # -- classic groups -----------------------------------------------------------------------------------------------
+
+    def exists(self, group_id: str) -> bool:
+        """Whether there is such a consumer group, of whichever kind."""
+        return self.group(group_id) is not None
+
+    def has_consumers(self, group_id: str) -> bool:
+        """Whether it has members that the coordinator assigns."""
+        group = self.group(group_id)
+        return group is not None and bool(group.members)
+
+    def classic(self, group_id: str) -> ClassicGroup | None:
+        """A classic group; None where there is none."""
+        group = self.group(group_id)
+        return group.classic if group is not None else None
+
+    def put_classic(self, group_id: str, classic: ClassicGroup) -> None:
+        """A consumer group is a classic one from now on, and this."""
+        edit = self.edit(group_id)
+        edit.put_classic(classic)
+        header = edit.group.header
+        empty_since_ms = (header.empty_since_ms or self.wall_ms) if classic.is_empty else 0
+        if empty_since_ms != header.empty_since_ms:
+            edit.put_header(dataclasses.replace(header, empty_since_ms=empty_since_ms))
+
+    # -- the outcome --------------------------------------------------------------------------------------------------
 
     def changed(self, group_id: str) -> bool:
         """Whether the draft changes the consumer group."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, field
 
+from quorumlog.server.classic.classic_group import ClassicGroup
 from quorumlog.server.coordinator.member import STABLE, STATIC_LEAVE_EPOCH, GroupMember, PartitionId
 from quorumlog.v1 import groups_pb2
 
@@ -78,6 +79,7 @@ class ConsumerGroup:
         targets: by member: what it is to have.
         holders: by partition: who has it or has not yet released it.
         instances: by static name: the member of that name.
+        classic: what it is if it is a classic group; the members are there then, and all above but the offsets is not.
     """
 
     group_id: str
@@ -88,6 +90,17 @@ class ConsumerGroup:
     offsets: MutableMapping[PartitionId, StoredOffset] = field(default_factory=dict)
     holders: dict[PartitionId, str] = field(default_factory=dict)
     instances: dict[str, str] = field(default_factory=dict)
+    classic: ClassicGroup | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has no members, of either kind, and nobody joins."""
+        return not self.members and (self.classic is None or self.classic.is_empty)
+
+    @property
+    def kind(self) -> groups_pb2.GroupKind.ValueType:
+        """Of which kind it is; without members, of which it was last."""
+        return groups_pb2.GROUP_KIND_CONSUMER if self.classic is None else groups_pb2.GROUP_KIND_CLASSIC
 
     @property
     def group_epoch(self) -> int:
@@ -101,7 +114,9 @@ class ConsumerGroup:
 
     @property
     def state(self) -> groups_pb2.GroupState.ValueType:
-        """Empty, Assigning, Reconciling or Stable."""
+        """Empty, Assigning, Reconciling or Stable; of a classic group as Kafka names it."""
+        if self.classic is not None:
+            return self.classic.state
         if not self.members:
             return groups_pb2.GROUP_EMPTY
         if self.header.assignment_epoch < self.header.group_epoch:
@@ -126,6 +141,7 @@ class ConsumerGroup:
     def put_members(self, members: Iterable[GroupMember]) -> None:
         """Sets members that are new or changed. What one of them releases another of them may have."""
         members = list(members)
+        assert not members or self.classic is None, "a classic group has members of the other kind"
         for member in members:
             before = self.members.get(member.member_id)
             if before is not None:
@@ -145,6 +161,12 @@ class ConsumerGroup:
         self.targets.pop(member_id, None)
         if member.instance_id:
             del self.instances[member.instance_id]
+
+    def put_classic(self, classic: ClassicGroup | None) -> None:
+        """It is a classic group, or becomes one of the other kind."""
+        assert classic is not None or self.classic is None or self.classic.is_empty, "a classic group ends with members"
+        assert classic is None or not self.members, "a classic group has members of the other kind"
+        self.classic = classic
 
     def put_targets(self, targets: Mapping[str, frozenset[PartitionId]]) -> None:
         """Sets parts of the newest assignment. ``check_targets`` follows when all is set."""

@@ -6,6 +6,8 @@ import dataclasses
 from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping
 from itertools import chain
 
+from quorumlog.server.classic.classic_group import ClassicGroup
+from quorumlog.server.classic.classic_records import change_bytes, change_of
 from quorumlog.server.coordinator.group import ConsumerGroup, GroupHeader, StoredOffset
 from quorumlog.server.coordinator.member import GroupMember, PartitionId
 from quorumlog.server.coordinator.records import (
@@ -84,7 +86,7 @@ class GroupEdit:
         self._has_copies = False
         self.group = ConsumerGroup(
             group_id, self._base.version, self._base.header, self._base.members, self._base.targets, self._offsets,
-            self._base.holders, self._base.instances,
+            self._base.holders, self._base.instances, self._base.classic,
         )  # fmt: skip
         self.is_deleted = False
         self.is_unsettled = False
@@ -97,6 +99,7 @@ class GroupEdit:
             self._touched
             or self._offsets.changes
             or self.group.header is not self._base.header
+            or self.group.classic is not self._base.classic
             or self.is_unsettled
             or self.is_deleted
         )
@@ -140,6 +143,13 @@ class GroupEdit:
             self.size_bytes += len(member_id) + _partition_bytes(target)
         self.group.put_targets(changed)
 
+    def put_classic(self, classic: ClassicGroup | None) -> None:
+        """Sets what it is as a classic group; None: it is none any more."""
+        if classic is not None:
+            classic.check()
+            self.size_bytes += change_bytes(self.group.classic, classic)
+        self.group.put_classic(classic)
+
     def put_offset(self, partition: PartitionId, stored: StoredOffset) -> None:
         """Stores a committed offset."""
         self.size_bytes += _OFFSET_BYTES + _text_bytes((stored.metadata,))
@@ -152,7 +162,8 @@ class GroupEdit:
 
     def delete(self) -> None:
         """The consumer group is deleted. It begins anew, with its epochs, if a later request of the draft wants it."""
-        assert not self.group.members, "a group ends with members"
+        assert self.group.is_empty, "a group ends with members"
+        self.group.put_classic(None)
         for partition in list(self._offsets):
             del self._offsets[partition]
         self.is_deleted = True
@@ -175,6 +186,9 @@ class GroupEdit:
         change = self._change(version=base.version + 1)
         if group.header != base.header:
             change.header.CopyFrom(header_record(group.header))
+        if group.classic is not None and group.classic != base.classic:
+            change.classic.CopyFrom(change_of(base.classic, group.classic))
+        change.ends_classic = group.classic is None and base.classic is not None
         for member_id in sorted(self._touched):
             self._add_member(change, member_id)
         removed = []

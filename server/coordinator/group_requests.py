@@ -10,6 +10,10 @@ from google.protobuf.message import Message as ProtoMessage
 
 from quorumlog.server.authorization.permissions import operation_of
 from quorumlog.server.authorization.refusals import ClientTopics, Refusals
+from quorumlog.server.classic.answers import refused
+from quorumlog.server.classic.calls import ClassicCall, ClassicRequest
+from quorumlog.server.classic.request_forms import rebalance_timeout_ms
+from quorumlog.server.consumer_group_limits import ConsumerGroupLimits
 from quorumlog.server.coordinator.administration import delete_group, describe, listing
 from quorumlog.server.coordinator.committed_offsets import commit_offsets, delete_offsets, fetch_offsets
 from quorumlog.server.coordinator.draft import Draft
@@ -29,8 +33,16 @@ from quorumlog.v1.errors_pb2 import ErrorCode
 OffsetRequest: TypeAlias = (
     groups_pb2.CommitOffsetsRequest | groups_pb2.FetchOffsetsRequest | groups_pb2.DeleteOffsetsRequest
 )
+#: A call that waits for others is answered itself by its time; this much later it would be told that nobody knows (µs).
+CLASSIC_GRACE_US = 1_000_000
+#: What a join that names no time may take beyond its rebalance timeout (ms).
+CLASSIC_JOIN_MS = 5_000
 UnaryRequest = (
-    OffsetRequest | groups_pb2.DeleteGroupsRequest | groups_pb2.DescribeGroupsRequest | groups_pb2.ListGroupsRequest
+    OffsetRequest
+    | groups_pb2.DeleteGroupsRequest
+    | groups_pb2.DescribeGroupsRequest
+    | groups_pb2.ListGroupsRequest
+    | ClassicRequest
 )
 GroupRequest = UnaryRequest | groups_pb2.GroupHeartbeatRequest | groups_pb2.FindCoordinatorsRequest
 
@@ -54,6 +66,8 @@ def failed_call(request: GroupRequest, problem: errors_pb2.Error) -> ProtoMessag
             return groups_pb2.DescribeGroupsResponse(error=problem)
         case groups_pb2.ListGroupsRequest():
             return groups_pb2.ListGroupsResponse(error=problem)
+        case _:
+            return refused(request, problem)
 
 
 class GroupCalls:
@@ -61,6 +75,7 @@ class GroupCalls:
 
     Arguments:
         node_id: this node's.
+        limits: of what members may ask for.
         rounds: of Raft heartbeats, shared with other reads.
         answers: those that are due, shared with the finder.
         refusals: of what clients may not do.
@@ -69,6 +84,7 @@ class GroupCalls:
     def __init__(
         self,
         node_id: int,
+        limits: ConsumerGroupLimits,
         led: LedCoordinators,
         rounds: HeartbeatRounds,
         answers: PendingAnswers,
@@ -76,6 +92,7 @@ class GroupCalls:
     ) -> None:
         self._refusals = refusals
         self._node_id = node_id
+        self._limits = limits
         self._led = led
         self._rounds = rounds
         self._answers = answers
@@ -83,9 +100,14 @@ class GroupCalls:
     def serve(self, now: int, asked: ClientRequest, request: UnaryRequest) -> None:
         """Serves a call: it is decided, or read, by the leadership that keeps its consumer group."""
         request_id, topics = asked.request_id, ClientTopics(self._refusals, asked.client)
+        if isinstance(request, ClassicRequest):
+            self._classic(now, asked, request)
+            return
         self._answers.expect(request_id, now + wait_us(request.timeout_ms), partial(failed_call, request))
         match request:
-            case groups_pb2.CommitOffsetsRequest() | groups_pb2.DeleteOffsetsRequest():
+            case groups_pb2.CommitOffsetsRequest():
+                self._commit(_OffsetCall(request_id, request, self._answers, topics), request.member_id)
+            case groups_pb2.DeleteOffsetsRequest():
                 self._submit(_OffsetCall(request_id, request, self._answers, topics))
             case groups_pb2.FetchOffsetsRequest():
                 self._read(now, _OffsetCall(request_id, request, self._answers, topics))
@@ -96,11 +118,38 @@ class GroupCalls:
             case groups_pb2.ListGroupsRequest():
                 self._list(now, asked, request)
 
+    def _classic(self, now: int, asked: ClientRequest, request: ClassicRequest) -> None:
+        """A call of members of a classic group. It may wait for others, and is answered by its time."""
+        wait = wait_us(request.timeout_ms)
+        if isinstance(request, groups_pb2.JoinClassicGroupRequest):
+            longest = self._limits.max_rebalance_timeout_ms
+            wait_ms = request.timeout_ms or rebalance_timeout_ms(request, self._limits) + CLASSIC_JOIN_MS
+            wait = max(0, min(wait_ms, longest)) * 1000
+        self._answers.expect(asked.request_id, now + wait + CLASSIC_GRACE_US, partial(failed_call, request))
+        keeper = self._led.keeper_of(request.group_id)
+        if isinstance(keeper, errors_pb2.Error):
+            self._answers.fail(asked.request_id, keeper)
+            return
+        deadline = self._led.clock.awake_us + wait
+        call = ClassicCall(asked.request_id, request, asked.client, deadline, self._answers, keeper.classic)
+        if not isinstance(request, groups_pb2.LeaveClassicGroupRequest):
+            keeper.classic.heard(request.group_id, request.member_id)
+        keeper.submit(call)
+
     def _submit(self, call: CoordinatorCall) -> None:
         keeper = self._led.keeper_of(call.group_id)
         if isinstance(keeper, errors_pb2.Error):
             call.refuse(keeper)
         else:
+            keeper.submit(call)
+
+    def _commit(self, call: CoordinatorCall, member_id: str) -> None:
+        """A commit: of a member of a classic group it is a sign of life."""
+        keeper = self._led.keeper_of(call.group_id)
+        if isinstance(keeper, errors_pb2.Error):
+            call.refuse(keeper)
+        else:
+            keeper.classic.heard(call.group_id, member_id)
             keeper.submit(call)
 
     def _read(self, now: int, call: CoordinatorCall) -> None:
@@ -272,10 +321,12 @@ class _ListedGroups:
         self._gathered = gathered
 
     def decide(self, draft: Draft) -> groups_pb2.ListGroupsResponse:
-        states = self._request.states
+        states, kinds = self._request.states, self._request.kinds
         every = (listing(group) for group in self._leadership.table.groups.values() if self._sees(group.group_id))
         return groups_pb2.ListGroupsResponse(
-            groups=[group for group in every if not states or group.state in states],
+            groups=[
+                group for group in every if (not states or group.state in states) and (not kinds or group.kind in kinds)
+            ],
             coordinators=[self._leadership.coordinator.identity.number],
         )
 

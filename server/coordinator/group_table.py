@@ -6,6 +6,7 @@ Applying puts values in place. What they are was decided by the leader, from the
 
 from __future__ import annotations
 
+from quorumlog.server.classic import classic_records
 from quorumlog.server.coordinator.group import ConsumerGroup
 from quorumlog.server.coordinator.records import header_of, member_of, offset_of, partitions_of, whole_group
 from quorumlog.v1 import coordinator_log_pb2
@@ -50,6 +51,7 @@ class GroupTable:
             assert group is not None and group.members.keys() == set(change.removed_members), (
                 f"group {change.group_id} ends with members"
             )
+            assert group.classic is None or group.classic.is_empty, f"group {change.group_id} ends with members"
             del self.groups[change.group_id]
             return
         if group is None:
@@ -59,6 +61,10 @@ class GroupTable:
             group.put_header(header_of(change.header))
         for member_id in change.removed_members:
             group.remove_member(member_id)
+        if change.ends_classic:
+            group.put_classic(None)
+        if change.HasField("classic"):
+            group.put_classic(classic_records.changed(group.classic, change.classic))
         members = [member_of(record) for record in change.members]
         group.put_members(members)
         group.put_targets({row.member_id: frozenset(partitions_of(row.topics)) for row in change.targets})

@@ -28,7 +28,9 @@ from quorumlog.server.coordinator.member_changes import is_of_newest_assignment,
 from quorumlog.server.coordinator.reconciliation import reconcile
 from quorumlog.server.coordinator.records import numbers_by_topic, partitions_of
 from quorumlog.server.coordinator.request_checks import check_heartbeat
+from quorumlog.server.wire_errors import error
 from quorumlog.v1 import errors_pb2, groups_pb2
+from quorumlog.v1.errors_pb2 import ErrorCode
 
 
 def heartbeat(
@@ -101,7 +103,23 @@ def _admit(draft: Draft, request: groups_pb2.GroupHeartbeatRequest, origin: Clie
         return refused
     if request.member_epoch < JOIN_EPOCH:
         return leave(draft, request)
+    if request.member_epoch == JOIN_EPOCH and not _is_of_members(draft, request.group_id):
+        return error(
+            ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+            f"group {request.group_id} is classic and has members: stop them first, or join another group",
+        )
     return join(draft, request, origin) if request.member_epoch == JOIN_EPOCH else stay(draft, request, origin)
+
+
+def _is_of_members(draft: Draft, group_id: str) -> bool:
+    """Whether a consumer group is of the kind whose members send heartbeats. A classic one without members becomes
+    that."""
+    if draft.classic(group_id) is None:
+        return True
+    edit = draft.edit(group_id)
+    if edit.group.is_empty:
+        edit.put_classic(None)
+    return edit.group.classic is None
 
 
 def _answer(draft: Draft, request: groups_pb2.GroupHeartbeatRequest) -> groups_pb2.GroupHeartbeatResponse | None:

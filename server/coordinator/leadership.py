@@ -19,6 +19,7 @@ from typing import Protocol, TypeAlias
 from google.protobuf.message import Message as ProtoMessage
 
 from quorumlog.server.authorization.authorizer import Authorizer
+from quorumlog.server.classic.decisions import ClassicBounds, ClassicDecisions
 from quorumlog.server.consumer_group_limits import ConsumerGroupLimits
 from quorumlog.server.coordinator.awake_clock import AwakeClock
 from quorumlog.server.coordinator.coordinator import Coordinator
@@ -52,6 +53,8 @@ GRACE_ELECTIONS = 2
 #: How often a leader reviews offsets that have expired (µs): as often as this, and within their time.
 EXPIRY_US = 600_000_000
 EXPIRY_REVIEWS = 4
+#: Bytes of calls of classic groups that may wait for others at one coordinator.
+CLASSIC_CALL_BYTES = 64 << 20
 #: When topics were deleted, their offsets are reviewed after this (µs): one review for many topics.
 DELETED_US = 5_000_000
 
@@ -63,8 +66,8 @@ class CoordinatorCall(Protocol):
     def group_id(self) -> str:
         """The consumer group; empty where it is about all of a coordinator's."""
 
-    def decide(self, draft: Draft) -> ProtoMessage:
-        """Decides on a draft, and says what to answer."""
+    def decide(self, draft: Draft) -> ProtoMessage | None:
+        """Decides on a draft, and says what to answer; None: whoever decides it keeps it."""
 
     def answer(self, response: ProtoMessage) -> None:
         """Takes the answer once what it says is so."""
@@ -172,6 +175,10 @@ class CoordinatorLeadership:
         for group in coordinator.table.groups.values():
             for member in group.members.values():
                 self._timers.track(clock.awake_us + options.grace_us, group.group_id, member)
+        # A term has one leader: no other one gives an id that begins so.
+        bounds = ClassicBounds(options.max_parked, CLASSIC_CALL_BYTES, options.grace_us, str(self.term))
+        self.classic = ClassicDecisions(clock, bounds, authorizer)
+        self._begin_classic()
 
     @property
     def table(self) -> GroupTable:
@@ -181,12 +188,12 @@ class CoordinatorLeadership:
     @property
     def members(self) -> int:
         """How many members all consumer groups have together."""
-        return len(self._timers)
+        return len(self._timers) + self.classic.members
 
     @property
     def parked(self) -> int:
-        """How many heartbeats wait for news."""
-        return len(self._parked)
+        """How many heartbeats wait for news; of classic groups, how many calls wait for others."""
+        return len(self._parked) + len(self.classic.rounds)
 
     # -- what comes -------------------------------------------------------------------------------------------
 
@@ -245,6 +252,7 @@ class CoordinatorLeadership:
     def client_gone(self, request_id: int) -> None:
         """Nobody waits for that answer any more."""
         self._parked.take_request(request_id)
+        self.classic.client_gone(request_id)
 
     # -- certainty --------------------------------------------------------------------------------------------
 
@@ -289,7 +297,10 @@ class CoordinatorLeadership:
             # Heartbeats come last, all together: what a member is to have is computed once for all that has changed.
             # Whoever was heard by now is not silent, however late its heartbeat is decided.
             self._expire_members(draft)
+            self.classic.on_time(draft)
             batch = [self._heartbeats.popleft() for _ in range(min(len(self._heartbeats), DECISION_CALLS))]
+        self.classic.settle(draft)
+        calls.extend(self.classic.take_answers())
         answers = heartbeats(draft, [(call.request, call.client) for call in batch])
         decided: list[tuple[Waiter, ProtoMessage | None]] = [*calls, *zip(batch, answers, strict=True)]
         command = draft.command()
@@ -300,6 +311,7 @@ class CoordinatorLeadership:
                 self._calls.extendleft(call for call, _ in reversed(calls))
                 self._heartbeats.extendleft(reversed(batch))
                 self._reviews.update(dict.fromkeys(reviews))
+                self._begin_classic()
                 self._retry_at = self._clock.awake_us + RETRY_US
                 return False
             self._decision = _Decision(index, [each for each in decided if draft.changed(each[0].group_id)])
@@ -313,15 +325,24 @@ class CoordinatorLeadership:
         # Nodes of the first feature level take no group whose versions begin later than at 1.
         applied = self.coordinator.raft.applied_index if image.feature_level >= SECOND_FEATURE_LEVEL else 0
         return Draft(
-            self.table, ImageCatalog(image), self._options.limits, self._clock.wall_ms, applied, self._authorizer
-        )
+            self.table, ImageCatalog(image), self._options.limits, self._clock.wall_ms, applied, self._authorizer,
+            has_classic_groups=image.feature_level >= SECOND_FEATURE_LEVEL,
+        )  # fmt: skip
 
     def _decide_calls(self, draft: Draft) -> list[tuple[CoordinatorCall, ProtoMessage]]:
         decided: list[tuple[CoordinatorCall, ProtoMessage]] = []
         while self._calls and len(decided) < DECISION_CALLS and draft.size_bytes < DECISION_BYTES:
             call = self._calls.popleft()
-            decided.append((call, call.decide(draft)))
+            answer = call.decide(draft)
+            if answer is not None:
+                decided.append((call, answer))
         return decided
+
+    def _begin_classic(self) -> None:
+        """Sessions and rounds of classic groups begin, or begin anew: what waited is decided again."""
+        groups = self.table.groups.values()
+        classic = ((group.group_id, group.classic) for group in groups if group.classic is not None)
+        self._calls.extend(self.classic.begin(classic, self._options.limits))
 
     def _decide_reviews(self, draft: Draft) -> list[tuple[str, Review]]:
         reviews = list(islice(self._reviews, DECISION_CALLS))
@@ -350,6 +371,10 @@ class CoordinatorLeadership:
             for member_id in change.removed_members:
                 self._timers.forget(change.group_id, member_id)
             self._track(change.group_id, [member.member_id for member in change.members])
+            group = self.table.groups.get(change.group_id)
+            if change.HasField("classic") or change.ends_classic or group is None:
+                now = group.classic if group is not None else None
+                self.classic.applied(change.group_id, change.classic.removed_members, now, self._options.limits)
             if not change.base_version and change.group_id in self.table.groups:
                 # When topics came after the decision and before now, there was no such group to be reviewed.
                 self._reviews[change.group_id, Review.TOPICS] = None
@@ -416,7 +441,9 @@ class CoordinatorLeadership:
         still = []
         for each in self._reads:
             if each.confirming_round <= raft.confirmed_round and each.index <= raft.applied_index:
-                each.call.answer(each.call.decide(self._draft()))
+                answer = each.call.decide(self._draft())
+                assert answer is not None, "a read waits for nobody else"
+                each.call.answer(answer)
             else:
                 still.append(each)
         self._reads = still
@@ -428,7 +455,8 @@ class CoordinatorLeadership:
             return None
         due: int | None = self._clock.awake_us
         if not (self._calls or self._heartbeats or self._reviews):
-            due = self._timers.next_deadline
+            deadlines = (self._timers.next_deadline, self.classic.next_deadline)
+            due = min((deadline for deadline in deadlines if deadline is not None), default=None)
         return None if due is None else max(due, self._retry_at)
 
     @property
@@ -441,6 +469,7 @@ class CoordinatorLeadership:
         """The leadership is over: everyone who waits is sent to the next leader."""
         definite = self.coordinator.not_coordinator(definite=True)
         waiting: list[Waiter] = [*self._calls, *self._heartbeats, *(each.call for each in self._reads)]
+        waiting.extend(self.classic.rounds.take_all())
         for waiter in waiting:
             waiter.refuse(definite)
         self._calls.clear()

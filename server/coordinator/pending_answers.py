@@ -53,6 +53,10 @@ class PendingAnswers:
         if call is not None:
             self._reply(request_id, call.failed(problem))
 
+    def is_expected(self, request_id: int) -> bool:
+        """Whether somebody still waits for that answer."""
+        return self._calls.get(request_id) is not None
+
     def forget(self, request_id: int) -> None:
         """Nobody waits for that answer any more."""
         self._calls.take(request_id)

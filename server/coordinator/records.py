@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from quorumlog.server.classic.classic_records import change_of
 from quorumlog.server.coordinator.group import ConsumerGroup, GroupHeader, StoredOffset, SubscribedTopic
 from quorumlog.server.coordinator.member import GroupMember, MemberSubscription, PartitionId
 from quorumlog.v1 import coordinator_log_pb2, groups_pb2
@@ -164,6 +165,7 @@ def whole_group(group: ConsumerGroup) -> coordinator_log_pb2.GroupChange:
         members=[member_record(member) for _, member in sorted(group.members.items())],
         targets=[target_record(member_id, target) for member_id, target in sorted(group.targets.items())],
         offsets=[logged_offset(partition, stored) for partition, stored in sorted(group.offsets.items())],
+        classic=change_of(None, group.classic) if group.classic is not None else None,
     )
 
 

@@ -77,17 +77,21 @@ def expire_offsets(draft: Draft, group_id: str, retention_ms: int) -> bool:
     group = draft.group(group_id)
     if group is None:
         return False
-    read = draft.subscriptions.topics_read_by(group.members.values())
+    read = draft.subscriptions.topics_of(group)
     latest = draft.wall_ms - retention_ms
     expired = [
         partition
         for partition, stored in group.offsets.items()
         if draft.topics.by_id(partition[0]) is None
-        or (partition[0] not in read and max(stored.commit_timestamp_ms, group.header.empty_since_ms) <= latest)
+        or (
+            read is not None
+            and partition[0] not in read
+            and max(stored.commit_timestamp_ms, group.header.empty_since_ms) <= latest
+        )
     ]
     for partition in sorted(expired):
         draft.edit(group_id).remove_offset(partition)
-    is_over = not group.members and len(group.offsets) == len(expired)
+    is_over = group.is_empty and len(group.offsets) == len(expired)
     if is_over:
         draft.edit(group_id).delete()
     return is_over or bool(expired)

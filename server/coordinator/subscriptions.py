@@ -13,6 +13,8 @@ from typing import Protocol
 import re2
 
 from quorumlog.server.authorization.authorizer import Authorizer
+from quorumlog.server.classic.subscription_metadata import topics_named_by
+from quorumlog.server.coordinator.group import ConsumerGroup
 from quorumlog.server.coordinator.member import GroupMember, MemberSubscription
 from quorumlog.server.coordinator.topic_catalog import TopicCatalog, TopicInfo
 from quorumlog.v1.acls_pb2 import ACL_OPERATION_READ, ACL_RESOURCE_TOPIC
@@ -96,6 +98,16 @@ class Subscriptions:
         for subscription in dict.fromkeys(member.subscription for member in members):
             read |= self.topic_ids(subscription)
         return read
+
+    def topics_of(self, group: ConsumerGroup) -> set[bytes] | None:
+        """The topics that a consumer group's members read, of whichever kind it is; None where nobody can tell."""
+        if group.classic is None:
+            return self.topics_read_by(group.members.values())
+        names = topics_named_by(group.classic)
+        if names is None:
+            return None
+        found = (self.topics.by_name(name) for name in names)
+        return {topic.topic_id for topic in found if topic is not None}
 
     def _matches(self, pattern: str) -> tuple[TopicInfo, ...]:
         if not pattern:

@@ -68,10 +68,12 @@ class BrokerRecord:
 
     def endpoint(self, listener: Listener) -> tuple[str, int]:
         """Host and port at which others reach it through one kind of listener; where it has none of that kind, what it
-        tells everybody."""
+        tells everybody. Kafka's clients could do nothing with that: an empty host."""
         for each in self.registration.endpoints:
             if each.listener == listener.value:
                 return each.host, each.port
+        if listener is Listener.KAFKA:
+            return "", 0
         return self.registration.host, self.registration.port
 
     @property

@@ -17,7 +17,7 @@ from quorumlog.server.hosting.read_index import HeartbeatRounds
 from quorumlog.server.node_service import NodeService, RequestTable, StepTime
 from quorumlog.server.partition.partition import Partition
 from quorumlog.server.partition.refusals import unreadable
-from quorumlog.server.partition.time_lookup import find_time
+from quorumlog.server.partition.time_lookup import find_latest, find_time
 from quorumlog.server.pending_calls import PendingCalls
 from quorumlog.server.replies import Replies
 from quorumlog.server.request_timeouts import wait_us
@@ -33,6 +33,8 @@ from quorumlog.v1.errors_pb2 import ErrorCode
 _OPERATION = operation_of(data_plane_pb2.ListOffsetsRequest)
 EARLIEST = -2
 LATEST = -1
+#: The record with the latest timestamp (KIP-734).
+LATEST_TIME = -3
 #: Look-ups by time in one answer, and bytes of batches in it. The others are unfinished: the client asks again.
 TIMES_PER_ANSWER = 64
 ENTRY_BYTES_PER_ANSWER = 8 << 20
@@ -176,7 +178,11 @@ class OffsetRequests(NodeService):
         else:
             lookup.times += 1
             try:
-                found = find_time(partition, self._reader, wanted.timestamp_ms, wanted.first_offset)
+                found = (
+                    find_latest(partition, self._reader)
+                    if wanted.timestamp_ms == LATEST_TIME
+                    else find_time(partition, self._reader, wanted.timestamp_ms, wanted.first_offset)
+                )
             except UnreadableEntryError as damage:
                 result.error.CopyFrom(unreadable(partition.name, damage))
                 return
@@ -262,13 +268,14 @@ def _fail(result: data_plane_pb2.ListOffsetsResult, problem: errors_pb2.Error) -
 
 def _operation(wanted: data_plane_pb2.ListOffsetsPartition) -> AclOperation.ValueType:
     """What has to be allowed. The answer to a look-up by time may hold records."""
-    return ACL_OPERATION_READ if wanted.timestamp_ms >= 0 else _OPERATION
+    return _OPERATION if wanted.timestamp_ms in (EARLIEST, LATEST) else ACL_OPERATION_READ
 
 
 def _check_timestamp(timestamp_ms: int) -> errors_pb2.Error | None:
-    if timestamp_ms >= EARLIEST:
+    if timestamp_ms >= LATEST_TIME:
         return None
     return error(
         ErrorCode.INVALID_REQUEST,
-        f"timestamp {timestamp_ms} ms: give milliseconds since 1970, or -1 for the end, -2 for the beginning",
+        f"timestamp {timestamp_ms} ms: give milliseconds since 1970, or -1 for the end, -2 for the beginning, -3 for"
+        " the latest record",
     )

@@ -39,16 +39,25 @@ class GroupsService:
             "DescribeGroups": pb.DescribeGroupsRequest,
             "DeleteGroups": pb.DeleteGroupsRequest,
             "DeleteOffsets": pb.DeleteOffsetsRequest,
+            "JoinClassicGroup": pb.JoinClassicGroupRequest,
+            "SyncClassicGroup": pb.SyncClassicGroupRequest,
+            "LeaveClassicGroup": pb.LeaveClassicGroupRequest,
         }
         handlers = {name: unary_handler(kind, self._requests, self._meters) for name, kind in kinds.items()}
         handlers["CommitOffsets"] = unary_handler(
             pb.CommitOffsetsRequest, self._requests, self._meters, self._count_commit
+        )
+        handlers["ClassicHeartbeat"] = unary_handler(
+            pb.ClassicHeartbeatRequest, self._requests, self._meters, self._count_heartbeat
         )
         handlers["Heartbeat"] = grpc.stream_stream_rpc_method_handler(self.heartbeat)
         return grpc.method_handlers_generic_handler(SERVICE, handlers)
 
     def _count_commit(self) -> None:
         self._meters.offset_commits += 1
+
+    def _count_heartbeat(self) -> None:
+        self._meters.consumer_group_heartbeats += 1
 
     async def heartbeat(self, _unused: object, context: Context) -> None:
         """Serves one stream of heartbeats."""

@@ -52,6 +52,38 @@ MEMBER_UNRELEASED: MemberState.ValueType  # 3
 """It waits for partitions that others have not released."""
 Global___MemberState: _TypeAlias = MemberState  # noqa: Y015
 
+class _ClassicStage:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ClassicStageEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ClassicStage.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    CLASSIC_STAGE_UNSPECIFIED: _ClassicStage.ValueType  # 0
+    """Not said."""
+    CLASSIC_EMPTY: _ClassicStage.ValueType  # 1
+    """It has no members, and nobody joins."""
+    CLASSIC_JOINING: _ClassicStage.ValueType  # 2
+    """Members are to join. Who has joined so far is known to the leader of the log only."""
+    CLASSIC_SYNCING: _ClassicStage.ValueType  # 3
+    """All have joined, and wait for what their leader assigns."""
+    CLASSIC_STABLE: _ClassicStage.ValueType  # 4
+    """All have their parts."""
+
+class ClassicStage(_ClassicStage, metaclass=_ClassicStageEnumTypeWrapper):
+    """How far a classic group is in its round."""
+
+CLASSIC_STAGE_UNSPECIFIED: ClassicStage.ValueType  # 0
+"""Not said."""
+CLASSIC_EMPTY: ClassicStage.ValueType  # 1
+"""It has no members, and nobody joins."""
+CLASSIC_JOINING: ClassicStage.ValueType  # 2
+"""Members are to join. Who has joined so far is known to the leader of the log only."""
+CLASSIC_SYNCING: ClassicStage.ValueType  # 3
+"""All have joined, and wait for what their leader assigns."""
+CLASSIC_STABLE: ClassicStage.ValueType  # 4
+"""All have their parts."""
+Global___ClassicStage: _TypeAlias = ClassicStage  # noqa: Y015
+
 @_typing.final
 class GroupCommand(_message.Message):
     """One entry of a coordinator's log."""
@@ -133,12 +165,16 @@ class GroupChange(_message.Message):
     TARGETS_FIELD_NUMBER: _builtins.int
     OFFSETS_FIELD_NUMBER: _builtins.int
     REMOVED_OFFSETS_FIELD_NUMBER: _builtins.int
+    CLASSIC_FIELD_NUMBER: _builtins.int
+    ENDS_CLASSIC_FIELD_NUMBER: _builtins.int
     group_id: _builtins.str
     """The group."""
     base_version: _builtins.int
     """The version that the change is based on; 0 when there is no such group."""
     version: _builtins.int
     """The group's version from now on; 0: the group is no more."""
+    ends_classic: _builtins.bool
+    """The group is not classic any more. It has no members."""
     @_builtins.property
     def header(self) -> Global___GroupHeader:
         """Its epochs and the like as they are from now on; not set: as they were."""
@@ -163,6 +199,10 @@ class GroupChange(_message.Message):
     def removed_offsets(self) -> _containers.RepeatedCompositeFieldContainer[_groups_pb2.TopicPartitions]:
         """Offsets that are kept no more."""
 
+    @_builtins.property
+    def classic(self) -> Global___ClassicChange:
+        """What changed in a classic group; one that was of the other kind is classic from now on."""
+
     def __init__(
         self,
         *,
@@ -175,10 +215,12 @@ class GroupChange(_message.Message):
         targets: _abc.Iterable[Global___MemberTarget] | None = ...,
         offsets: _abc.Iterable[_groups_pb2.CommittedOffset] | None = ...,
         removed_offsets: _abc.Iterable[_groups_pb2.TopicPartitions] | None = ...,
+        classic: Global___ClassicChange | None = ...,
+        ends_classic: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["classic", b"classic", "header", b"header"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_version", b"base_version", "group_id", b"group_id", "header", b"header", "members", b"members", "offsets", b"offsets", "removed_members", b"removed_members", "removed_offsets", b"removed_offsets", "targets", b"targets", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_version", b"base_version", "classic", b"classic", "ends_classic", b"ends_classic", "group_id", b"group_id", "header", b"header", "members", b"members", "offsets", b"offsets", "removed_members", b"removed_members", "removed_offsets", b"removed_offsets", "targets", b"targets", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -417,3 +459,135 @@ class MemberTarget(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___MemberTarget: _TypeAlias = MemberTarget  # noqa: Y015
+
+@_typing.final
+class ClassicChange(_message.Message):
+    """How a classic group changes."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEADER_FIELD_NUMBER: _builtins.int
+    MEMBERS_FIELD_NUMBER: _builtins.int
+    REMOVED_MEMBERS_FIELD_NUMBER: _builtins.int
+    ASSIGNMENTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def header(self) -> Global___ClassicHeader:
+        """Its generation and the like as they are from now on."""
+
+    @_builtins.property
+    def members(self) -> _containers.RepeatedCompositeFieldContainer[Global___ClassicGroupMember]:
+        """Members that are new or changed, whole."""
+
+    @_builtins.property
+    def removed_members(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Members that are no more; their parts of the assignment go with them."""
+
+    @_builtins.property
+    def assignments(self) -> _containers.RepeatedCompositeFieldContainer[_groups_pb2.ClassicAssignment]:
+        """Members' parts of the assignment, where they changed. With a new generation those of the one before end."""
+
+    def __init__(
+        self,
+        *,
+        header: Global___ClassicHeader | None = ...,
+        members: _abc.Iterable[Global___ClassicGroupMember] | None = ...,
+        removed_members: _abc.Iterable[_builtins.str] | None = ...,
+        assignments: _abc.Iterable[_groups_pb2.ClassicAssignment] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignments", b"assignments", "header", b"header", "members", b"members", "removed_members", b"removed_members"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ClassicChange: _TypeAlias = ClassicChange  # noqa: Y015
+
+@_typing.final
+class ClassicHeader(_message.Message):
+    """What a classic group has beside members."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STAGE_FIELD_NUMBER: _builtins.int
+    GENERATION_FIELD_NUMBER: _builtins.int
+    PROTOCOL_TYPE_FIELD_NUMBER: _builtins.int
+    PROTOCOL_FIELD_NUMBER: _builtins.int
+    LEADER_FIELD_NUMBER: _builtins.int
+    stage: Global___ClassicStage.ValueType
+    """How far it is."""
+    generation: _builtins.int
+    """Counts finished rounds of joins."""
+    protocol_type: _builtins.str
+    """As the members have said it."""
+    protocol: _builtins.str
+    """The protocol in use; empty without members."""
+    leader: _builtins.str
+    """The member that assigns; empty while there is none."""
+    def __init__(
+        self,
+        *,
+        stage: Global___ClassicStage.ValueType = ...,
+        generation: _builtins.int = ...,
+        protocol_type: _builtins.str = ...,
+        protocol: _builtins.str = ...,
+        leader: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "leader", b"leader", "protocol", b"protocol", "protocol_type", b"protocol_type", "stage", b"stage"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ClassicHeader: _TypeAlias = ClassicHeader  # noqa: Y015
+
+@_typing.final
+class ClassicGroupMember(_message.Message):
+    """One member of a classic group."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MEMBER_ID_FIELD_NUMBER: _builtins.int
+    INSTANCE_ID_FIELD_NUMBER: _builtins.int
+    CLIENT_ID_FIELD_NUMBER: _builtins.int
+    HOST_FIELD_NUMBER: _builtins.int
+    PRINCIPAL_FIELD_NUMBER: _builtins.int
+    SESSION_TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    REBALANCE_TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    PROTOCOLS_FIELD_NUMBER: _builtins.int
+    member_id: _builtins.str
+    """Its id."""
+    instance_id: _builtins.str
+    """Its static name; empty without one."""
+    client_id: _builtins.str
+    """What its client calls itself."""
+    host: _builtins.str
+    """Where it came from."""
+    principal: _builtins.str
+    """For whom it reads: the principal of its client."""
+    session_timeout_ms: _builtins.int
+    """After how much silence it counts as dead, in milliseconds."""
+    rebalance_timeout_ms: _builtins.int
+    """How long the others may take to join, in milliseconds."""
+    @_builtins.property
+    def protocols(self) -> _containers.RepeatedCompositeFieldContainer[_groups_pb2.ClassicProtocol]:
+        """What it can take part in; what it likes best comes first."""
+
+    def __init__(
+        self,
+        *,
+        member_id: _builtins.str = ...,
+        instance_id: _builtins.str = ...,
+        client_id: _builtins.str = ...,
+        host: _builtins.str = ...,
+        principal: _builtins.str = ...,
+        session_timeout_ms: _builtins.int = ...,
+        rebalance_timeout_ms: _builtins.int = ...,
+        protocols: _abc.Iterable[_groups_pb2.ClassicProtocol] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "host", b"host", "instance_id", b"instance_id", "member_id", b"member_id", "principal", b"principal", "protocols", b"protocols", "rebalance_timeout_ms", b"rebalance_timeout_ms", "session_timeout_ms", b"session_timeout_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ClassicGroupMember: _TypeAlias = ClassicGroupMember  # noqa: Y015

@@ -552,7 +552,9 @@ class ListOffsetsPartition(_message.Message):
     partition: _builtins.int
     """The partition's number."""
     timestamp_ms: _builtins.int
-    """-2: earliest offset; -1: the high watermark; >= 0: the first offset whose timestamp (ms) is at or after it."""
+    """-2: earliest offset; -1: the high watermark; >= 0: the first offset whose timestamp (ms) is at or after it; -3: the
+    record with the latest timestamp, in the batch of the answer.
+    """
     leader_epoch: _builtins.int
     """The leader epoch the client knows; -1 to skip the check."""
     first_offset: _builtins.int

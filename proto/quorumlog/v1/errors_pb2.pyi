@@ -145,6 +145,16 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     """A member of the group subscribes to the topic."""
     OFFSET_METADATA_TOO_LARGE: _ErrorCode.ValueType  # 74
     """The text beside a committed offset is too long."""
+    ILLEGAL_GENERATION: _ErrorCode.ValueType  # 75
+    """Of a classic group: it is in another generation by now: join again."""
+    INCONSISTENT_GROUP_PROTOCOL: _ErrorCode.ValueType  # 76
+    """The group is of the other kind, or its members share no protocol with this one."""
+    REBALANCE_IN_PROGRESS: _ErrorCode.ValueType  # 77
+    """The members of a classic group are to join again, or wait for their leader's assignment."""
+    INVALID_SESSION_TIMEOUT: _ErrorCode.ValueType  # 78
+    """The session timeout is outside of what the nodes allow."""
+    MEMBER_ID_REQUIRED: _ErrorCode.ValueType  # 79
+    """A new member of a classic group is to join again with the id that the answer names (KIP-394)."""
     TOPIC_AUTHORIZATION_FAILED: _ErrorCode.ValueType  # 80
     """Who asks may not do that to the topic."""
     GROUP_AUTHORIZATION_FAILED: _ErrorCode.ValueType  # 81
@@ -285,6 +295,16 @@ GROUP_SUBSCRIBED_TO_TOPIC: ErrorCode.ValueType  # 73
 """A member of the group subscribes to the topic."""
 OFFSET_METADATA_TOO_LARGE: ErrorCode.ValueType  # 74
 """The text beside a committed offset is too long."""
+ILLEGAL_GENERATION: ErrorCode.ValueType  # 75
+"""Of a classic group: it is in another generation by now: join again."""
+INCONSISTENT_GROUP_PROTOCOL: ErrorCode.ValueType  # 76
+"""The group is of the other kind, or its members share no protocol with this one."""
+REBALANCE_IN_PROGRESS: ErrorCode.ValueType  # 77
+"""The members of a classic group are to join again, or wait for their leader's assignment."""
+INVALID_SESSION_TIMEOUT: ErrorCode.ValueType  # 78
+"""The session timeout is outside of what the nodes allow."""
+MEMBER_ID_REQUIRED: ErrorCode.ValueType  # 79
+"""A new member of a classic group is to join again with the id that the answer names (KIP-394)."""
 TOPIC_AUTHORIZATION_FAILED: ErrorCode.ValueType  # 80
 """Who asks may not do that to the topic."""
 GROUP_AUTHORIZATION_FAILED: ErrorCode.ValueType  # 81

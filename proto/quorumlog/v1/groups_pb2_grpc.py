@@ -75,6 +75,26 @@ class GroupsStub:
                 request_serializer=quorumlog_dot_v1_dot_groups__pb2.DeleteOffsetsRequest.SerializeToString,
                 response_deserializer=quorumlog_dot_v1_dot_groups__pb2.DeleteOffsetsResponse.FromString,
                 _registered_method=True)
+        self.JoinClassicGroup = channel.unary_unary(
+                '/quorumlog.v1.Groups/JoinClassicGroup',
+                request_serializer=quorumlog_dot_v1_dot_groups__pb2.JoinClassicGroupRequest.SerializeToString,
+                response_deserializer=quorumlog_dot_v1_dot_groups__pb2.JoinClassicGroupResponse.FromString,
+                _registered_method=True)
+        self.SyncClassicGroup = channel.unary_unary(
+                '/quorumlog.v1.Groups/SyncClassicGroup',
+                request_serializer=quorumlog_dot_v1_dot_groups__pb2.SyncClassicGroupRequest.SerializeToString,
+                response_deserializer=quorumlog_dot_v1_dot_groups__pb2.SyncClassicGroupResponse.FromString,
+                _registered_method=True)
+        self.ClassicHeartbeat = channel.unary_unary(
+                '/quorumlog.v1.Groups/ClassicHeartbeat',
+                request_serializer=quorumlog_dot_v1_dot_groups__pb2.ClassicHeartbeatRequest.SerializeToString,
+                response_deserializer=quorumlog_dot_v1_dot_groups__pb2.ClassicHeartbeatResponse.FromString,
+                _registered_method=True)
+        self.LeaveClassicGroup = channel.unary_unary(
+                '/quorumlog.v1.Groups/LeaveClassicGroup',
+                request_serializer=quorumlog_dot_v1_dot_groups__pb2.LeaveClassicGroupRequest.SerializeToString,
+                response_deserializer=quorumlog_dot_v1_dot_groups__pb2.LeaveClassicGroupResponse.FromString,
+                _registered_method=True)
 
 
 class GroupsServicer:
@@ -138,6 +158,35 @@ class GroupsServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def JoinClassicGroup(self, request, context):
+        """Joins a classic group (Kafka's JoinGroup): answered when all have joined, or the round's time is over.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SyncClassicGroup(self, request, context):
+        """Gives, as the leader, and gets a member's part of the assignment (Kafka's SyncGroup): answered when the leader has
+        given it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ClassicHeartbeat(self, request, context):
+        """Keeps a member of a classic group alive, and tells it to join again when it is to (Kafka's Heartbeat).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def LeaveClassicGroup(self, request, context):
+        """Members leave a classic group (Kafka's LeaveGroup).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_GroupsServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -180,6 +229,26 @@ def add_GroupsServicer_to_server(servicer, server):
                     servicer.DeleteOffsets,
                     request_deserializer=quorumlog_dot_v1_dot_groups__pb2.DeleteOffsetsRequest.FromString,
                     response_serializer=quorumlog_dot_v1_dot_groups__pb2.DeleteOffsetsResponse.SerializeToString,
+            ),
+            'JoinClassicGroup': grpc.unary_unary_rpc_method_handler(
+                    servicer.JoinClassicGroup,
+                    request_deserializer=quorumlog_dot_v1_dot_groups__pb2.JoinClassicGroupRequest.FromString,
+                    response_serializer=quorumlog_dot_v1_dot_groups__pb2.JoinClassicGroupResponse.SerializeToString,
+            ),
+            'SyncClassicGroup': grpc.unary_unary_rpc_method_handler(
+                    servicer.SyncClassicGroup,
+                    request_deserializer=quorumlog_dot_v1_dot_groups__pb2.SyncClassicGroupRequest.FromString,
+                    response_serializer=quorumlog_dot_v1_dot_groups__pb2.SyncClassicGroupResponse.SerializeToString,
+            ),
+            'ClassicHeartbeat': grpc.unary_unary_rpc_method_handler(
+                    servicer.ClassicHeartbeat,
+                    request_deserializer=quorumlog_dot_v1_dot_groups__pb2.ClassicHeartbeatRequest.FromString,
+                    response_serializer=quorumlog_dot_v1_dot_groups__pb2.ClassicHeartbeatResponse.SerializeToString,
+            ),
+            'LeaveClassicGroup': grpc.unary_unary_rpc_method_handler(
+                    servicer.LeaveClassicGroup,
+                    request_deserializer=quorumlog_dot_v1_dot_groups__pb2.LeaveClassicGroupRequest.FromString,
+                    response_serializer=quorumlog_dot_v1_dot_groups__pb2.LeaveClassicGroupResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -399,6 +468,114 @@ class Groups:
             '/quorumlog.v1.Groups/DeleteOffsets',
             quorumlog_dot_v1_dot_groups__pb2.DeleteOffsetsRequest.SerializeToString,
             quorumlog_dot_v1_dot_groups__pb2.DeleteOffsetsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def JoinClassicGroup(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/quorumlog.v1.Groups/JoinClassicGroup',
+            quorumlog_dot_v1_dot_groups__pb2.JoinClassicGroupRequest.SerializeToString,
+            quorumlog_dot_v1_dot_groups__pb2.JoinClassicGroupResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SyncClassicGroup(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/quorumlog.v1.Groups/SyncClassicGroup',
+            quorumlog_dot_v1_dot_groups__pb2.SyncClassicGroupRequest.SerializeToString,
+            quorumlog_dot_v1_dot_groups__pb2.SyncClassicGroupResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ClassicHeartbeat(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/quorumlog.v1.Groups/ClassicHeartbeat',
+            quorumlog_dot_v1_dot_groups__pb2.ClassicHeartbeatRequest.SerializeToString,
+            quorumlog_dot_v1_dot_groups__pb2.ClassicHeartbeatResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def LeaveClassicGroup(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/quorumlog.v1.Groups/LeaveClassicGroup',
+            quorumlog_dot_v1_dot_groups__pb2.LeaveClassicGroupRequest.SerializeToString,
+            quorumlog_dot_v1_dot_groups__pb2.LeaveClassicGroupResponse.FromString,
             options,
             channel_credentials,
             insecure,

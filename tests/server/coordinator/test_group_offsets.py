@@ -164,7 +164,9 @@ def test_a_member_asks_in_its_epoch(coordinator: Coordinator) -> None:
 def test_a_commit_makes_a_group_without_members(coordinator: Coordinator) -> None:
     assert committed(coordinator) == {}
     assert commit(coordinator, {T0: 5, T1: 0}) == ["NONE", "NONE"]
-    assert listing(coordinator.group) == pb.GroupListing(group_id=GROUP, state=pb.GROUP_EMPTY)
+    assert listing(coordinator.group) == pb.GroupListing(
+        group_id=GROUP, state=pb.GROUP_EMPTY, kind=pb.GROUP_KIND_CONSUMER
+    )
     assert coordinator.group.header.empty_since_ms == coordinator.wall_ms
 
 

@@ -118,6 +118,7 @@ def test_settings_of_permission_that_make_no_sense_are_one_line(wrong: dict[str,
         ("offsets_retention_ms", 7_777, "groups.offsets_retention_ms", 7_777),
         ("group_min_session_timeout_ms", 7_777, "groups.limits.min_session_timeout_ms", 7_777),
         ("group_max_session_timeout_ms", 7_777, "groups.limits.max_session_timeout_ms", 7_777),
+        ("group_initial_rebalance_delay_ms", 777, "groups.limits.initial_rebalance_delay_ms", 777),
     ],
 )
 def test_each_setting_reaches_its_place_in_its_unit_and_no_other(

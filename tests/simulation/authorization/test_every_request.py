@@ -45,6 +45,10 @@ REQUESTS: dict[str, Callable[[bytes], ProtoMessage]] = {
         group_id="g", member_epoch=-1, offsets=[groups_pb2.CommittedOffset(topic_id=t)]
     ),
     "FetchOffsets": lambda t: groups_pb2.FetchOffsetsRequest(group_id="g", member_epoch=-1),
+    "JoinClassicGroup": lambda t: groups_pb2.JoinClassicGroupRequest(group_id="g", timeout_ms=500),
+    "SyncClassicGroup": lambda t: groups_pb2.SyncClassicGroupRequest(group_id="g", member_id="m", timeout_ms=500),
+    "ClassicHeartbeat": lambda t: groups_pb2.ClassicHeartbeatRequest(group_id="g", member_id="m"),
+    "LeaveClassicGroup": lambda t: groups_pb2.LeaveClassicGroupRequest(group_id="g"),
     "ListGroups": lambda t: groups_pb2.ListGroupsRequest(timeout_ms=500),
     "DescribeGroups": lambda t: groups_pb2.DescribeGroupsRequest(group_ids=["g"]),
     "DeleteGroups": lambda t: groups_pb2.DeleteGroupsRequest(group_ids=["g"]),

@@ -49,6 +49,9 @@ KAFKA: dict[str, set[tuple[int, int]]] = {
     "OFFSET_FETCH": {(DESCRIBE, GROUPS), (DESCRIBE, TOPICS)},
     "FIND_COORDINATOR": {(DESCRIBE, GROUPS), (DESCRIBE, NAMES)},
     "HEARTBEAT": {(READ, GROUPS)},
+    "JOIN_GROUP": {(READ, GROUPS)},
+    "SYNC_GROUP": {(READ, GROUPS)},
+    "LEAVE_GROUP": {(READ, GROUPS)},
     "DESCRIBE_GROUPS": {(DESCRIBE, GROUPS)},
     "LIST_GROUPS": {(DESCRIBE, CLUSTER), (DESCRIBE, GROUPS)},
     "CREATE_TOPICS": {(CREATE, CLUSTER), (CREATE, TOPICS)},
@@ -187,6 +190,19 @@ def rows(topic: bytes = b"") -> dict[str, Row]:
         "FetchOffsets": Row(
             groups.FetchOffsetsRequest(group_id=GROUP, member_epoch=-1, **MS),
             [{(DESCRIBE, GROUPS, GROUP), (DESCRIBE, TOPICS, TOPIC)}], "OFFSET_FETCH", shown="offsets",
+        ),
+        "JoinClassicGroup": Row(
+            groups.JoinClassicGroupRequest(group_id=GROUP, can_be_named_first=True, session_timeout_ms=10_000, **MS),
+            [{(READ, GROUPS, GROUP)}], "JOIN_GROUP",
+        ),
+        "SyncClassicGroup": Row(
+            groups.SyncClassicGroupRequest(group_id=GROUP, member_id="m", **MS), [{(READ, GROUPS, GROUP)}], "SYNC_GROUP"
+        ),
+        "ClassicHeartbeat": Row(
+            groups.ClassicHeartbeatRequest(group_id=GROUP, member_id="m", **MS), [{(READ, GROUPS, GROUP)}], "HEARTBEAT"
+        ),
+        "LeaveClassicGroup": Row(
+            groups.LeaveClassicGroupRequest(group_id=GROUP, **MS), [{(READ, GROUPS, GROUP)}], "LEAVE_GROUP"
         ),
         "ListGroups": Row(
             groups.ListGroupsRequest(**MS), [{(DESCRIBE, GROUPS, GROUP)}, *on_cluster(DESCRIBE)], "LIST_GROUPS",
