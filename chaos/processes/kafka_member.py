@@ -15,8 +15,6 @@ from quorumlog.chaos.processes.member_plan import MemberPlan
 from quorumlog.chaos.processes.once_writers import VALUE
 
 POLL_S = 0.1
-#: A commit that is refused with one of these is not stored.
-_DEFINITE = frozenset((KafkaError.REBALANCE_IN_PROGRESS, KafkaError.ILLEGAL_GENERATION, KafkaError.UNKNOWN_MEMBER_ID))
 
 
 class KafkaMember:
@@ -121,7 +119,8 @@ class KafkaMember:
                 return
 
     def _refused(self, commit: int, error: KafkaError) -> None:
-        self._log.refused(commit, error.code() in _DEFINITE, f"{error.name()}: {error.str()}")
+        # It tells the last answer only: an attempt before that, of which it heard nothing, may have been taken.
+        self._log.refused(commit, False, f"{error.name()}: {error.str()}")
 
     # -- what the group says --------------------------------------------------------------------------------------
 

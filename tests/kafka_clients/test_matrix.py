@@ -74,7 +74,7 @@ def shown(records: Iterable[Line]) -> list[Line]:
 
 def new_topic(servers: str) -> str:
     name = f"matrix-{uuid.uuid4().hex[:8]}"
-    configs = {"max.message.bytes": str(2 << 20)}
+    configs = {"max.message.bytes": str(2 << 20), "retention.ms": "-1"}  # The records' times are long ago.
     admin = AdminClient({"bootstrap.servers": servers})
     admin.create_topics([NewTopic(name, PARTITIONS, 3, config=configs)])[name].result(30)
     return name
