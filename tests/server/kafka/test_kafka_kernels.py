@@ -98,14 +98,15 @@ def test_what_is_altered_is_read_the_same_or_left_to_the_loop(data: st.DataObjec
 
 
 @pytest.mark.parametrize("poisonous", [None, 0, 3, 6])
-@pytest.mark.parametrize("together_bytes", [1, 200, 1 << 20])
+@pytest.mark.parametrize("together_bytes", [1, 2_000, 1 << 20])
+@pytest.mark.parametrize("codec", [KafkaCodec.NONE, KafkaCodec.GZIP])
 def test_entries_are_decoded_together_up_to_the_first_that_cannot_be_read(
-    poisonous: int | None, together_bytes: int, monkeypatch: pytest.MonkeyPatch
+    poisonous: int | None, together_bytes: int, codec: KafkaCodec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(columns_module, "_TOGETHER_BYTES", together_bytes)
     entries = []
     for number in range(7):
-        batch = bytearray(kafka_batch([(b"k", b"%d" % number, NOW_MS + number, [])] * (number + 1)))
+        batch = bytearray(kafka_batch([(b"k", b"%0200d" % number, NOW_MS + number, [])] * (number + 1), codec))
         if number == poisonous:
             batch[61] ^= 2
             batch[17:21] = struct.pack(">I", google_crc32c.value(bytes(batch[21:])))
