@@ -8,7 +8,6 @@ from classic_rig import (
     GRACE_MS,
     GROUP,
     ORIGIN,
-    REBALANCE_MS,
     SESSION_MS,
     TOPIC_ID,
     ClassicRig,
