@@ -318,7 +318,7 @@ class SimClassicMember:
         )
         for number in sorted(self.owned):
             place = {"topic_id": self._history.topic_id, "partition": number}
-            request.offsets.add(**place, offset=0, leader_epoch=-1, metadata=str(label))  # type: ignore[arg-type]
+            request.offsets.add(**place, offset=0, leader_epoch=-1, metadata=str(label))
         self._ask(request, self._committed, self._commit_later)
 
     def _committed(self, answer: ProtoMessage) -> None:
