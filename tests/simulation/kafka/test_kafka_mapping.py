@@ -67,8 +67,6 @@ _numbers = itertools.count()
 #: By name; from 13 on by id.
 PRODUCE, FETCH = 12, 12
 GROUP = "readers"
-#: What the simulator's model of coordinators takes for the commit of somebody who is no member of a KIP-848 group.
-NOTE = "- 0 1"
 #: About when the simulator's clocks begin.
 WALL_MS = 1_700_000_000_000
 
@@ -555,6 +553,7 @@ def test_a_member_joins_syncs_lives_commits_and_leaves() -> None:
     assert (joined.error_code, joined.leader, joined.protocol_name) == (KafkaError.NONE, member, "range")
     assert [each.metadata for each in joined.members] == [b"likes"]
     generation = joined.generation_id
+    note = f"{member} {generation} 1"  # By which the simulator knows whose commit it is.
     rig.produce()
     assignments = [membership_requests.SyncGroupRequestAssignment(member, b"all of it")]
     sync = membership_requests.SyncGroupRequest(GROUP, generation, member, None, "consumer", "range", assignments)
@@ -566,7 +565,7 @@ def test_a_member_joins_syncs_lives_commits_and_leaves() -> None:
 
     partition = commit_requests.OffsetCommitRequestPartition
     topics = [
-        commit_requests.OffsetCommitRequestTopic(TOPIC, [partition(0, 2, 3, NOTE)]),
+        commit_requests.OffsetCommitRequestTopic(TOPIC, [partition(0, 2, 3, note)]),
         commit_requests.OffsetCommitRequestTopic("nowhere", [partition(0, 2)]),
     ]
     commit = commit_requests.OffsetCommitRequest(GROUP, generation, member, topics=topics)
@@ -575,7 +574,7 @@ def test_a_member_joins_syncs_lives_commits_and_leaves() -> None:
     wanted = commit_requests.OffsetFetchRequestGroup(GROUP, None)
     (group,) = rig.ask(commit_requests.OffsetFetchRequest(groups=[wanted]), 8, OffsetFetchResponse, node).groups
     (told,) = group.topics[0].partitions
-    assert (told.committed_offset, told.committed_leader_epoch, told.metadata) == (2, 3, NOTE)
+    assert (told.committed_offset, told.committed_leader_epoch, told.metadata) == (2, 3, note)
     old = commit_requests.OffsetFetchRequest(GROUP, [commit_requests.OffsetFetchRequestTopic(TOPIC, [0, 1])])
     (topic,) = rig.ask(old, 7, OffsetFetchResponse, node).topics
     assert [each.committed_offset for each in topic.partitions] == [2, -1]
