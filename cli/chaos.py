@@ -46,6 +46,9 @@ def run(
     secure: Annotated[
         bool, typer.Option("--secure", help="With TLS, sign-in by password, and rules of who may do what.")
     ] = False,
+    kafka: Annotated[
+        bool, typer.Option("--kafka", help="By Kafka's own client (librdkafka): exactly-once and groups.")
+    ] = False,
     output: Output = OutputFormat.TABLE,
 ) -> None:
     """Runs a cluster of its own under load, hurts it in rounds, and checks every acknowledgement; 1 on anomalies."""
@@ -65,6 +68,7 @@ def run(
         records=records,
         say=lambda line: print(line, file=sys.stderr if as_json else sys.stdout, flush=True),
         secure=secure,
+        kafka=kafka,
     )
     if as_json:
         print(outcome.to_json())

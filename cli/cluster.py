@@ -59,6 +59,9 @@ def up(
         bool,
         typer.Option("--tls", help="Nodes and clients prove who they are; all certificates are made, in DIR/certs."),
     ] = False,
+    kafka: Annotated[
+        bool, typer.Option("--kafka", help="Serve Kafka's own clients too, each node at a second port.")
+    ] = False,
     output: Output = OutputFormat.TABLE,
 ) -> None:
     """Starts a cluster on this machine and waits until it serves. A directory that has held one goes on with its data,
@@ -66,16 +69,18 @@ def up(
 
     In the foreground it runs until Ctrl-C; with --detach the nodes outlive the command.
     """
-    cluster = _cluster(nodes, data_dir, base_port, detached=detach, tls=tls)
+    cluster = _cluster(nodes, data_dir, base_port, detached=detach, tls=tls, kafka=kafka)
     if detach:
         problem = _start(cluster)
         _print(cluster, output)
+        _say_where_kafka_is(cluster, output)
         _say_how_to_go_on(data_dir, cluster, output)
         if problem:
             raise CommandError(problem)
         return
     with _stop_signals() as asked, _running(cluster) as problem:
         _print(cluster, output)
+        _say_where_kafka_is(cluster, output)
         if problem:
             say(problem)
         if output is OutputFormat.TABLE:
@@ -114,7 +119,9 @@ def status(*, data_dir: DataDirectory = DEFAULT_DATA_DIRECTORY, output: Output =
     _print(LocalCluster.attach(data_dir), output)
 
 
-def _cluster(nodes: int | None, data_dir: Path, base_port: int | None, *, detached: bool, tls: bool) -> LocalCluster:
+def _cluster(
+    nodes: int | None, data_dir: Path, base_port: int | None, *, detached: bool, tls: bool, kafka: bool
+) -> LocalCluster:
     """The cluster of a directory: as it was if nothing else is asked for, otherwise a new one."""
     from quorumlog.server.local import LocalCluster
     from quorumlog.server.local.state import FILE_NAME
@@ -124,7 +131,12 @@ def _cluster(nodes: int | None, data_dir: Path, base_port: int | None, *, detach
     else:
         base_port = DEFAULT_BASE_PORT if base_port is None else base_port
     return LocalCluster(
-        3 if nodes is None else nodes, data_dir=data_dir, base_port=base_port, detached=detached, tls=tls
+        3 if nodes is None else nodes,
+        data_dir=data_dir,
+        base_port=base_port,
+        detached=detached,
+        tls=tls,
+        kafka=kafka,
     )
 
 
@@ -182,7 +194,10 @@ def _print(cluster: LocalCluster, output: OutputFormat) -> None:
             }
             for state in states
         ]
-        print_json({"bootstrap_servers": cluster.bootstrap_servers, "nodes": nodes})
+        served = {"bootstrap_servers": cluster.bootstrap_servers}
+        if cluster.kafka_bootstrap_servers:
+            served["kafka_bootstrap_servers"] = cluster.kafka_bootstrap_servers
+        print_json({**served, "nodes": nodes})
         return
     print_table(
         ("Node", "Process", "Address", "State", "Log"),
@@ -197,6 +212,11 @@ def _print(cluster: LocalCluster, output: OutputFormat) -> None:
             for state in states
         ),
     )
+
+
+def _say_where_kafka_is(cluster: LocalCluster, output: OutputFormat) -> None:
+    if cluster.kafka_bootstrap_servers and output is OutputFormat.TABLE:
+        print(f"Kafka's clients: bootstrap.servers={cluster.kafka_bootstrap_servers}", flush=True)
 
 
 def _state(state: NodeStatus) -> str:

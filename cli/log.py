@@ -30,7 +30,7 @@ NodeDirectory = Annotated[
 ]
 
 #: Columns of the entries: heading and width.
-_ENTRY_COLUMNS = (("INDEX", 10), ("TERM", 6), ("KIND", 8), ("BYTES", 9), ("OFFSETS", 19), ("RECORDS", 8), ("CODEC", 6))
+_ENTRY_COLUMNS = (("INDEX", 10), ("TERM", 6), ("KIND", 8), ("BYTES", 9), ("OFFSETS", 19), ("RECORDS", 8), ("CODEC", 12))
 
 
 @app.command("dump", epilog="Example: quorumlog log dump --data-dir /tmp/quorumlog/node-1 --group 1000 --from-index 10")
@@ -128,7 +128,7 @@ def _print_entries(entries: Iterable[EntryRow], output: OutputFormat) -> None:
             row.length_bytes,
             f"{header.base_offset} to {header.last_offset}" if header else "-",
             header.record_count if header else "-",
-            header.codec.name.lower() if header else "-",
+            _codec(row),
         )
         line = "".join(f"{cell!s:<{width}} " for cell, (_name, width) in zip(cells, _ENTRY_COLUMNS, strict=True))
         if header is not None and header.producer_id >= 0:
@@ -136,6 +136,13 @@ def _print_entries(entries: Iterable[EntryRow], output: OutputFormat) -> None:
         if row.problem is not None:
             line += f"  DAMAGED: {row.problem}"
         sys.stdout.write(line.rstrip() + "\n")
+
+
+def _codec(row: EntryRow) -> str:
+    """How the payload is compressed; of a Kafka client's batch, its word for it."""
+    if row.kafka is not None:
+        return f"kafka/{row.kafka.codec.name.lower()}"
+    return row.header.codec.name.lower() if row.header else "-"
 
 
 def _entry_json(row: EntryRow) -> dict[str, object]:
@@ -152,7 +159,8 @@ def _entry_json(row: EntryRow) -> dict[str, object]:
         fields["batch"] = {
             "base_offset": row.header.base_offset,
             "record_count": row.header.record_count,
-            "codec": row.header.codec.name.lower(),
+            "format": "arrow" if row.kafka is None else "kafka",
+            "codec": (row.header if row.kafka is None else row.kafka).codec.name.lower(),
             "timestamp_type": row.header.timestamp_type.name.lower(),
             "base_timestamp_ms": row.header.base_timestamp_ms,
             "max_timestamp_ms": row.header.max_timestamp_ms,

@@ -25,6 +25,7 @@ class Listener(Enum):
     PEER = 2  #: nodes, by certificate
     CLIENT = 3  #: clients, by certificate
     PASSWORD = 4  #: clients, by password or token, over TLS
+    KAFKA = 5  #: clients of Kafka's protocol, that prove nothing
 
 
 @dataclass(slots=True, frozen=True)

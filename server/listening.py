@@ -31,6 +31,8 @@ def check_listening(settings: Settings) -> None:
         Listener.PASSWORD: "password_listen",
     }
     wanted = {settings_of[listener]: (address, listener) for listener, address in settings.listeners.items()}
+    if settings.kafka_listen is not None:
+        wanted["kafka_listen"] = settings.kafka_listen, Listener.KAFKA
     if settings.metrics_listen is not None:
         wanted["metrics_listen"] = settings.metrics_listen, Listener.PLAINTEXT
     if settings.metrics_tls_listen is not None:
@@ -42,9 +44,11 @@ def check_listening(settings: Settings) -> None:
                 f"{name} = {address} is beyond loopback, and nobody proves there who they are: listen on 127.0.0.1,"
                 " set up TLS (docs/security.md), or say --insecure if everyone who can reach it may do everything"
             )
-        if not name.startswith("metrics_") and any(ip.is_unspecified for ip in beyond) and settings.advertise is None:
+        flag = "advertise" if listener is not Listener.KAFKA else "kafka_advertise"
+        if not name.startswith("metrics_") and any(ip.is_unspecified for ip in beyond) and not getattr(settings, flag):
             raise ListenError(
-                f"{name} = {address} is every address of this machine: give --advertise, where others reach this one"
+                f"{name} = {address} is every address of this machine: give --{flag.replace('_', '-')}, where others"
+                " reach this one"
             )
         try_to_bind(name, address)
 

@@ -53,6 +53,9 @@ class Meters:
     offset_commits: int = 0
     admin_requests: int = 0
     requests_refused: int = 0
+    kafka_requests: int = 0
+    kafka_requests_refused: int = 0
+    kafka_connections_refused: int = 0
     fsync_seconds: Histogram = field(default_factory=lambda: Histogram(FSYNC_BUCKETS_S))
 
     def counters(self) -> dict[str, int]:

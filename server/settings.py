@@ -102,6 +102,18 @@ class Settings(BaseSettings):
     security_inter_broker_protocol: Literal["PLAINTEXT", "SSL"] | None = Field(
         None, description="PLAINTEXT or SSL: how this node dials its peers; SSL where peer_listen is set"
     )
+    kafka_listen: Address | None = Field(
+        None, description=f"{_AN_ADDRESS}: where this node serves clients of Kafka's protocol, without TLS"
+    )
+    kafka_advertise: Address | None = Field(
+        None, description=f"{_AN_ADDRESS}: where Kafka's clients reach this node, if not kafka_listen"
+    )
+    kafka_auto_create_topics_enable: bool = Field(
+        False, description="true to create topics that Kafka's clients mention, false to say that they do not exist"
+    )
+    kafka_max_connections_per_ip: Count = Field(
+        1_000, description="a whole number from 1 to 1000000: of Kafka's clients from one address at once"
+    )
     rack: str = Field("", max_length=255, description="the node's rack, for placing replicas")
     witness_only: bool = Field(False, description="true for a small node that takes witnesses, and no replicas")
     insecure: bool = Field(False, description="true to listen beyond loopback without TLS and authentication")
@@ -292,6 +304,8 @@ class Settings(BaseSettings):
         """
         self._check_tls()
         self.token_options()
+        if self.kafka_advertise is not None and self.kafka_listen is None:
+            raise SettingsError(f"kafka_advertise is set without kafka_listen: expected {_expected('kafka_listen')}")
         own = self.controllers.get(self.node_id, self.address)
         if parse_address(own)[1] != parse_address(self.address)[1]:
             raise SettingsError(
@@ -385,10 +399,11 @@ class Settings(BaseSettings):
         )
 
     def _endpoints(self) -> tuple[Endpoint, ...]:
-        if not self.has_tls:
-            return ()
         places = ((listener, self.advertised(listener).rpartition(":")) for listener in self.listeners)
-        return tuple(Endpoint(listener, host, int(port)) for listener, (host, _, port) in places)
+        found = [Endpoint(listener, host, int(port)) for listener, (host, _, port) in places] if self.has_tls else []
+        if self.kafka_listen is not None:
+            found.append(Endpoint(Listener.KAFKA, *parse_address(self.kafka_advertise or self.kafka_listen)))
+        return tuple(found)
 
     def _check_tls(self) -> None:
         """Raises SettingsError where what belongs together for TLS is not all there."""

@@ -33,6 +33,8 @@ from quorumlog.v1.entry import (
     parse_header,
 )
 from quorumlog.v1.entry import verify as verify_entry
+from quorumlog.v1.kafka_batch import KafkaBatchHeader
+from quorumlog.v1.kafka_entry import kept_kafka_header
 
 _Value = TypeVar("_Value")
 
@@ -67,7 +69,11 @@ class RaftGroupRow:
 
 @dataclass(slots=True, frozen=True)
 class EntryRow:
-    """An entry as found. Fields that could not be decoded are None; ``problem`` says what is wrong with it."""
+    """An entry as found. Fields that could not be decoded are None; ``problem`` says what is wrong with it.
+
+    Arguments:
+        kafka: the header of the batch in it, where a Kafka client has written that.
+    """
 
     group: int
     index: int
@@ -78,6 +84,7 @@ class EntryRow:
     hash: int | None
     header: BatchHeader | None
     problem: str | None
+    kafka: KafkaBatchHeader | None = None
 
 
 class Inspection:
@@ -257,11 +264,13 @@ def dump(data_dir: Path | str) -> Iterator[RaftGroupRow | EntryRow]:
 def _entry_row(group: int, index: int, data: bytes, previous_hash: int | None) -> EntryRow:
     envelope: Envelope | None = None
     header: BatchHeader | None = None
+    kafka: KafkaBatchHeader | None = None
     problem: str | None = None
     try:
         envelope = parse_envelope(data)
         header = parse_header(data) if envelope.kind is EnvelopeKind.BATCH else None
         verify_entry(data)
+        kafka = kept_kafka_header(data, header)[1] if header is not None and header.is_kafka else None
     except CorruptEntryError as error:
         problem = str(error)
     if envelope is None:
@@ -271,7 +280,16 @@ def _entry_row(group: int, index: int, data: bytes, previous_hash: int | None) -
     if problem is None and previous_hash is not None and envelope.previous_hash != previous_hash:
         problem = "it does not follow the entry before it (hash chain)"
     return EntryRow(
-        group, index, envelope.term, envelope.kind, len(data), envelope.previous_hash, entry_hash(data), header, problem
+        group,
+        index,
+        envelope.term,
+        envelope.kind,
+        len(data),
+        envelope.previous_hash,
+        entry_hash(data),
+        header,
+        problem,
+        kafka,
     )
 
 

@@ -1,4 +1,5 @@
-"""What the simulation's records look like inside batches: text where nobody looks, Arrow where records have keys."""
+"""What the simulation's records look like inside batches: text where nobody looks, Arrow where records have keys,
+and in some seeds batches as Kafka's clients write them."""
 
 from __future__ import annotations
 
@@ -45,6 +46,40 @@ def keyed_payload(keys: list[str], values: list[str], at_ms: int) -> bytes:
     return write_payload(columns, Codec.NONE)
 
 
+def kafka_entry(
+    keys: list[str] | None, values: list[str], at_ms: int, *, codec: int, producer: tuple[int, int, int]
+) -> bytes:
+    """The unsealed entry of a batch as a Kafka client would make it.
+
+    Arguments:
+        keys: None for records without keys.
+        codec: of Kafka's, by number.
+        producer: its id, epoch, and the batch's base sequence; -1 for none.
+    """
+    import pyarrow as pa
+
+    from quorumlog.v1.kafka_batch import KafkaCodec
+    from quorumlog.v1.kafka_entry import entry_of_kafka
+    from quorumlog.v1.kafka_records import write_kafka_batch
+    from quorumlog.v1.payload import LOG_SCHEMA, TIMESTAMP_TYPE, null_headers
+
+    columns = pa.RecordBatch.from_arrays(
+        [
+            pa.array([None] * len(values) if keys is None else [key.encode() for key in keys], pa.binary()),
+            pa.array([None if value == TOMBSTONE else value.encode() for value in values], pa.binary()),
+            pa.array([at_ms * 1_000] * len(values), pa.int64()).view(TIMESTAMP_TYPE),
+            null_headers(len(values)),
+        ],
+        schema=LOG_SCHEMA,
+    )
+    producer_id, producer_epoch, base_sequence = producer
+    batch = write_kafka_batch(
+        columns, base_offset=0, last_offset=len(values) - 1, codec=KafkaCodec(codec), producer_id=producer_id,
+        producer_epoch=producer_epoch, base_sequence=base_sequence,
+    )  # fmt: skip
+    return entry_of_kafka(batch, null_keys=keys is None)
+
+
 def is_compacted(entry: bytes) -> bool:
     """Whether a batch is what compaction has left of others."""
     return parse_envelope(entry).flags is Flags.GAPS
@@ -53,13 +88,14 @@ def is_compacted(entry: bytes) -> bool:
 def records_of(entry: bytes) -> list[Record]:
     """The records in a batch."""
     header = parse_header(entry)
-    if payload_of(entry)[:4] != ARROW:
+    if payload_of(entry)[:4] != ARROW and not header.is_kafka:
         values = bytes(payload_of(entry)).rstrip(b"\0").decode().split(",")
         return [Record(header.base_offset + place, None, value) for place, value in enumerate(values)]
-    from quorumlog.v1.payload import KEY, OFFSET_DELTA, VALUE, read_payload
+    from quorumlog.v1.columns import read_columns
+    from quorumlog.v1.payload import KEY, OFFSET_DELTA, VALUE, has_gaps
 
-    columns = read_payload(entry, header)
-    deltas: Any = columns.column(OFFSET_DELTA).to_pylist() if is_compacted(entry) else range(columns.num_rows)
+    columns = read_columns(entry, header)
+    deltas: Any = columns.column(OFFSET_DELTA).to_pylist() if has_gaps(columns) else range(columns.num_rows)
     return [
         Record(
             header.base_offset + delta,

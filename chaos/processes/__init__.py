@@ -16,16 +16,16 @@ Faults, load and what is measured:
 
 - ``nemesis``: hurts node processes and mends them; ``link_proxy``: cuts real links.
 - ``workload``: writers of unique values, and readers, all recorded.
-- ``once_writers``: writers of numbered records; ``once_checker``: reads them back.
+- ``once_writers``: writers of numbered records, ``kafka_writer``: one by Kafka's client; ``once_checker``: reads them.
 - ``ballast``: load in a process of its own.
 - ``leaderships``, ``durable_terms``: who leads, and the terms on disks, before and after.
-- ``replica_logs``, ``compacted_replicas``: whether the disks of replicas agree.
+- ``replica_logs``: whether the disks of replicas agree.
 - ``watchdog``: notices when the machine itself stands still.
 - ``report``: what came of a run.
 
 Members of consumer groups, each a process:
 
-- ``member_plan``: what a member is to be; ``group_member``: the member itself.
+- ``member_plan``: what a member is to be; ``group_member``: the member itself; ``kafka_member``: one by Kafka's client.
 - ``member_log``: what it writes down; ``member_processes``: the processes.
 - ``member_history``: what their files come to, for the checkers; ``group_figures``: the same in numbers.
 """

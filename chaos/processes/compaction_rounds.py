@@ -11,9 +11,8 @@ from itertools import pairwise
 from pathlib import Path
 
 from quorumlog.chaos.checkers.checkers import Anomaly
-from quorumlog.chaos.processes.compacted_replicas import compacted_replicas_agree
 from quorumlog.chaos.processes.nemesis import ChaosError, Nemesis, wait_until
-from quorumlog.chaos.processes.replica_logs import replicas_agree
+from quorumlog.chaos.processes.replica_logs import compacted_replicas_agree, replicas_agree
 from quorumlog.chaos.processes.report import Report, Round
 from quorumlog.chaos.processes.scenario_cluster import ClientOptions, ScenarioCluster
 from quorumlog.chaos.processes.scenario_run import (

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from quorumlog.chaos.processes.nemesis import ChaosError, Nemesis, wait_until
 from quorumlog.chaos.processes.once_checker import ONCE_EACH, OnceChecker, read_back
-from quorumlog.chaos.processes.once_writers import Fate, Gate, OnceWriter, WriterKind, await_ended
+from quorumlog.chaos.processes.once_writers import Fate, Gate, OnceWriter, SdkOnceWriter, WriterKind, await_ended
 from quorumlog.chaos.processes.replica_logs import replicas_agree
 from quorumlog.chaos.processes.report import Report, Round
 from quorumlog.chaos.processes.scenario_cluster import ScenarioCluster
@@ -64,10 +64,7 @@ class OnceRun:
         self._rng = random.Random(seed)
         self._gate = Gate()
         count = -(-records // len(WRITERS))
-        self.writers = [
-            OnceWriter(number, kind, count, cluster.client_options, TOPIC, self._gate, self._rng.getrandbits(32))
-            for number, kind in enumerate(WRITERS)
-        ]
+        self.writers = [self._writer(number, kind, count) for number, kind in enumerate(WRITERS)]
         self._admin = admin
         self._count = count
         self._nemeses = [
@@ -76,6 +73,14 @@ class OnceRun:
         self._moved: tuple[TopicPartition, tuple[int, ...]] | None = None
         self._began = time.monotonic()
         self._progress: list[int] = []
+
+    def _writer(self, number: int, kind: WriterKind, count: int) -> OnceWriter:
+        if self._cluster.kafka:
+            from quorumlog.chaos.processes.kafka_writer import KafkaOnceWriter
+
+            return KafkaOnceWriter(number, count, self._cluster.kafka_bootstrap_servers, TOPIC, self._gate)
+        seed = self._rng.getrandbits(32)
+        return SdkOnceWriter(number, kind, count, self._cluster.client_options, TOPIC, self._gate, seed)
 
     def now_us(self) -> int:
         """Microseconds since the run began."""
@@ -251,6 +256,7 @@ def run_exactly_once(
     report_dir: str | Path | None,
     say: Say,
     secure: bool = False,
+    kafka: bool = False,
 ) -> Report:
     """Runs the scenario on a fresh cluster, and judges it; see `scenarios.run_scenario`.
 
@@ -263,7 +269,7 @@ def run_exactly_once(
         raise ValueError(f"{records} records are too few for {rounds} rounds: give at least {1_000 * (rounds + 1)}")
     report = announced(NAME, SUMMARY, seed, f"{rounds} rounds, {records} records", say)
     topic = NewTopic(TOPIC, PARTITIONS, REPLICAS, {"min.insync.replicas": 2})
-    with judged(report, report_dir, say), fresh_cluster(NODES, topic, secure=secure) as (cluster, admin):
+    with judged(report, report_dir, say), fresh_cluster(NODES, topic, secure=secure, kafka=kafka) as (cluster, admin):
         run = OnceRun(cluster, admin, report.seed, records, say)
         if not attempted(report, lambda: run.go(rounds)):
             heal(report, cluster)

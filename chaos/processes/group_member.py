@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Protocol
 
 from quorumlog.chaos.processes.member_log import Event, MemberLog, WorkedRecord
 from quorumlog.chaos.processes.member_plan import MemberPlan
@@ -128,6 +129,22 @@ class WorkingMember(ConsumerRebalanceListener):
         self._log.assigned(Event.LOST, (one.partition for one in lost))
 
 
+class Member(Protocol):
+    """What works, by whatever client."""
+
+    leaving: bool
+
+    def work(self) -> None: ...
+
+
+def _member_of(plan: MemberPlan, log: MemberLog) -> Member:
+    if not plan.kafka_servers:
+        return WorkingMember(plan, log)
+    from quorumlog.chaos.processes.kafka_member import KafkaMember
+
+    return KafkaMember(plan, log)
+
+
 def _end_with_the_starter() -> None:
     # Not by way of sys.stdin: an interpreter that ends by itself does not get past a reader that waits.
     os.read(0, 1)
@@ -139,7 +156,7 @@ def main() -> None:
     plan = MemberPlan(**json.loads(sys.argv[1]))
     log = MemberLog(Path(plan.log))
     threading.Thread(target=_end_with_the_starter, daemon=True).start()
-    member: WorkingMember | None = None
+    member: Member | None = None
     asked_early = False
 
     def leave(number: int, frame: object) -> None:
@@ -152,7 +169,7 @@ def main() -> None:
     may_join = threading.Event()
     signal.signal(signal.SIGUSR1, lambda number, frame: may_join.set())
     try:
-        member = WorkingMember(plan, log)
+        member = _member_of(plan, log)
         log.note(Event.STARTED)
         if plan.awaits_signal:
             may_join.wait()

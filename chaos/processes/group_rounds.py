@@ -32,7 +32,15 @@ from quorumlog.chaos.processes.member_plan import MemberPlan
 from quorumlog.chaos.processes.member_processes import MemberProcess, MemberProcesses
 from quorumlog.chaos.processes.nemesis import ChaosError, Nemesis, wait_until
 from quorumlog.chaos.processes.once_checker import ONCE_EACH, OnceChecker, read_back
-from quorumlog.chaos.processes.once_writers import DELIVERY_TIMEOUT_MS, Fate, Gate, OnceWriter, WriterKind, await_ended
+from quorumlog.chaos.processes.once_writers import (
+    DELIVERY_TIMEOUT_MS,
+    Fate,
+    Gate,
+    OnceWriter,
+    SdkOnceWriter,
+    WriterKind,
+    await_ended,
+)
 from quorumlog.chaos.processes.replica_logs import replicas_agree
 from quorumlog.chaos.processes.report import Report
 from quorumlog.chaos.processes.scenario_cluster import ScenarioCluster
@@ -86,12 +94,20 @@ class GroupStyle:
     assignor: Literal["uniform", "range"] = "uniform"
     commit_every: int = 1
     asynchronous: bool = False
+    kafka_assignor: str = "range"
 
 
 STYLES = (
     GroupStyle("plain"),
-    GroupStyle("lazy", by_pattern=True, assignor="range", commit_every=4, asynchronous=True),
-    GroupStyle("static", is_static=True, commit_every=2),
+    GroupStyle(
+        "lazy",
+        by_pattern=True,
+        assignor="range",
+        commit_every=4,
+        asynchronous=True,
+        kafka_assignor="cooperative-sticky",
+    ),
+    GroupStyle("static", is_static=True, commit_every=2, kafka_assignor="roundrobin"),
 )
 
 
@@ -130,8 +146,8 @@ class GroupRun:
         self._gate = Gate()
         self._pacer = _Pacer(self._gate)
         count = LONGEST_S * RATE // WRITERS
-        self.writers = [
-            OnceWriter(n, WriterKind.UNNAMED, count, cluster.client_options, TOPIC, self._gate, seed + n)
+        self.writers: list[OnceWriter] = [
+            SdkOnceWriter(n, WriterKind.UNNAMED, count, cluster.client_options, TOPIC, self._gate, seed + n)
             for n in range(WRITERS)
         ]
         self._partitions = [TopicPartition(TOPIC, number) for number in range(PARTITIONS)]
@@ -301,6 +317,8 @@ class GroupRun:
             max_poll_interval_ms=MAX_POLL_INTERVAL_MS,
             commit_every=style.commit_every,
             asynchronous=style.asynchronous,
+            kafka_servers=self._cluster.kafka_bootstrap_servers if self._cluster.kafka else "",
+            kafka_assignor=style.kafka_assignor,
         )
         started = self._members.start(plan)
         self._running[group].append(started)
@@ -484,6 +502,7 @@ def run_groups(
     report_dir: str | Path | None,
     say: Say,
     secure: bool = False,
+    kafka: bool = False,
 ) -> Report:
     """Runs the scenario on a fresh cluster, and judges it; see `scenarios.run_scenario`."""
     rounds = ROUNDS if rounds is None and duration_s is None else rounds
@@ -493,7 +512,7 @@ def run_groups(
     with (
         judged(report, report_dir, say),
         tempfile.TemporaryDirectory(prefix="quorumlog-members-") as directory,
-        fresh_cluster(NODES, topic, secure=secure) as (cluster, admin),
+        fresh_cluster(NODES, topic, secure=secure, kafka=kafka) as (cluster, admin),
         MemberProcesses(Path(directory)) as members,
     ):
         run = GroupRun(cluster, admin, members, report.seed, say)

@@ -20,6 +20,8 @@ class MemberPlan:
         commit_every: polls with records between two commits.
         asynchronous: whether commits are waited for.
         work_ms: how long it works on the records of one poll.
+        kafka_servers: where it speaks Kafka's protocol, as librdkafka; empty for a member by our own client.
+        kafka_assignor: how it wants partitions to be shared out then.
         awaits_signal: whether it joins only at SIGUSR1, with all that a process does at its start behind it.
     """
 
@@ -37,6 +39,8 @@ class MemberPlan:
     commit_every: int = 1
     asynchronous: bool = False
     work_ms: int = 0
+    kafka_servers: str = ""
+    kafka_assignor: str = "range"
     awaits_signal: bool = False
 
     def as_argument(self) -> str:

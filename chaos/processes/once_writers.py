@@ -6,6 +6,7 @@ import random
 import struct
 import threading
 import time
+from abc import abstractmethod
 from array import array
 from collections import deque
 from collections.abc import Sequence
@@ -93,13 +94,10 @@ class OnceWriter(threading.Thread):
 
     Arguments:
         count: records that it sends in all.
-        seed: of when it breaks replays off.
     """
 
-    def __init__(
-        self, number: int, kind: WriterKind, count: int, clients: ClientOptions, topic: str, gate: Gate, seed: int
-    ) -> None:
-        super().__init__(name=f"{kind.value}-{number}", daemon=True)
+    def __init__(self, number: int, count: int, topic: str, gate: Gate, name: str) -> None:
+        super().__init__(name=name, daemon=True)
         self.number = number
         self.count = count
         #: Where each record was said to be (-1: not known), and its fate.
@@ -107,29 +105,59 @@ class OnceWriter(threading.Thread):
         self.fates = bytearray(count)
         self.settled = 0
         self.failure: str | None = None
-        self._kind = kind
-        self._clients = clients
         self._topic = topic
         self._gate = gate
-        self._rng = random.Random(seed)
         self._base_ms = time.time_ns() // 1_000_000
-        self._run = f"{self.name}-{self._base_ms}"
 
     def run(self) -> None:
         """Sends everything, and learns what became of it."""
         try:
-            if self._kind is WriterKind.REPLAYING:
-                for epoch, first in enumerate(range(0, self.count, RECORDS_PER_EPOCH)):
-                    end = min(first + RECORDS_PER_EPOCH, self.count)
-                    if not self._gate.wait_beyond(end):
-                        return
-                    self._epoch(epoch, first, end)
-            else:
-                step = RECORDS_PER_CLAIM if self._kind is WriterKind.NAMED else self.count
-                for first in range(0, self.count, step):
-                    self._stretch(first, min(first + step, self.count))
+            self.send_all()
         except Exception as error:  # a writer that gives up is a finding, wherever it was
             self.failure = f"{self.name}: {type(error).__name__}: {error}"
+
+    @abstractmethod
+    def send_all(self) -> None:
+        """Sends everything as far as the gate lets it, and learns what became of it."""
+
+    def laid_out(self, record: int) -> tuple[bytes, bytes]:
+        """A record's value and key."""
+        key = record % KEYS
+        return VALUE.pack(record, self.number, key), b"%d" % key
+
+    def told(self, fate: Fate) -> int:
+        """How many records had that fate."""
+        return self.fates.count(fate)
+
+
+class SdkOnceWriter(OnceWriter):
+    """A writer by our own client.
+
+    Arguments:
+        seed: of when it breaks replays off.
+    """
+
+    def __init__(
+        self, number: int, kind: WriterKind, count: int, clients: ClientOptions, topic: str, gate: Gate, seed: int
+    ) -> None:
+        super().__init__(number, count, topic, gate, f"{kind.value}-{number}")
+        self._kind = kind
+        self._clients = clients
+        self._rng = random.Random(seed)
+        self._run = f"{self.name}-{self._base_ms}"
+
+    def send_all(self) -> None:
+        """Sends everything, and learns what became of it."""
+        if self._kind is WriterKind.REPLAYING:
+            for epoch, first in enumerate(range(0, self.count, RECORDS_PER_EPOCH)):
+                end = min(first + RECORDS_PER_EPOCH, self.count)
+                if not self._gate.wait_beyond(end):
+                    return
+                self._epoch(epoch, first, end)
+        else:
+            step = RECORDS_PER_CLAIM if self._kind is WriterKind.NAMED else self.count
+            for first in range(0, self.count, step):
+                self._stretch(first, min(first + step, self.count))
 
     def _producer(self, epoch: int | None = None) -> Producer:
         return Producer(
@@ -143,9 +171,8 @@ class OnceWriter(threading.Thread):
         )
 
     def _send(self, producer: Producer, record: int) -> RecordFuture:
-        key = record % KEYS
-        value = VALUE.pack(record, self.number, key)
-        return producer.send(self._topic, value, key=b"%d" % key, timestamp_ms=self._base_ms)
+        value, key = self.laid_out(record)
+        return producer.send(self._topic, value, key=key, timestamp_ms=self._base_ms)
 
     def _stretch(self, first: int, end: int) -> None:
         waiting: deque[tuple[int, RecordFuture]] = deque()
@@ -189,10 +216,6 @@ class OnceWriter(threading.Thread):
         except QuorumlogError as error:
             self.fates[record] = Fate.FAILED if error.definite else Fate.UNKNOWN
         self.settled += 1
-
-    def told(self, fate: Fate) -> int:
-        """How many records had that fate."""
-        return self.fates.count(fate)
 
 
 def await_ended(writers: Sequence[OnceWriter], timeout_s: float) -> None:

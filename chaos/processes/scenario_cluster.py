@@ -45,6 +45,7 @@ class ScenarioCluster(LocalCluster):
 
     Arguments:
         secure: with TLS, sign-in by password, and rules.
+        kafka: its nodes speak Kafka's protocol too.
         advertise_host: where nodes are reached, if not where they listen; at the same ports.
     """
 
@@ -53,11 +54,13 @@ class ScenarioCluster(LocalCluster):
         nodes: int,
         *,
         secure: bool = False,
+        kafka: bool = False,
         advertise: Mapping[int, str] | None = None,
         advertise_host: str | None = None,
         settings: Mapping[str, object] | None = None,
     ) -> None:
         self.secure = secure
+        self.kafka = kafka
         self._told_host = advertise_host or _HOST
         self._password_ports = ReservedPorts(nodes if secure else 0)
         self._places = dict(enumerate(self._password_ports.ports, start=1))
@@ -68,6 +71,7 @@ class ScenarioCluster(LocalCluster):
             settings={**(settings or {}), **(_SETTINGS if secure else {})},
             node_settings={node: {"password_listen": f"{_HOST}:{port}"} for node, port in self._places.items()},
             tls=secure,
+            kafka=kafka,
         )
 
     def shutdown(self, timeout_s: float = 15.0) -> None:

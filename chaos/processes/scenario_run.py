@@ -46,14 +46,23 @@ def announced(
 
 @contextmanager
 def fresh_cluster(
-    nodes: int, topic: NewTopic, settings: Mapping[str, object] | None = None, *, secure: bool = False
+    nodes: int,
+    topic: NewTopic,
+    settings: Mapping[str, object] | None = None,
+    *,
+    secure: bool = False,
+    kafka: bool = False,
 ) -> Iterator[tuple[ScenarioCluster, Admin]]:
     """A cluster of real processes that holds one topic; nothing of it is left behind.
 
     Arguments:
         secure: with TLS, sign-in by password, and rules.
+        kafka: its nodes speak Kafka's protocol too.
     """
-    with ScenarioCluster(nodes, secure=secure, settings=settings) as cluster, operator_of(cluster) as admin:
+    with (
+        ScenarioCluster(nodes, secure=secure, kafka=kafka, settings=settings) as cluster,
+        operator_of(cluster) as admin,
+    ):
         admin.create_topics([topic])
         yield cluster, admin
 

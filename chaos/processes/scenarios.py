@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from quorumlog.chaos.checkers.checkers import check
@@ -108,6 +109,8 @@ def _each_in_turn(nemesis: Nemesis, number: int) -> int:
     return nemesis.cluster.node_ids[number % NODES]
 
 
+#: Those whose writers and members may be Kafka's own client.
+WITH_KAFKA = (exactly_once.NAME, group_rounds.NAME)
 SCENARIOS: dict[str, Scenario] = {
     scenario.name: scenario
     for scenario in (
@@ -313,6 +316,7 @@ def run_scenario(
     records: int | None = None,
     say: Say = print,
     secure: bool = False,
+    kafka: bool = False,
 ) -> Report:
     """Runs a scenario on a fresh three-node cluster of real processes, and judges it. Nothing of it is left behind.
 
@@ -325,6 +329,7 @@ def run_scenario(
         records: how many are sent in all, where they are numbered.
         say: takes lines about progress.
         secure: the cluster has TLS, sign-in by password, and rules.
+        kafka: writers and members are Kafka's own client, where the scenario has those.
 
     Raises:
         ValueError: no such scenario, a load that is none, or a number of records for a scenario that has none.
@@ -334,8 +339,10 @@ def run_scenario(
         raise ValueError(f"there is no scenario {name!r}: say one of {', '.join(SCENARIOS)}")
     if not 0 < load <= 1:
         raise ValueError(f"a load of {load:g} is no share of the peak: say one from above 0 to 1")
+    if kafka:
+        _require_kafka(name, secure)
     if name == exactly_once.NAME:
-        return exactly_once.run_exactly_once(seed, rounds, records, report_dir, say, secure)
+        return exactly_once.run_exactly_once(seed, rounds, records, report_dir, say, secure, kafka)
     if records is not None:
         raise ValueError(f"only {exactly_once.NAME} takes a number of records; {name} is told its rounds or duration")
     if name == compaction_rounds.NAME:
@@ -343,7 +350,7 @@ def run_scenario(
     if name == retention_kills.NAME:
         return retention_kills.run_retention(seed, rounds, report_dir, say, secure)
     if name == group_rounds.NAME:
-        return group_rounds.run_groups(seed, rounds, duration_s, report_dir, say, secure)
+        return group_rounds.run_groups(seed, rounds, duration_s, report_dir, say, secure, kafka)
     if name == damage_rounds.NAME:
         return damage_rounds.run_damage(seed, rounds, report_dir, say, secure)
     wanted = scenario.rounds if rounds is None else rounds
@@ -363,6 +370,15 @@ def run_scenario(
             run.workload.stop()
         run.judge(report)
     return report
+
+
+def _require_kafka(name: str, secure: bool) -> None:
+    if name not in WITH_KAFKA:
+        raise ValueError(f"only {' and '.join(WITH_KAFKA)} run with Kafka's client, and {name} does not")
+    if secure:
+        raise ValueError("Kafka's client signs in nowhere: leave one of --kafka and --secure out")
+    if find_spec("confluent_kafka") is None:
+        raise ValueError("confluent-kafka is not installed: pip install 'quorumlog[mirror]'")
 
 
 @contextmanager

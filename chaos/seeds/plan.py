@@ -150,6 +150,7 @@ def draw_plan(seed: int, with_groups: bool = False, with_rights: bool = False) -
     _draw_retention(random.Random(f"{seed}/retention"), plan)
     _draw_compaction(random.Random(f"{seed}/compaction"), plan)
     _draw_identities(random.Random(f"{seed}/identities"), plan)
+    _draw_kafka(random.Random(f"{seed}/kafka"), plan)
     _draw_name_deletions(random.Random(f"{seed}/name deletions"), plan)
     _draw_moves(random.Random(f"{seed}/moves"), plan)
     _draw_quorum(random.Random(f"{seed}/quorum"), plan)
@@ -353,6 +354,14 @@ def _draw_identities(rng: random.Random, plan: Plan) -> None:
         if expires:
             within = min(options.delivery_timeout_us, EXPIRATION_US // 2)
             plan.producers[name] = replace(plan.producers[name], delivery_timeout_us=within, gives_up=True)
+
+
+def _draw_kafka(rng: random.Random, plan: Plan) -> None:
+    """Batches of Kafka's clients, between others or alone. Named producers have no such clients."""
+    if rng.random() > 0.2:
+        return
+    for name, options in plan.producers.items():
+        plan.producers[name] = replace(options, kafka=0.0 if options.named else rng.choice((0.0, 0.3, 1.0)))
 
 
 def _draw_name_deletions(rng: random.Random, plan: Plan) -> None:

@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 from google.protobuf.message import Message as ProtoMessage
 
 from quorumlog.chaos.checkers.history import History, Operation, OperationKind, OperationOutcome
-from quorumlog.chaos.models.records import TOMBSTONE, keyed_payload, text_payload
+from quorumlog.chaos.models.records import TOMBSTONE, kafka_entry, keyed_payload, text_payload
 from quorumlog.chaos.simulator.scheduler import Scheduler
 from quorumlog.v1 import data_plane_pb2 as pb
 from quorumlog.v1.entry import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, SEQUENCE_MODULUS, Codec, build_batch
@@ -172,6 +172,7 @@ class SimProducerOptions:
     ``named``: its ids belong to named identities, which it claims. ``replays``: how often a new batch is accompanied by
     one that was acknowledged long ago. ``lag_ms``: records are up to so much older than their sending.
     ``keyed``: topics whose records have one of ``keys`` keys, and now and then no value.
+    ``kafka``: the share of its batches that are of Kafka's format.
     ``gives_up``: also in the end it gives up what takes too long."""
 
     interval_us: tuple[int, int] = (5_000, 60_000)
@@ -184,6 +185,7 @@ class SimProducerOptions:
     silence_us: tuple[int, int] = (0, 0)
     named: bool = False
     replays: float = 0.0
+    kafka: float = 0.0
     lag_ms: int = 0
     gives_up: bool = False
     keyed: frozenset[str] = frozenset()
@@ -342,21 +344,8 @@ class SimProducer:
         now_ms = 1_700_000_000_000 + self._scheduler.now // 1_000
         if self._options.lag_ms:
             now_ms -= self._rng.randint(0, self._options.lag_ms)
-        if lane.name.topic in self._options.keyed:
-            keys = [f"key-{self._rng.randrange(self._options.keys)}" for _ in values]
-            payload = keyed_payload(keys, values, now_ms)
-        else:
-            payload = text_payload(values, self._rng.randint(0, self._options.padding_bytes))
-        data = build_batch(
-            payload,
-            record_count=len(values),
-            codec=Codec.NONE,
-            base_timestamp_ms=now_ms,
-            max_timestamp_ms=now_ms,
-            producer_id=lane.producer_id,
-            producer_epoch=lane.producer_epoch,
-            base_sequence=lane.next_sequence if idempotent else NO_SEQUENCE,
-        )
+        sequence = lane.next_sequence if idempotent else NO_SEQUENCE
+        data = self._data(lane, values, now_ms, sequence)
         lane.next_sequence = (lane.next_sequence + len(values)) % SEQUENCE_MODULUS
         deadline = (
             1 << 62
@@ -365,6 +354,29 @@ class SimProducer:
         )
         lane.next_number += 1
         return Batch(values, data, self._scheduler.now, deadline, lane.next_number - 1)
+
+    def _data(self, lane: Lane, values: list[str], now_ms: int, sequence: int) -> bytes:
+        """The bytes of a batch, of one format or the other."""
+        keys = None
+        if lane.name.topic in self._options.keyed:
+            keys = [f"key-{self._rng.randrange(self._options.keys)}" for _ in values]
+        if self._options.kafka and self._rng.random() < self._options.kafka:
+            producer = (lane.producer_id, lane.producer_epoch, sequence)
+            return kafka_entry(keys, values, now_ms, codec=self._rng.randrange(5), producer=producer)
+        if keys is not None:
+            payload = keyed_payload(keys, values, now_ms)
+        else:
+            payload = text_payload(values, self._rng.randint(0, self._options.padding_bytes))
+        return build_batch(
+            payload,
+            record_count=len(values),
+            codec=Codec.NONE,
+            base_timestamp_ms=now_ms,
+            max_timestamp_ms=now_ms,
+            producer_id=lane.producer_id,
+            producer_epoch=lane.producer_epoch,
+            base_sequence=sequence,
+        )
 
     def _send(self, lane: Lane, batch: Batch, known: KnownPartition) -> None:
         batch.outstanding = True

@@ -411,7 +411,7 @@ class TimeProbe(Operator):
         if log.batches_in_order and self.rng.random() < 0.5:
             timestamp_ms = self.rng.choice(log.batches_in_order).max_timestamp_ms + self.rng.choice((-1, 0, 1))
         first = 0 if self.rng.random() < 0.7 else self.rng.randint(0, log.next_offset)
-        request = pb.ListOffsetsRequest(timeout_ms=500)
+        request = pb.ListOffsetsRequest(timeout_ms=500, takes_kafka_batches=True)
         request.partitions.add(
             topic_id=known.topic_id,
             partition=partition.number,

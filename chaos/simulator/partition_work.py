@@ -125,7 +125,10 @@ class PartitionWork:
             return
         node, offset = known.leader, self.position
         request = pb.FetchRequest(
-            max_wait_ms=FETCH_WAIT_MS, min_bytes=1, max_bytes=self._link.rng.choice((300, 1 << 20))
+            max_wait_ms=FETCH_WAIT_MS,
+            min_bytes=1,
+            max_bytes=self._link.rng.choice((300, 1 << 20)),
+            takes_kafka_batches=True,
         )
         request.partitions.add(
             topic_id=known.topic_id,

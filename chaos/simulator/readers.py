@@ -78,6 +78,7 @@ class SimConsumer:
             max_wait_ms=200,
             min_bytes=1,
             max_bytes=self._rng.choice((300, 4_000, 1 << 20)),
+            takes_kafka_batches=True,
             partitions=[
                 pb.FetchPartition(
                     topic_id=known.topic_id,

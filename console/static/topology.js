@@ -149,7 +149,7 @@ function NodeColumn({ things, at, node }) {
       <text class="name" x=${middle + 4} y="27" text-anchor="middle">node ${node.id}</text>
       <text class=${up ? "quiet" : "alarm"} x=${middle} y="45" text-anchor="middle">${second}</text>
       <text class="quiet" x=${middle} y="62" text-anchor="middle">leads ${leads} of ${has}${
-        up && width > 150 && node.free_bytes ? ` · ${bytes(node.free_bytes)} free` : ""}</text>
+        up && width > 176 && node.free_bytes ? ` · ${bytes(node.free_bytes)} free` : ""}</text>
       ${controls && html`<g class="crown"><rect x=${middle - 38} y=${at.card - 22} width="76" height="17" rx="8.5" />
         <text x=${middle} y=${at.card - 9.5} text-anchor="middle">controller</text></g>`}
     </a>

@@ -253,7 +253,9 @@ class PartitionCopy:
         async def attempt() -> FetchedResult:
             _, node = await self._cluster.require_leader(*self._tp)
             most_bytes = self._options.sizes.fetch_bytes
-            request = data_plane_pb2.FetchRequest(max_wait_ms=500, min_bytes=1, max_bytes=most_bytes)
+            request = data_plane_pb2.FetchRequest(
+                max_wait_ms=500, min_bytes=1, max_bytes=most_bytes, takes_kafka_batches=True
+            )
             request.partitions.add(
                 topic_id=self._topic_id,
                 partition=self._tp.partition,

@@ -59,7 +59,7 @@ class OffsetSearch:
         self, partitions: Iterable[tuple[TopicPartition, RequestedPartition]], timeout_ms: int
     ) -> data_plane_pb2.ListOffsetsRequest:
         """What to ask a node next about partitions that it leads."""
-        request = data_plane_pb2.ListOffsetsRequest(timeout_ms=timeout_ms)
+        request = data_plane_pb2.ListOffsetsRequest(timeout_ms=timeout_ms, takes_kafka_batches=True)
         for tp, place in partitions:
             request.partitions.add(
                 topic_id=place.topic_id,

@@ -113,7 +113,9 @@ class FetchSession:
         if not (wanted if goes_on else news):
             return None
         self._epoch += 1
-        request = data_plane_pb2.FetchRequest(max_bytes=max_bytes, session_epoch=self._epoch if self.incremental else 0)
+        request = data_plane_pb2.FetchRequest(
+            max_bytes=max_bytes, session_epoch=self._epoch if self.incremental else 0, takes_kafka_batches=True
+        )
         if self.incremental and len(self.known) + len(news) > len(wanted):
             self._forget(wanted, request)
         for state, topic_id, leader_epoch in news:

@@ -110,7 +110,7 @@ class KafkaSource:
         ours = [name for name in properties or {} if name in _OURS or name == "bootstrap.servers"]
         if ours:
             raise IllegalArgumentError(f"{ours[0]} is the mirror's own: leave it out")
-        # What librdkafka logs of each lost connection is for who asks for it; what it comes to is said once, as an error.
+        # What librdkafka logs of each lost connection is for who asks for it; what it comes to is said once: an error.
         quiet = {"log_level": 2, "error_cb": self._told_of_an_error}
         settings: dict[str, Any] = {**quiet, **(properties or {}), **_OURS, "bootstrap.servers": servers}
         self._away_since: float | None = None

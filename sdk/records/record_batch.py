@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from quorumlog.sdk.errors import CorruptRecordError, IllegalArgumentError
 from quorumlog.sdk.types import Headers
+from quorumlog.v1.columns import read_columns
 from quorumlog.v1.entry import Attributes, BatchHeader, Codec, CorruptEntryError, EnvelopeKind, parse_header, verify
 from quorumlog.v1.payload import (
     HEADERS,
@@ -24,7 +25,6 @@ from quorumlog.v1.payload import (
     TIMESTAMP,
     TIMESTAMP_TYPE,
     null_headers,
-    read_payload,
     write_payload,
 )
 
@@ -132,7 +132,7 @@ def decode(entry: bytes) -> DecodedBatch:
         if envelope.kind is not EnvelopeKind.BATCH:
             raise CorruptRecordError(f"expected a record batch, got an entry of kind {envelope.kind.name}")
         header = parse_header(entry)
-        return DecodedBatch(header, envelope.term, read_payload(entry, header))
+        return DecodedBatch(header, envelope.term, read_columns(entry, header))
     except CorruptEntryError as error:
         raise CorruptRecordError(str(error)) from None
 

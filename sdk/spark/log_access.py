@@ -146,6 +146,7 @@ def _fetch_request(wanted: OffsetRange, position: int, leader_epoch: int) -> pb.
         max_wait_ms=_FETCH_WAIT_MS,
         min_bytes=1,
         max_bytes=_FETCH_BYTES,
+        takes_kafka_batches=True,
         partitions=[
             pb.FetchPartition(
                 topic_id=wanted.topic_id,

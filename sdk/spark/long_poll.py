@@ -44,7 +44,8 @@ def wait_beyond(
             continue
         # One byte: the answer is the news, its one batch is thrown away.
         request = requests.setdefault(
-            address, pb.FetchRequest(max_wait_ms=int(limit_s * 1000), min_bytes=1, max_bytes=1)
+            address,
+            pb.FetchRequest(max_wait_ms=int(limit_s * 1000), min_bytes=1, max_bytes=1, takes_kafka_batches=True),
         )
         request.partitions.add(
             topic_id=topic_ids[topic],

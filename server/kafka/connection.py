@@ -60,6 +60,7 @@ class KafkaConnectionFault(Enum):
     UNSERVED = "unserved"  #: an API or a version that is not served
     SILENT = "silent"  #: nothing was asked for too long
     REFUSED = "refused"  #: a request failed that has no answer
+    FAILED = "failed"  #: a request failed for which no error is known
 
 
 class KafkaConnectionEnd(NamedTuple):
@@ -170,6 +171,10 @@ class KafkaConnection:
         """Says that a request failed that has no answer: the client sees it by the connection's end."""
         self._finish(KafkaConnectionFault.REFUSED, f"{request.api.name} without an answer failed: {detail}")
 
+    def fail(self, request: KafkaRequest, detail: str) -> None:
+        """Says that a request met a fault of the node's own."""
+        self._finish(KafkaConnectionFault.FAILED, f"{request.api.name} of version {request.version} failed: {detail}")
+
     def take_output(self) -> list[Buffer]:
         """What is to be sent now, in this order."""
         output, self._output = self._output, []
@@ -219,7 +224,9 @@ class KafkaConnection:
                 self._finish(KafkaConnectionFault.UNSERVED, f"API {head.api_key} in version {head.api_version}")
             return None
         client_id, at = unpack_client_id(frame, flexible=head.api_version >= api.request.FLEXIBLE_FROM)
-        message = decode(api.request, frame, head.api_version, at=at)
+        # Kafka does not look at what stands behind a request, and librdkafka relies on that: it asks Metadata of all
+        # topics with three bytes too many.
+        message = decode(api.request, frame, head.api_version, at=at, to_the_end=False)
         if head.api_key == API_VERSIONS:
             self._tell_versions(head, head.api_version)
             return None

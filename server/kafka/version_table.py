@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from quorumlog.server.kafka.codec.apis import APIS, Api
 from quorumlog.server.kafka.codec.produce_requests import ProduceRequest
@@ -21,20 +21,23 @@ class VersionTable:
 
     Arguments:
         served: keys of the others.
+        highest: the last version that is served of some of them; of the others it is the last that can be read.
     """
 
-    def __init__(self, served: Iterable[int]) -> None:
+    def __init__(self, served: Iterable[int], highest: Mapping[int, int] | None = None) -> None:
         self._apis = {key: APIS[key] for key in sorted({API_VERSIONS, *served})}
+        known = {key: api.request.HIGHEST for key, api in self._apis.items()}
+        self._highest = known | {key: min(known[key], version) for key, version in (highest or {}).items()}
 
     def find(self, api_key: int, version: int) -> Api | None:
         """An API, if it is served in this version."""
         api = self._apis.get(api_key)
-        return api if api is not None and api.request.LOWEST <= version <= api.request.HIGHEST else None
+        return api if api is not None and api.request.LOWEST <= version <= self._highest[api_key] else None
 
     def response(self, error_code: int = 0) -> ApiVersionsResponse:
         """What a client gets that asks for the table."""
         told = [
-            ApiVersion(key, _LOWEST_TOLD.get(key, api.request.LOWEST), api.request.HIGHEST)
+            ApiVersion(key, _LOWEST_TOLD.get(key, api.request.LOWEST), self._highest[key])
             for key, api in self._apis.items()
         ]
         return ApiVersionsResponse(error_code, told)

@@ -15,11 +15,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from quorumlog.server.listening import ListenError, try_to_bind
 from quorumlog.server.local import janitor
 from quorumlog.server.local.certificates import ADMIN, LocalCertificates
 from quorumlog.server.local.node_process import ClusterError, NodeProcess, NodeWaitsError
-from quorumlog.server.local.ports import ReservedPorts
+from quorumlog.server.local.ports import ReservedPorts, require_free, wait_listening
 from quorumlog.server.local.state import ClusterState, NodeRecord
 from quorumlog.server.local.view import ClusterView
 
@@ -70,6 +69,7 @@ class LocalCluster:
         settings: of every node, by name as in ``quorumlog.server.settings``.
         node_settings: node id -> settings that only this node has.
         env: environment variables of every node, on top of this process's.
+        kafka: nodes also serve Kafka's own clients; ``kafka_bootstrap_servers`` says where.
         tls: nodes serve nodes and clients by certificate. What that needs is made in ``data_dir``/certs, and
             ``client_tls`` are the options with which clients connect.
         detached: the nodes outlive this process; then ``data_dir`` must be given. ``attach`` finds them again.
@@ -92,6 +92,7 @@ class LocalCluster:
         node_settings: Mapping[int, Mapping[str, object]] | None = None,
         env: Mapping[str, str] | None = None,
         tls: bool = False,
+        kafka: bool = False,
         detached: bool = False,
     ) -> None:
         if not 1 <= nodes <= MAX_NODES:
@@ -100,8 +101,9 @@ class LocalCluster:
             controllers = min(nodes - 1 + nodes % 2, MAX_CONTROLLERS)
         if not 1 <= controllers <= nodes:
             raise ValueError(f"of {nodes} nodes 1 to {nodes} can be controllers, not {controllers}")
-        if base_port is not None and not 1 <= base_port <= 65_536 - nodes * (1 + tls):
-            raise ValueError(f"base_port {base_port} leaves no {nodes * (1 + tls)} ports up to 65535")
+        ports = nodes * (1 + tls + kafka)
+        if base_port is not None and not 1 <= base_port <= 65_536 - ports:
+            raise ValueError(f"base_port {base_port} leaves no {ports} ports up to 65535")
         if detached and (advertise or advertise_host):
             raise ValueError("a detached cluster advertises where it listens: whoever comes later knows nothing else")
         if detached and data_dir is None:
@@ -118,7 +120,7 @@ class LocalCluster:
         self._root = Path(tempfile.mkdtemp(prefix="quorumlog-") if data_dir is None else data_dir).absolute()
         self._root.mkdir(parents=True, exist_ok=True)
         text = {name: str(value) for name, value in (settings or {}).items()}
-        self._state = self._make_state(nodes, base_port, controllers, text, dict(env or {}), tls)
+        self._state = self._make_state(nodes, base_port, controllers, text, dict(env or {}), tls, kafka)
         self._certificates = None
         if self._state.nodes[0].peer_address:
             more = (advertise_host,) if advertise_host is not None else ()
@@ -160,6 +162,13 @@ class LocalCluster:
     def bootstrap_servers(self) -> str:
         """Addresses of all nodes, as clients take them."""
         return ",".join(self._advertised(node) for node in self._nodes)
+
+    @property
+    def kafka_bootstrap_servers(self) -> str:
+        """Addresses at which Kafka's own clients reach the nodes; empty for a cluster without ``kafka``."""
+        return ",".join(
+            self._at_advertised_host(node.kafka_address) for node in self._state.nodes if node.kafka_address
+        )
 
     @property
     def node_ids(self) -> tuple[int, ...]:
@@ -238,9 +247,11 @@ class LocalCluster:
         # All ports before any node: else the rest would come up, and look for their cluster at a stranger's door.
         absent = [node for node in self._nodes.values() if not node.is_running()]
         for node in absent:
-            _require_free(node.address)
+            require_free(node.address)
             if self._certificates is not None:
-                _require_free(self._peer_address(node.node_id))
+                require_free(self._peer_address(node.node_id))
+            if self._kafka_address(node.node_id):
+                require_free(self._kafka_address(node.node_id))
         try:
             for node in absent:
                 self._spawn(node)
@@ -293,6 +304,8 @@ class LocalCluster:
                         f"node {node.node_id} is not ready after {timeout_s:g} s: {why}; {node.log_path}"
                     )
                 time.sleep(_POLL_S)
+        for address in (self._kafka_address(node) for node in sorted(self._wanted)):
+            wait_listening(address, deadline)
         if empty:
             raise NodeWaitsError(f"all other nodes serve, but {'; '.join(empty.values())}")
 
@@ -390,6 +403,7 @@ class LocalCluster:
         settings: dict[str, str],
         env: dict[str, str],
         tls: bool,
+        kafka: bool,
     ) -> ClusterState:
         known = _load(self._root)
         if known is not None:
@@ -402,17 +416,22 @@ class LocalCluster:
                 )
             if tls and not known.nodes[0].peer_address:
                 raise ClusterError(f"{self._root} holds a cluster without TLS: give another directory")
+            if kafka and not known.nodes[0].kafka_address:
+                raise ClusterError(f"{self._root} holds a cluster without Kafka's listener: give another directory")
             known.settings.update(settings)
             known.env.update(env)
             return known
         if base_port is None:
-            self._ports = ReservedPorts(nodes * (1 + tls), HOST)
+            self._ports = ReservedPorts(nodes * (1 + tls + kafka), HOST)
             ports = self._ports.ports
         else:
-            ports = [base_port + i for i in range(nodes * (1 + tls))]
+            ports = [base_port + i for i in range(nodes * (1 + tls + kafka))]
         records = [NodeRecord(node_id, f"{HOST}:{port}") for node_id, port in enumerate(ports[:nodes], start=1)]
-        for record, port in zip(records, ports[nodes:], strict=False):
-            record.peer_address = f"{HOST}:{port}"
+        others = iter(f"{HOST}:{port}" for port in ports[nodes:])
+        for record in records if tls else ():
+            record.peer_address = next(others)
+        for record in records if kafka else ():
+            record.kafka_address = next(others)
         return ClusterState(records, list(range(1, controllers + 1)), settings, env)
 
     def _process(self, node: NodeRecord) -> NodeProcess:
@@ -441,6 +460,13 @@ class LocalCluster:
         records = {record.node_id: record.peer_address for record in self._state.nodes}
         return records[node] or self._advertised(node)
 
+    def _kafka_address(self, node: int) -> str:
+        return next(record.kafka_address for record in self._state.nodes if record.node_id == node)
+
+    def _kafka_flags(self, node: int) -> dict[str, str]:
+        address = self._kafka_address(node)
+        return {"kafka_listen": address, "kafka_advertise": self._at_advertised_host(address)} if address else {}
+
     def _spawn(self, node: NodeProcess) -> None:
         flags = {
             "node_id": str(node.node_id),
@@ -450,6 +476,7 @@ class LocalCluster:
             "controllers": ",".join(
                 f"{one}@{self._at_advertised_host(self._peer_address(one))}" for one in self._state.controllers
             ),
+            **self._kafka_flags(node.node_id),
             **self._state.settings,
             **{name: str(value) for name, value in self._node_settings.get(node.node_id, {}).items()},
         }
@@ -510,13 +537,6 @@ class LocalCluster:
             return NodeStatus(node.node_id, node.address, None, False, False, "it is not running")
         seen = view.node(node.node_id)
         return NodeStatus(node.node_id, node.address, node.pid, True, seen.ready, seen.reason)
-
-
-def _require_free(address: str) -> None:
-    try:
-        try_to_bind("listen", address)
-    except ListenError as error:
-        raise ClusterError(str(error)) from None
 
 
 def _load(root: Path) -> ClusterState | None:

@@ -3,6 +3,13 @@
 from __future__ import annotations
 
 import socket
+import time
+
+from quorumlog.server.listening import ListenError, try_to_bind
+from quorumlog.server.local.node_process import ClusterError
+
+_CONNECT_S = 10.0
+_ASK_AGAIN_S = 0.02
 
 
 class ReservedPorts:
@@ -35,3 +42,32 @@ class ReservedPorts:
         for reserved in self._sockets:
             reserved.close()
         self._sockets.clear()
+
+
+def require_free(address: str) -> None:
+    """Checks that nobody listens at an address.
+
+    Raises:
+        ClusterError: somebody does.
+    """
+    try:
+        try_to_bind("listen", address)
+    except ListenError as error:
+        raise ClusterError(str(error)) from None
+
+
+def wait_listening(address: str, deadline: float) -> None:
+    """Waits until somebody listens at an address, if it is any: a node serves Kafka's clients a moment after others.
+
+    Raises:
+        ClusterError: nobody does, by the deadline.
+    """
+    host, _, port = address.rpartition(":")
+    while address:
+        try:
+            socket.create_connection((host, int(port)), timeout=_CONNECT_S).close()
+            return
+        except ConnectionRefusedError:
+            if time.monotonic() > deadline:
+                raise ClusterError(f"nobody listens at {address} for Kafka's clients") from None
+            time.sleep(_ASK_AGAIN_S)

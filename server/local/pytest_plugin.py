@@ -7,6 +7,7 @@ In ``pytest.ini`` or ``pyproject.toml``:
 - ``quorumlog_cluster_scope``: ``module`` (default: tests of one file share a cluster), ``session``, ``class`` or
   ``function``. A test that kills nodes should leave them running again, or use ``function``.
 - ``quorumlog_cluster_nodes``: how many nodes, 3 by default.
+- ``quorumlog_cluster_kafka``: ``true`` to serve Kafka's own clients too, at ``kafka_bootstrap_servers``.
 
 Topics that no other test sees come from ``quorumlog_topic`` (:mod:`quorumlog.sdk.admin.topics_for_tests`).
 """
@@ -27,6 +28,7 @@ Scope = Literal["session", "package", "module", "class", "function"]
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Declares the settings."""
     parser.addini("quorumlog_cluster_scope", "how long one quorumlog_cluster lives", default="module")
+    parser.addini("quorumlog_cluster_kafka", "whether it serves Kafka's own clients", type="bool", default=False)
     parser.addini("quorumlog_cluster_nodes", "how many nodes a quorumlog_cluster has", default="3")
 
 
@@ -39,5 +41,6 @@ def quorumlog_cluster(pytestconfig: pytest.Config) -> Iterator[LocalCluster]:
     """A cluster of real node processes on free loopback ports; everything of it is gone afterwards."""
     from quorumlog.server.local.cluster import LocalCluster
 
-    with LocalCluster(nodes=int(pytestconfig.getini("quorumlog_cluster_nodes"))) as cluster:
+    nodes = int(pytestconfig.getini("quorumlog_cluster_nodes"))
+    with LocalCluster(nodes=nodes, kafka=bool(pytestconfig.getini("quorumlog_cluster_kafka"))) as cluster:
         yield cluster

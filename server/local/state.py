@@ -13,13 +13,15 @@ FILE_NAME = "cluster.json"
 @dataclass(slots=True)
 class NodeRecord:
     """One node. ``pid`` and ``started`` name its process, None and empty while it does not run. ``peer_address``: where
-    it serves its peers; empty where that is ``address``, without TLS."""
+    it serves its peers; empty where that is ``address``, without TLS. ``kafka_address``: where it serves Kafka's
+    clients; empty where it serves none."""
 
     node_id: int
     address: str
     pid: int | None = None
     started: str = ""
     peer_address: str = ""
+    kafka_address: str = ""
 
 
 @dataclass(slots=True)

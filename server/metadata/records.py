@@ -25,7 +25,7 @@ PRODUCER_ID_BLOCK = 1000
 FIRST_FEATURE_LEVEL = 1
 #: From this one on: deletions of producer claims, states of partitions in slices, named producers counted apart, other
 #: voters in the metadata quorum, nodes that leave, restores from backups, witnesses, rules of who may do what, users,
-#: revocations, quotas, classic groups.
+#: revocations, quotas, batches of Kafka's clients in partitions, classic groups.
 SECOND_FEATURE_LEVEL = 2
 #: The highest that this version supports.
 FEATURE_LEVEL = SECOND_FEATURE_LEVEL
@@ -68,10 +68,12 @@ class BrokerRecord:
 
     def endpoint(self, listener: Listener) -> tuple[str, int]:
         """Host and port at which others reach it through one kind of listener; where it has none of that kind, what it
-        tells everybody."""
+        tells everybody. Kafka's clients could do nothing with that: an empty host."""
         for each in self.registration.endpoints:
             if each.listener == listener.value:
                 return each.host, each.port
+        if listener is Listener.KAFKA:
+            return "", 0
         return self.registration.host, self.registration.port
 
     @property

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from quorumlog.server.metadata.records import SECOND_FEATURE_LEVEL
 from quorumlog.server.metadata.topic_config import TopicConfig
 from quorumlog.server.partition.acknowledgements import ACKS_ALL
 from quorumlog.server.partition.producer_state import is_named
@@ -17,21 +20,31 @@ from quorumlog.v1.entry import (
     verify_batch,
 )
 from quorumlog.v1.errors_pb2 import ErrorCode
+from quorumlog.v1.kafka_batch import KafkaBatchError, KafkaBatchFault
+from quorumlog.v1.kafka_entry import KAFKA_ALLOWANCE_BYTES, check_kafka_entry, is_kafka, kept_kafka_header
 
 #: Timestamps further ahead of the node's clock are refused: they would keep retention from ever removing them.
 MAX_AHEAD_MS = 3_600_000
 
 
 def admitted(
-    batch: bytes, acks: int, wall_ms: int, topic: str, config: TopicConfig, batch_bytes: int
+    batch: bytes,
+    acks: int,
+    wall_ms: int,
+    topic: str,
+    config: TopicConfig,
+    batch_bytes: int,
+    feature_level: Callable[[], int],
 ) -> BatchHeader | errors_pb2.Error:
     """The header of an unsealed batch, or why the batch is refused.
 
     Arguments:
         wall_ms: milliseconds since the epoch, by the node's clock.
         batch_bytes: the largest batch that the node takes, whatever the topic says.
+        feature_level: gives the cluster's: what older nodes would misread is refused below it.
     """
-    if len(batch) > min(config.max_message_bytes, batch_bytes):
+    most_bytes = min(config.max_message_bytes, batch_bytes)
+    if len(batch) > most_bytes and not (is_kafka(batch) and len(batch) <= most_bytes + KAFKA_ALLOWANCE_BYTES):
         return error(
             ErrorCode.RECORD_TOO_LARGE,
             f"a batch of {len(batch)} bytes exceeds max.message.bytes={config.max_message_bytes} of topic {topic};"
@@ -41,7 +54,9 @@ def admitted(
         header = _check_unsealed(batch)
     except CorruptEntryError as corrupt:
         return error(ErrorCode.CORRUPT_MESSAGE, f"the batch was refused unread: {corrupt}")
-    if refusal := _check_rules(header, acks, wall_ms) or refuse_inflating(batch):
+    if refusal := _check_rules(header, acks, wall_ms):
+        return refusal
+    if refusal := _refuse_kafka(batch, header, feature_level) if header.is_kafka else refuse_inflating(batch):
         return refusal
     if config.compacts and header.attributes & Attributes.NULL_KEYS:
         return error(
@@ -60,6 +75,32 @@ def refuse_inflating(batch: bytes) -> errors_pb2.Error | None:
         return error(ErrorCode.INVALID_RECORD, f"a batch is refused, for {large}: send smaller batches")
     except CorruptEntryError:
         return None
+    return None
+
+
+def refuse_unreadable_kafka(entry: bytes, header: BatchHeader) -> errors_pb2.Error | None:
+    """Why a stored batch of a Kafka client is not taken into another log: its own header contradicts the entry's. Else
+    None. What it says beyond that was checked where it was first appended."""
+    try:
+        kept_kafka_header(entry, header)
+    except KafkaBatchError as problem:
+        return error(ErrorCode.INVALID_RECORD, f"a Kafka batch was refused: {problem}")
+    return None
+
+
+def _refuse_kafka(batch: bytes, header: BatchHeader, feature_level: Callable[[], int]) -> errors_pb2.Error | None:
+    if feature_level() < SECOND_FEATURE_LEVEL:
+        return error(
+            ErrorCode.UNSUPPORTED_VERSION,
+            f"batches of Kafka's clients are taken at feature level {SECOND_FEATURE_LEVEL}, the cluster is at"
+            f" {feature_level()}: upgrade all nodes, see quorumlog features describe",
+        )
+    try:
+        # Kafka's consumers must be able to trust the batch's own header and checksum.
+        check_kafka_entry(batch, header)
+    except KafkaBatchError as problem:
+        code = ErrorCode.CORRUPT_MESSAGE if problem.fault is KafkaBatchFault.CORRUPT else ErrorCode.INVALID_RECORD
+        return error(code, f"a Kafka batch was refused: {problem}")
     return None
 
 

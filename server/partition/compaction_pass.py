@@ -18,15 +18,14 @@ import pyarrow.compute as pc
 
 from quorumlog.server.partition.compaction_state import CompactionPoint
 from quorumlog.server.partition.content_hash import ContentHash
+from quorumlog.v1.columns import read_columns
 from quorumlog.v1.entry import (
     NO_DELETE_HORIZON,
     BatchHeader,
     Codec,
     CorruptEntryError,
-    Flags,
     TimestampType,
     build_compacted,
-    parse_envelope,
     parse_header,
 )
 from quorumlog.v1.payload import (
@@ -35,7 +34,7 @@ from quorumlog.v1.payload import (
     OFFSET_DELTA,
     TIMESTAMP,
     TIMESTAMP_TYPE,
-    read_payload,
+    has_gaps,
     write_payload,
 )
 
@@ -64,7 +63,7 @@ class CompactionWork(NamedTuple):
 
 
 class _Chunk(NamedTuple):
-    """Batches that are worked on at once; ``unreadable`` instead for one whose payload is not Arrow."""
+    """Batches that are worked on at once; ``unreadable`` instead for one whose payload cannot be read."""
 
     rows: pa.Table | None
     codec: Codec
@@ -259,13 +258,13 @@ def _chunks(
 def _placed(entry: bytes, header: BatchHeader, horizon_ms: int | None) -> pa.RecordBatch | None:
     """A batch's rows, each with its offset, its timestamp as readers see it and, a tombstone, its delete horizon."""
     try:
-        # One that would become too large is kept, like one that is no Arrow.
-        columns = read_payload(entry, header)
+        # One that would become too large is kept, like one that is neither Arrow nor Kafka's.
+        columns = read_columns(entry, header)
     except CorruptEntryError:
         return None
     count = columns.num_rows
     key, value, timestamp, headers = columns.columns[:OFFSET_DELTA]
-    if parse_envelope(entry).flags is Flags.GAPS:
+    if has_gaps(columns):
         offsets = pc.add(columns.column(OFFSET_DELTA).cast(pa.int64()), _int(header.base_offset))
     else:
         offsets = pc.cumulative_sum(pa.repeat(_int(1), count), start=_int(header.base_offset - 1))

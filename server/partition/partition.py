@@ -315,8 +315,7 @@ class Partition:
         if not self.restoring:
             self.producers.rebuild_tail([batch for batch in tail if batch[1] > self._table_index])
         self.log_end_offset = tail[-1][0].last_offset + 1 if tail else self.high_watermark
-        durable = self.raft.durable_index
-        self._not_durable = [(header.last_offset, index) for header, index, _ in tail if index > durable]
+        self._not_durable = [(each.last_offset, index) for each, index, _ in tail if index > self.raft.durable_index]
 
     def _end_leadership(self) -> list[ProduceCall]:
         self.producers.drop_tail()
@@ -374,7 +373,9 @@ class Partition:
             return self.not_leader()
         if self.restoring or self._restore_begins > self._applied:
             return refusals.being_restored(self.name)
-        header = admitted(batch, acks, wall_ms, self.identity.topic, self.config, self._limits.batch_bytes)
+        header = admitted(
+            batch, acks, wall_ms, self.identity.topic, self.config, self._limits.batch_bytes, self._feature_level
+        )
         if isinstance(header, errors_pb2.Error):
             return header
         if self.log_end_offset + header.record_count > MAX_OFFSET:
@@ -400,9 +401,8 @@ class Partition:
         ever writes it makes no difference."""
         needed = not self.producers.named_apart and self._named_apart_term != self.leading_term
         if needed and self._feature_level() >= SECOND_FEATURE_LEVEL:
-            command = PartitionCommand(count_named_apart=CountNamedApart())
-            if self.propose_command(now, command):
-                self._named_apart_term = self.leading_term
+            proposed = self.propose_command(now, PartitionCommand(count_named_apart=CountNamedApart()))
+            self._named_apart_term = self.leading_term if proposed else self._named_apart_term
 
     def _propose(
         self,

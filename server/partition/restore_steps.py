@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from quorumlog.server.options import NodeLimits
-from quorumlog.server.partition.batch_admission import refuse_inflating
+from quorumlog.server.partition.batch_admission import refuse_inflating, refuse_unreadable_kafka
 from quorumlog.server.partition.partition import MAX_OFFSET, Partition
 from quorumlog.server.partition.producer_records import MAX_RESTORED_PRODUCERS, check_records
 from quorumlog.server.partition.refusals import takes_none
@@ -99,8 +99,8 @@ def _append(
         )
     if max(map(len, step.entries)) > limits.batch_bytes:
         return error(ErrorCode.RECORD_TOO_LARGE, f"a batch exceeds the {limits.batch_bytes} bytes of this node")
-    for entry in step.entries:
-        if refusal := refuse_inflating(entry):
+    for entry, header in zip(step.entries, headers, strict=True):
+        if refusal := refuse_unreadable_kafka(entry, header) if header.is_kafka else refuse_inflating(entry):
             return refusal
     ends = [*(header.base_offset for header in headers[1:]), step.next_offset]
     placed = [

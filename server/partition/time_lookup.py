@@ -66,6 +66,26 @@ def find_time(partition: Partition, reader: StorageReader, timestamp_ms: int, fi
     return _scan(partition, timestamp_ms, start, position)
 
 
+def find_latest(partition: Partition, reader: StorageReader) -> TimeFound | None:
+    """The first committed batch that holds a record with the latest timestamp of all. Where that one is not kept any
+    more, the index does not know which is the latest of those that are: then the last batch.
+
+    Returns:
+        None if there is no record.
+    """
+    last = partition.high_watermark - 1
+    if last < partition.log_start_offset:
+        return None
+    row = reader.find_batch(partition.group, last, lambda row: True)
+    if row is not None:
+        found = find_time(partition, reader, row.max_timestamp_ms, 0)
+        if found is not None:
+            return found
+    # The last batch was compacted, or is in no index yet.
+    entries = partition.read(last, 1)
+    return TimeFound(last, parse_header(entries[0]), entries[0]) if entries else None
+
+
 def _scan(partition: Partition, timestamp_ms: int, start: int, position: int) -> TimeFound | None:
     """Looks at batches from ``position`` on; the records before ``start`` do not count."""
     end = partition.high_watermark

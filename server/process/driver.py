@@ -26,6 +26,7 @@ from quorumlog.server.events import (
     StorageFailed,
 )
 from quorumlog.server.log_output import Log
+from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metric_catalogue import Readings
 from quorumlog.server.metrics import Meters
 from quorumlog.server.process.audit_log import AuditLog
@@ -68,6 +69,10 @@ class DrivenNode(Protocol):
 
     def readings(self) -> Readings:
         """Its state, for metrics."""
+
+    @property
+    def image(self) -> MetadataImage | None:
+        """What it knows of the cluster; None while it belongs to none."""
 
 
 class TransactionWriter(Protocol):

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+from typing import TYPE_CHECKING
 
 import grpc
 
 from quorumlog.server.certificates.pairs import Pair, WatchedPair
 from quorumlog.server.client_origin import Listener
 from quorumlog.server.log_output import Log
+from quorumlog.server.metadata.records import SECOND_FEATURE_LEVEL
 from quorumlog.server.metric_catalogue import Readings
 from quorumlog.server.metrics import Meters
 from quorumlog.server.process.descriptors import room_for_connections
@@ -28,6 +30,9 @@ from quorumlog.server.transport.refused_peers import RefusedPeers
 from quorumlog.server.transport.session_gate import SessionGate
 from quorumlog.server.transport.sign_in_service import KeysForNode, sign_in_handlers
 from quorumlog.server.transport.unary_calls import Handlers
+
+if TYPE_CHECKING:
+    from quorumlog.server.kafka.listener import KafkaListener
 
 #: Around the batches of one request.
 _REQUEST_OVERHEAD_BYTES = 1 << 20
@@ -76,6 +81,8 @@ class Listeners:
         connections = max(1, room_for_connections(wanted * len(places)) // len(places))
         if connections < wanted:
             log.warning("connections_limited", max_connections=connections, reason="file descriptors (ulimit -n)")
+        self._kafka = _kafka_listener(settings, node, driver, log, meters)
+        self._supervisor = driver.supervisor
         clients = _client_handlers(settings, driver, meters)
         refused = RefusedPeers(log, driver.tell_audit)
         for listener, address in places.items():
@@ -123,6 +130,8 @@ class Listeners:
         """Starts serving; not yet healthy."""
         for server in self._servers:
             await server.start()
+        if self._kafka is not None:
+            self._supervisor.start(self._kafka.run(), "kafka-listener")
 
     async def set_serving(self, serving: bool) -> None:
         """What the health services answer."""
@@ -131,13 +140,40 @@ class Listeners:
 
     async def stop(self, grace_s: float) -> None:
         """Takes no more calls, gives those under way ``grace_s`` seconds, then ends them, and waits for that."""
+        if self._kafka is not None:
+            self._kafka.stop()
         await asyncio.gather(*(server.end_calls(grace_s) for server in self._servers))
         await wait_for_calls()
 
     def readings(self) -> Readings:
-        """How long the certificate is valid with which this node serves, in seconds; for ever without TLS."""
+        """How long the certificate is valid with which this node serves, in seconds; for ever without TLS. How many of
+        Kafka's clients are connected."""
         ends_s = (pair.current().validity.ends_s for pair in self._pairs)
-        return {"certificate_expiry_seconds": min(ends_s, default=math.inf) - time.time()}
+        return {
+            "certificate_expiry_seconds": min(ends_s, default=math.inf) - time.time(),
+            "kafka_connections": float(self._kafka.connections if self._kafka is not None else 0),
+        }
+
+
+def _kafka_listener(
+    settings: Settings, node: DrivenNode, driver: Driver, log: Log, meters: Meters
+) -> KafkaListener | None:
+    if settings.kafka_listen is None:
+        return None
+    # It brings Arrow, for those who want it.
+    from quorumlog.server.kafka.cluster_view import ImageView
+    from quorumlog.server.kafka.connection import KafkaConnectionLimits
+    from quorumlog.server.kafka.listener import KafkaListener, KafkaListenerOptions
+
+    options = KafkaListenerOptions(
+        settings.kafka_listen,
+        connections=settings.max_connections,
+        connections_per_ip=settings.kafka_max_connections_per_ip,
+        creates_topics=settings.kafka_auto_create_topics_enable,
+        feature_level=SECOND_FEATURE_LEVEL,
+        limits=KafkaConnectionLimits(request_bytes=settings.max_request_bytes),
+    )
+    return KafkaListener(options, ImageView(node, settings.node_id), driver.requests, log, meters)
 
 
 def _client_handlers(settings: Settings, driver: Driver, meters: Meters) -> tuple[Handlers, ...]:

@@ -22,6 +22,7 @@ from quorumlog.server.replies import Replies
 from quorumlog.server.request_timeouts import MAX_WAIT_US
 from quorumlog.server.requests.absent_partitions import AbsentPartitions
 from quorumlog.server.requests.fetch_sessions import FetchedPartition, FetchSessions, ServedFetchSession
+from quorumlog.server.requests.older_clients import before_kafka, refuse_kafka
 from quorumlog.server.requests.pending_fetch import Found, PendingFetch
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import data_plane_pb2, errors_pb2
@@ -109,6 +110,7 @@ class FetchRequests(NodeService):
                 )
                 return
             session = self._continue_session(now, asked, request)
+        session.takes_kafka_batches = request.takes_kafka_batches
         for wanted in request.partitions:
             self._want(session, wanted)
         deadline = now + min(max_wait_ms * 1000, MAX_WAIT_US)
@@ -221,6 +223,11 @@ class FetchRequests(NodeService):
                 entries = partition.read(reader.fetch_offset, min(reader.max_bytes or self._limits.fetch_bytes, budget))
             except UnreadableEntryError as damage:
                 return Found(unreadable(partition.name, damage), -1, partition.log_start_offset, partition.raft.term)
+            if entries and not reader.session.takes_kafka_batches:
+                entries = before_kafka(entries)
+                if not entries:
+                    problem = refuse_kafka(partition.name)
+                    return Found(problem, -1, partition.log_start_offset, partition.raft.term)
         size = sum(map(len, entries))
         return Found(
             None, partition.high_watermark, partition.log_start_offset, partition.raft.term, entries, size,

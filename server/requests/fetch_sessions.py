@@ -57,6 +57,7 @@ class ServedFetchSession:
         partitions: by topic id and number.
         news: partitions that may have something to say; who has waited longest for entries comes first.
         waiting: the request that waits for something to be said, by its id.
+        takes_kafka_batches: what its newest request says.
     """
 
     stream: int
@@ -65,6 +66,7 @@ class ServedFetchSession:
     partitions: dict[tuple[bytes, int], FetchedPartition] = field(default_factory=dict)
     news: dict[FetchedPartition, None] = field(default_factory=dict)
     waiting: int | None = None
+    takes_kafka_batches: bool = False
 
     @property
     def incremental(self) -> bool:

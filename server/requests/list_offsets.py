@@ -17,11 +17,12 @@ from quorumlog.server.hosting.read_index import HeartbeatRounds
 from quorumlog.server.node_service import NodeService, RequestTable, StepTime
 from quorumlog.server.partition.partition import Partition
 from quorumlog.server.partition.refusals import unreadable
-from quorumlog.server.partition.time_lookup import find_time
+from quorumlog.server.partition.time_lookup import find_latest, find_time
 from quorumlog.server.pending_calls import PendingCalls
 from quorumlog.server.replies import Replies
 from quorumlog.server.request_timeouts import wait_us
 from quorumlog.server.requests.absent_partitions import AbsentPartitions
+from quorumlog.server.requests.older_clients import refuse_kafka
 from quorumlog.server.wire_errors import error
 from quorumlog.storage.interface import StorageReader
 from quorumlog.v1 import data_plane_pb2, errors_pb2
@@ -32,6 +33,8 @@ from quorumlog.v1.errors_pb2 import ErrorCode
 _OPERATION = operation_of(data_plane_pb2.ListOffsetsRequest)
 EARLIEST = -2
 LATEST = -1
+#: The record with the latest timestamp (KIP-734).
+LATEST_TIME = -3
 #: Look-ups by time in one answer, and bytes of batches in it. The others are unfinished: the client asks again.
 TIMES_PER_ANSWER = 64
 ENTRY_BYTES_PER_ANSWER = 8 << 20
@@ -44,6 +47,7 @@ class _Lookup:
     Arguments:
         client: who asks.
         waiting: slots by group, each with the term and heartbeat round that must be confirmed.
+        takes_kafka_batches: whether the client can read one.
         times, entry_bytes: look-ups by time that have been made for the answer, and bytes of batches in it.
     """
 
@@ -52,6 +56,7 @@ class _Lookup:
     client: ClientOrigin
     wanted: Sequence[data_plane_pb2.ListOffsetsPartition]
     response: data_plane_pb2.ListOffsetsResponse
+    takes_kafka_batches: bool
     waiting: dict[int, list[tuple[int, int, int]]] = field(default_factory=dict)
     times: int = 0
     entry_bytes: int = 0
@@ -90,7 +95,9 @@ class OffsetRequests(NodeService):
         """Answers where partitions begin and end, once it is certain that this node leads them."""
         response = data_plane_pb2.ListOffsetsResponse()
         deadline = time.now + wait_us(request.timeout_ms)
-        lookup = _Lookup(asked.request_id, deadline, asked.client, request.partitions, response)
+        lookup = _Lookup(
+            asked.request_id, deadline, asked.client, request.partitions, response, request.takes_kafka_batches
+        )
         for wanted in request.partitions:
             self._begin(time.now, asked.client, lookup, wanted)
         self._lookups.add(lookup)
@@ -171,7 +178,11 @@ class OffsetRequests(NodeService):
         else:
             lookup.times += 1
             try:
-                found = find_time(partition, self._reader, wanted.timestamp_ms, wanted.first_offset)
+                found = (
+                    find_latest(partition, self._reader)
+                    if wanted.timestamp_ms == LATEST_TIME
+                    else find_time(partition, self._reader, wanted.timestamp_ms, wanted.first_offset)
+                )
             except UnreadableEntryError as damage:
                 result.error.CopyFrom(unreadable(partition.name, damage))
                 return
@@ -182,6 +193,8 @@ class OffsetRequests(NodeService):
                 result.unfinished = True
             elif found.append_time_ms >= 0:
                 result.timestamp_ms = found.append_time_ms
+            elif found.header.is_kafka and not lookup.takes_kafka_batches:
+                _fail(result, refuse_kafka(partition.name))
             else:
                 result.entry = found.entry
                 lookup.entry_bytes += len(found.entry)
@@ -255,13 +268,14 @@ def _fail(result: data_plane_pb2.ListOffsetsResult, problem: errors_pb2.Error) -
 
 def _operation(wanted: data_plane_pb2.ListOffsetsPartition) -> AclOperation.ValueType:
     """What has to be allowed. The answer to a look-up by time may hold records."""
-    return ACL_OPERATION_READ if wanted.timestamp_ms >= 0 else _OPERATION
+    return _OPERATION if wanted.timestamp_ms in (EARLIEST, LATEST) else ACL_OPERATION_READ
 
 
 def _check_timestamp(timestamp_ms: int) -> errors_pb2.Error | None:
-    if timestamp_ms >= EARLIEST:
+    if timestamp_ms >= LATEST_TIME:
         return None
     return error(
         ErrorCode.INVALID_REQUEST,
-        f"timestamp {timestamp_ms} ms: give milliseconds since 1970, or -1 for the end, -2 for the beginning",
+        f"timestamp {timestamp_ms} ms: give milliseconds since 1970, or -1 for the end, -2 for the beginning, -3 for"
+        " the latest record",
     )

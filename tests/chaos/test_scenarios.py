@@ -78,6 +78,15 @@ def test_every_record_is_there_once_whoever_sent_it_and_whatever_was_done_to_the
     assert node_processes() == []
 
 
+def test_what_kafkas_own_client_sends_is_there_once_and_in_order_whatever_was_done_to_the_leaders(
+    tmp_path: Path,
+) -> None:
+    report = run_scenario("exactly-once", rounds=3, records=12_000, report_dir=tmp_path, kafka=True)
+    assert report.passed, "\n".join(report.summary())
+    assert (report.acknowledged, report.unknown, report.failed, report.read) == (12_000, 0, 0, 12_000)
+    assert node_processes() == []
+
+
 def test_every_last_value_is_there_whatever_moment_of_its_compaction_a_node_dies_in(tmp_path: Path) -> None:
     report = run_scenario("compaction", rounds=3, report_dir=tmp_path)
     assert report.passed, "\n".join(report.summary())
@@ -104,6 +113,27 @@ def test_groups_skip_nothing_and_repeat_only_uncommitted_work_whoever_dies(tmp_p
     assert json.loads((tmp_path / "report.json").read_text())["groups"]["rounds"][0]["what"].startswith("node ")
     assert (tmp_path / "groups.jsonl").stat().st_size > 0
     assert node_processes() == []
+
+
+def test_groups_of_kafkas_own_client_skip_nothing_and_repeat_only_uncommitted_work(tmp_path: Path) -> None:
+    report = run_scenario("groups", rounds=1, report_dir=tmp_path, kafka=True)
+    assert report.passed, "\n".join(report.summary())
+    assert report.acknowledged == report.read > 0
+    assert report.groups is not None
+    assert all(sum(group.duplicates.values()) == group.worked - report.read for group in report.groups.groups)
+    assert node_processes() == []
+
+
+@pytest.mark.parametrize(
+    ("name", "secure", "line"),
+    [
+        ("kill-leader", False, "only exactly-once and groups run with Kafka's client, and kill-leader does not"),
+        ("groups", True, "leave one of --kafka and --secure out"),
+    ],
+)
+def test_kafkas_client_where_there_is_none_is_refused(name: str, secure: bool, line: str) -> None:
+    with pytest.raises(ValueError, match=line):
+        run_scenario(name, secure=secure, kafka=True)
 
 
 def test_nothing_moves_without_a_fault_and_the_load_is_what_was_asked_for(tmp_path: Path) -> None:

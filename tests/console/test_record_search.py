@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -210,7 +211,10 @@ def test_records_are_browsed_found_and_linked_to(servers: str) -> None:
         expect(page.locator("main :is(img, script)")).to_have_count(0)
         page.get_by_role("link", name="Follow").click()
         expect(page.locator("[data-result=follow]")).to_contain_text("Following", timeout=PATIENCE_MS)
+        stopped_s = time.monotonic()
         page.get_by_role("button", name="Stop").click()
         expect(page.locator("[data-result=follow]")).to_contain_text("Not following any more", timeout=PATIENCE_MS)
+        print(f"stopped in {time.monotonic() - stopped_s:.2f} s")
+        assert time.monotonic() - stopped_s < 5
         refused = [line for line in look.said if "400 (Bad Request)" not in line]
         assert (refused, look.strangers()) == ([], [])

@@ -7,12 +7,15 @@ from pathlib import Path
 import pytest
 from storage_samples import LogBuilder, create, identity, staged, transaction
 
-from quorumlog.raft.types import HardState
+from quorumlog.raft.types import ORIGIN, Entry, EntryKind, HardState
 from quorumlog.storage.inspection import EntryRow, Inspection, RaftGroupRow, dump
 from quorumlog.storage.interface import DataDirectoryLockedError, StorageEngineError
 from quorumlog.storage.storage import Storage
 from quorumlog.storage.transaction import RaftGroupWrite
 from quorumlog.storage.verification import verify
+from quorumlog.v1.entry import Attributes, Codec, build_batch, entry_hash, seal_batch
+from quorumlog.v1.kafka_batch import KafkaCodec
+from tests.support.kafka_batches import KafkaRow, kafka_batch, stored_kafka_entry
 
 
 @pytest.fixture
@@ -43,6 +46,35 @@ def test_a_dump_shows_groups_and_entries(data_dir: Path) -> None:
     assert entries[0].header is not None
     assert entries[0].header.base_offset == 198
     assert entries[-1].header is None
+
+
+def test_a_batch_of_a_kafka_client_shows_its_own_header(tmp_path: Path) -> None:
+    rows: list[KafkaRow] = [(b"k", bytes(100), 1_000, [])] * 9
+    first = stored_kafka_entry(kafka_batch(rows, KafkaCodec.SNAPPY), 0)
+    poisonous = bytearray(kafka_batch(rows))
+    poisonous[57:61] = (8).to_bytes(4)
+    log, previous = [], ORIGIN
+    for base_offset, unsealed in ((0, first), (9, build_lying_entry(bytes(poisonous)))):
+        index = previous.index + 1
+        data = seal_batch(
+            unsealed, group=1000, term=1, index=index, previous_hash=previous.hash, base_offset=base_offset
+        )
+        log.append(Entry(index, 1, EntryKind.BATCH, entry_hash(data), data))
+        previous = identity(log[-1])
+    with Storage(tmp_path) as storage:
+        storage.commit(transaction(create(1000, log)))
+    kept, lying = [row for row in dump(tmp_path) if isinstance(row, EntryRow)]
+    assert kept.kafka is not None and kept.problem is None
+    assert (kept.kafka.codec, kept.kafka.record_count) == (KafkaCodec.SNAPPY, 9)
+    assert lying.problem is not None and "8 records where its entry says 9" in lying.problem
+
+
+def build_lying_entry(batch: bytes) -> bytes:
+    """An entry that says nine records, whatever its batch says."""
+    return build_batch(
+        batch + bytes(-len(batch) % 8), record_count=9, codec=Codec.NONE, base_timestamp_ms=1_000,
+        max_timestamp_ms=1_000, attributes=Attributes.KAFKA,
+    )  # fmt: skip
 
 
 def test_a_range_of_entries_can_be_asked_for(data_dir: Path) -> None:

@@ -16,7 +16,7 @@ from quorumlog.v1 import admin_pb2, errors_pb2
 from quorumlog.v1 import data_plane_pb2 as pb
 from quorumlog.v1.errors_pb2 import ErrorCode
 from quorumlog.v1.partition_log_pb2 import PartitionCommand, TrimLog
-from tests.support.compaction_samples import Placed, Sample, records_in, unsealed_batch
+from tests.support.compaction_samples import Placed, Sample, records_in, unsealed_batch, unsealed_by_kafka
 
 KEYED = "keyed"
 #: So small that a pass has many pieces and many transactions, and points gather faster than one pass takes them in.
@@ -62,11 +62,15 @@ class Compacting(Quiet):
                 self._values += 1
                 value = None if self.rng.random() < 0.2 else b"hope-%d" % self._values
                 records.append(Sample(b"key-%d" % self.rng.randrange(keys), value, self.now_ms()))
-            self.send(records)
+            self.send(records, by_kafka=self._values % 3 == 0)
 
-    def send(self, records: list[Sample]) -> None:
-        """One batch, sent until it is acknowledged or refused for good. A retry may be in the log twice."""
-        batch = unsealed_batch(records)
+    def send(self, records: list[Sample], *, by_kafka: bool = False) -> None:
+        """One batch, sent until it is acknowledged or refused for good. A retry may be in the log twice.
+
+        Arguments:
+            by_kafka: as a Kafka client writes it.
+        """
+        batch = unsealed_by_kafka(records) if by_kafka else unsealed_batch(records)
         for _ in range(100):
             result = self._attempt(batch)
             if result is not None and result.error.code == ErrorCode.NONE:
@@ -163,7 +167,9 @@ class Compacting(Quiet):
             self.until(lambda: self.led_by(self.group) is not None, 20)
             leader = self.led_by(self.group)
             assert leader is not None
-            request = pb.FetchRequest(max_wait_ms=500, min_bytes=1, max_bytes=self.rng.choice((1, 2_000, 1 << 20)))
+            request = pb.FetchRequest(
+                max_wait_ms=500, min_bytes=1, max_bytes=self.rng.choice((1, 2_000, 1 << 20)), takes_kafka_batches=True
+            )
             request.partitions.add(
                 topic_id=self.topic_id, partition=0, fetch_offset=position, leader_epoch=-1, max_bytes=1 << 20
             )

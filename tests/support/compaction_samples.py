@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from quorumlog.server.partition.compaction_pass import CompactionPass
 from quorumlog.server.partition.compaction_state import CompactionPoint
+from quorumlog.v1.columns import read_columns
 from quorumlog.v1.entry import (
     Attributes,
     Codec,
@@ -21,7 +22,10 @@ from quorumlog.v1.entry import (
     seal_batch,
     verify_batch,
 )
-from quorumlog.v1.payload import LOG_SCHEMA, OFFSET_DELTA, null_headers, read_payload, write_payload
+from quorumlog.v1.kafka_batch import KafkaCodec
+from quorumlog.v1.kafka_entry import entry_of_kafka
+from quorumlog.v1.payload import LOG_SCHEMA, OFFSET_DELTA, null_headers, write_payload
+from tests.support.kafka_batches import kafka_batch, stored_kafka_entry
 
 GROUP = 7
 
@@ -73,12 +77,29 @@ def stored_batch(
     )
 
 
+def unsealed_by_kafka(records: Sequence[Sample], codec: KafkaCodec = KafkaCodec.NONE) -> bytes:
+    """A batch as a Kafka client writes it."""
+    return entry_of_kafka(_kafka_batch(records, codec), null_keys=any(each.key is None for each in records))
+
+
+def stored_by_kafka(
+    base_offset: int, records: Sequence[Sample], codec: KafkaCodec = KafkaCodec.NONE, append_time_ms: int | None = None
+) -> bytes:
+    """The same, sealed."""
+    return stored_kafka_entry(_kafka_batch(records, codec), base_offset, term=1, append_time_ms=append_time_ms)
+
+
+def _kafka_batch(records: Sequence[Sample], codec: KafkaCodec) -> bytes:
+    rows = [(each.key, each.value, each.timestamp_ms, list(each.headers)) for each in records]
+    return kafka_batch(rows, codec)
+
+
 def records_in(entries: Sequence[bytes]) -> Iterator[Placed]:
     """What batches hold, compacted or not, with the timestamps that readers see."""
     for entry in entries:
         header = parse_header(entry)
         verify_batch(entry)
-        columns = read_payload(entry, header)
+        columns = read_columns(entry, header)
         gaps = parse_envelope(entry).flags is Flags.GAPS
         deltas = columns.column(OFFSET_DELTA).to_pylist() if gaps else range(columns.num_rows)
         times = pc.divide(columns.column(2).view(pa.int64()), 1_000).to_pylist()

@@ -303,6 +303,7 @@ class FetchRequest(_message.Message):
     PARTITIONS_FIELD_NUMBER: _builtins.int
     SESSION_EPOCH_FIELD_NUMBER: _builtins.int
     FORGOTTEN_FIELD_NUMBER: _builtins.int
+    TAKES_KAFKA_BATCHES_FIELD_NUMBER: _builtins.int
     correlation_id: _builtins.int
     """Chosen by the client; returned in the response."""
     max_wait_ms: _builtins.int
@@ -315,6 +316,10 @@ class FetchRequest(_message.Message):
     """0: no session, the request stands for itself. 1: a new session of this stream begins, with all partitions named.
     n + 1: goes on after the request n of the session. A request of a session that waits for data is answered at once,
     without entries, when the next one comes: that one waits in its place. Requests are answered in their order.
+    """
+    takes_kafka_batches: _builtins.bool
+    """True: the client reads batches that Kafka's clients have written (Attributes.KAFKA of entry.py). Others get what
+    stands before such a batch, and then UNSUPPORTED_VERSION.
     """
     @_builtins.property
     def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___FetchPartition]:
@@ -334,10 +339,11 @@ class FetchRequest(_message.Message):
         partitions: _abc.Iterable[Global___FetchPartition] | None = ...,
         session_epoch: _builtins.int = ...,
         forgotten: _abc.Iterable[Global___ForgottenPartition] | None = ...,
+        takes_kafka_batches: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["correlation_id", b"correlation_id", "forgotten", b"forgotten", "max_bytes", b"max_bytes", "max_wait_ms", b"max_wait_ms", "min_bytes", b"min_bytes", "partitions", b"partitions", "session_epoch", b"session_epoch"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["correlation_id", b"correlation_id", "forgotten", b"forgotten", "max_bytes", b"max_bytes", "max_wait_ms", b"max_wait_ms", "min_bytes", b"min_bytes", "partitions", b"partitions", "session_epoch", b"session_epoch", "takes_kafka_batches", b"takes_kafka_batches"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -506,8 +512,11 @@ class ListOffsetsRequest(_message.Message):
 
     PARTITIONS_FIELD_NUMBER: _builtins.int
     TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    TAKES_KAFKA_BATCHES_FIELD_NUMBER: _builtins.int
     timeout_ms: _builtins.int
     """How long the server may take, in milliseconds."""
+    takes_kafka_batches: _builtins.bool
+    """As in a FetchRequest: the answer to a look-up by time may hold a batch."""
     @_builtins.property
     def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___ListOffsetsPartition]:
         """What to look up."""
@@ -517,10 +526,11 @@ class ListOffsetsRequest(_message.Message):
         *,
         partitions: _abc.Iterable[Global___ListOffsetsPartition] | None = ...,
         timeout_ms: _builtins.int = ...,
+        takes_kafka_batches: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["partitions", b"partitions", "timeout_ms", b"timeout_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["partitions", b"partitions", "takes_kafka_batches", b"takes_kafka_batches", "timeout_ms", b"timeout_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -542,7 +552,9 @@ class ListOffsetsPartition(_message.Message):
     partition: _builtins.int
     """The partition's number."""
     timestamp_ms: _builtins.int
-    """-2: earliest offset; -1: the high watermark; >= 0: the first offset whose timestamp (ms) is at or after it."""
+    """-2: earliest offset; -1: the high watermark; >= 0: the first offset whose timestamp (ms) is at or after it; -3: the
+    record with the latest timestamp, in the batch of the answer.
+    """
     leader_epoch: _builtins.int
     """The leader epoch the client knows; -1 to skip the check."""
     first_offset: _builtins.int

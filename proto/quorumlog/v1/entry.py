@@ -1,7 +1,8 @@
 """The byte layout of log entries and record batches, the one format on disk, on the wire and in clients.
 
 An entry is an envelope of 40 bytes and a body. For kind ``BATCH`` the body is a header of 56 bytes and an
-opaque payload: one Arrow IPC record-batch message (a multiple of 8 bytes from the entry's start). All
+opaque payload: one Arrow IPC record-batch message (a multiple of 8 bytes from the entry's start), or with
+``Attributes.KAFKA`` a record batch of a Kafka client as it came (:mod:`quorumlog.v1.kafka_entry`). All
 integers are little-endian::
 
     envelope   0  u8   magic           format version, 1
@@ -15,10 +16,10 @@ integers are little-endian::
               32  u64  previous_hash   entry_hash of the entry before; 0 until sealed
     header    40  i64  base_offset     0 until sealed
               48  u32  record_count
-              52  u8   codec           Codec
+              52  u8   codec           Codec; with KAFKA what compaction takes instead of the batch's own
               53  u8   timestamp_type  TimestampType
               54  u16  attributes      Attributes
-              56  i64  base_timestamp_ms  smallest timestamp of the batch
+              56  i64  base_timestamp_ms  smallest timestamp of the batch; with KAFKA that of its first record
               64  i64  max_timestamp_ms   largest; the append time under LOG_APPEND_TIME
               72  i64  producer_id     -1: not idempotent
               80  i64  producer_epoch  -1: not idempotent; of a batch with GAPS the delete horizon
@@ -109,6 +110,7 @@ class Attributes(IntFlag):
     NONE = 0
     NULL_KEYS = 1  #: some record has no key; refused on compacted topics
     REPLAYABLE = 2  #: its producer may send the epoch again from the start: the log keeps a digest of each batch
+    KAFKA = 4  #: the payload is a record batch of Kafka's, not Arrow
 
 
 class CorruptEntryError(Exception):
@@ -153,6 +155,11 @@ class BatchHeader(NamedTuple):
     def replayable(self) -> bool:
         """Whether its producer may send the epoch again from the start."""
         return _REPLAYABLE[self.attributes]
+
+    @property
+    def is_kafka(self) -> bool:
+        """Whether the payload is a record batch of Kafka's."""
+        return _KAFKA[self.attributes]
 
     @property
     def next_sequence(self) -> int:
@@ -220,7 +227,7 @@ def build_batch(
     """Builds an unsealed batch, as a producer sends it.
 
     Arguments:
-        payload: one Arrow IPC record-batch message.
+        payload: one Arrow IPC record-batch message, or a Kafka batch where the attributes say so.
         record_count: its rows, at least 1.
         base_timestamp_ms, max_timestamp_ms: smallest and largest timestamp of its rows.
     """
@@ -371,7 +378,7 @@ def parse_header(entry: bytes) -> BatchHeader:
 
 
 def payload_of(entry: bytes) -> memoryview:
-    """The Arrow message in a batch, without copying."""
+    """The payload of a batch, without copying."""
     return memoryview(entry)[BATCH_OVERHEAD_BYTES:]
 
 
@@ -380,8 +387,9 @@ _CODECS = tuple(Codec)
 _TIMESTAMP_TYPES = tuple(TimestampType)
 # Looked up rather than called: an enum's constructor would cost as much as all the rest of a header.
 _FLAGS = (Flags.NONE, Flags.GAPS)
-_ATTRIBUTES = tuple(Attributes(bits) for bits in range(4))
-_REPLAYABLE = tuple(bool(bits & Attributes.REPLAYABLE) for bits in range(4))
+_ATTRIBUTES = tuple(Attributes(bits) for bits in range(8))
+_REPLAYABLE = tuple(bool(bits & Attributes.REPLAYABLE) for bits in range(8))
+_KAFKA = tuple(bool(bits & Attributes.KAFKA) for bits in range(8))
 #: Where the kind and the low byte of the flags are in an entry.
 _KIND_AT = 1
 _FLAGS_AT = 2

@@ -44,7 +44,9 @@ _CRC = struct.Struct(">I")
 _PLACE = struct.Struct(">qii")
 _CHECKED = struct.Struct(">Hiqqqhii")
 assert _HEADER.size == HEADER_BYTES
+_LAST_OFFSET_DELTA, _MAX_TIMESTAMP = struct.Struct(">i"), struct.Struct(">q")
 _LENGTH_COUNTS_FROM = 12
+_ATTRIBUTES_LOW_AT, _LAST_OFFSET_DELTA_AT, _MAX_TIMESTAMP_AT = 22, 23, 35
 _CRC_AT, _CRC_COVERS_FROM = 17, 21
 _CODEC_BITS, _APPEND_TIME, _TRANSACTIONAL, _CONTROL, _DELETE_HORIZON = 7, 1 << 3, 1 << 4, 1 << 5, 1 << 6
 _KNOWN_BITS = _CODEC_BITS | _APPEND_TIME | _TRANSACTIONAL | _CONTROL | _DELETE_HORIZON
@@ -67,6 +69,7 @@ class KafkaBatchFault(Enum):
     MAGIC = "magic"  #: of another version than 2
     CODEC = "codec"  #: compressed by what is not known
     RECORD = "record"  #: its header or a record contradicts itself
+    TRANSACTION = "transaction"  #: it belongs to a transaction
 
 
 class KafkaBatchError(CorruptEntryError):
@@ -137,6 +140,11 @@ def parse_kafka_header(batch: Bytes) -> KafkaBatchHeader:
     )  # fmt: skip
 
 
+def has_delete_horizon(batch: Bytes) -> bool:
+    """Whether a whole batch's base timestamp is that of Kafka's compaction, for when its tombstones go."""
+    return bool(batch[_ATTRIBUTES_LOW_AT] & _DELETE_HORIZON)
+
+
 def impossible(what: str) -> KafkaBatchError:
     """That a batch contradicts itself."""
     return KafkaBatchError(f"a batch with {what}", KafkaBatchFault.RECORD)
@@ -166,6 +174,23 @@ def placed(batch: Bytes, base_offset: int, leader_epoch: int) -> tuple[bytes, me
     """A batch at its place in a log, in two parts: the rest is not copied, and its checksum stays right."""
     place = _PLACE.pack(base_offset, len(batch) - _LENGTH_COUNTS_FROM, leader_epoch)
     return place, memoryview(batch)[_PLACE.size :]
+
+
+def restamped(batch: Bytes, last_offset_delta: int, append_time_ms: int | None) -> bytes:
+    """A batch with another last offset and perhaps append time, and a new checksum.
+
+    Arguments:
+        last_offset_delta: the distance of the last offset that it covers.
+        append_time_ms: becomes the timestamp of all of its records; None: they keep theirs.
+    """
+    head = bytearray(batch[:HEADER_BYTES])
+    _LAST_OFFSET_DELTA.pack_into(head, _LAST_OFFSET_DELTA_AT, last_offset_delta)
+    if append_time_ms is not None:
+        head[_ATTRIBUTES_LOW_AT] |= _APPEND_TIME
+        _MAX_TIMESTAMP.pack_into(head, _MAX_TIMESTAMP_AT, append_time_ms)
+    records = bytes(batch[HEADER_BYTES:])
+    _CRC.pack_into(head, _CRC_AT, google_crc32c.extend(google_crc32c.value(bytes(head[_CRC_COVERS_FROM:])), records))
+    return b"".join((head, records))
 
 
 def build_kafka_batch(header: KafkaBatchHeader, records: bytes) -> bytes:

@@ -82,7 +82,7 @@ def read_kafka_columns(batch: Bytes, header: KafkaBatchHeader) -> pa.RecordBatch
     columns = chunks[0] if len(chunks) == 1 else pa.Table.from_batches(chunks).combine_chunks().to_batches()[0]
     deltas = columns.column(OFFSET_DELTA)
     if header.last_offset_delta == header.record_count - 1:
-        if not deltas.equals(_counting(header.record_count)):
+        if not deltas.equals(counting(header.record_count)):
             raise impossible("offsets that do not follow each other")
         return columns.select(LOG_SCHEMA.names)
     rising = len(deltas) == 1 or pc.all(pc.less(deltas[:-1], deltas[1:])).as_py()
@@ -211,13 +211,13 @@ def write_kafka_batch(
         append_time_ms: with ``LOG_APPEND_TIME``, what the batch's timestamp is.
     """
     count = columns.num_rows
-    times = _milliseconds(columns.column(TIMESTAMP))
+    times = milliseconds_of(columns.column(TIMESTAMP))
     first = times[0].as_py()
     latest = append_time_ms if timestamp_type is TimestampType.LOG_APPEND_TIME else pc.max(times).as_py()
     bodies = _joined(
         _ZERO_BYTE,
         _varints(pc.subtract(times, times[0])),
-        _varints(_int64(columns.column(OFFSET_DELTA)) if has_gaps(columns) else _counting(count)),
+        _varints(_int64(columns.column(OFFSET_DELTA)) if has_gaps(columns) else counting(count)),
         *_with_length(columns.column(KEY)),
         *_with_length(columns.column(VALUE)),
         *_headers(columns.column(HEADERS)),
@@ -230,12 +230,13 @@ def write_kafka_batch(
     return build_kafka_batch(header, deflate(records, codec))
 
 
-def _counting(count: int) -> Column:
-    """Numbers from 0 on."""
+def counting(count: int) -> Column:
+    """So many numbers from 0 on."""
     return pc.subtract(pc.cumulative_sum(pa.repeat(_ONE, count)), _ONE)
 
 
-def _milliseconds(timestamps: Column) -> Column:
+def milliseconds_of(timestamps: Column) -> Column:
+    """Timestamps as whole milliseconds since the epoch. Where there is none, it is the first one that there is."""
     known = pc.drop_null(timestamps)
     first = known[0] if len(known) else pa.scalar(0, timestamps.type)
     # Down to whole milliseconds, also before 1970.

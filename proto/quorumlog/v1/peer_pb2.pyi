@@ -43,6 +43,8 @@ class _ListenerEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Listener.Val
     """Clients, by certificate."""
     LISTENER_PASSWORD: _Listener.ValueType  # 4
     """Clients, by password, over TLS."""
+    LISTENER_KAFKA: _Listener.ValueType  # 5
+    """Clients of Kafka's protocol, without TLS."""
 
 class Listener(_Listener, metaclass=_ListenerEnumTypeWrapper):
     """A way in which a node listens."""
@@ -57,6 +59,8 @@ LISTENER_CLIENT: Listener.ValueType  # 3
 """Clients, by certificate."""
 LISTENER_PASSWORD: Listener.ValueType  # 4
 """Clients, by password, over TLS."""
+LISTENER_KAFKA: Listener.ValueType  # 5
+"""Clients of Kafka's protocol, without TLS."""
 Global___Listener: _TypeAlias = Listener  # noqa: Y015
 
 @_typing.final

@@ -69,12 +69,19 @@ new: _New = object.__new__
 
 
 def decode(
-    kind: type[AnyMessage], data: bytes, version: int, *, at: int = 0, most_elements: int = MOST_ELEMENTS
+    kind: type[AnyMessage],
+    data: bytes,
+    version: int,
+    *,
+    at: int = 0,
+    most_elements: int = MOST_ELEMENTS,
+    to_the_end: bool = True,
 ) -> AnyMessage:
     """Reads a message. Records in it are views of ``data``; all else is copied.
 
     Arguments:
-        at: where in ``data`` it begins. It must end where they end.
+        at: where in ``data`` it begins.
+        to_the_end: it must end where they end.
         version: one from ``kind.LOWEST`` to ``kind.HIGHEST``.
 
     Raises:
@@ -89,7 +96,7 @@ def decode(
         raise MalformedKafkaMessageError(f"a {kind.__name__} of version {version} is cut off") from None
     except UnicodeDecodeError as problem:
         raise MalformedKafkaMessageError(f"a {kind.__name__} of version {version} has a string of {problem}") from None
-    if end != len(data):
+    if to_the_end and end != len(data):
         raise MalformedKafkaMessageError(
             f"a {kind.__name__} of version {version} has {len(data) - end} bytes behind it"
         )

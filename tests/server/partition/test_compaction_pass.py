@@ -10,7 +10,17 @@ from hypothesis import strategies as st
 
 from quorumlog.server.partition.compaction_state import CompactionPoint
 from quorumlog.v1.entry import Codec, Flags, build_batch, parse_envelope, parse_header, seal_batch
-from tests.support.compaction_samples import Compacted, Model, Placed, Sample, records_in, stored_batch
+from quorumlog.v1.kafka_batch import KafkaCodec
+from tests.support.compaction_samples import (
+    Compacted,
+    Model,
+    Placed,
+    Sample,
+    records_in,
+    stored_batch,
+    stored_by_kafka,
+)
+from tests.support.kafka_batches import kafka_batch, stored_kafka_entry
 
 #: Larger than any test's log.
 WHOLE = 1 << 30
@@ -30,7 +40,10 @@ def logs_with_points(draw: st.DrawFn) -> tuple[list[bytes], list[CompactionPoint
     batches, ends, offset = [], [], 0
     for content in draw(st.lists(st.lists(records, min_size=1, max_size=5), min_size=1, max_size=12)):
         append_time_ms = draw(st.none() | st.integers(0, 50))
-        batches.append(stored_batch(offset, content, draw(st.sampled_from(list(Codec))), append_time_ms))
+        if draw(st.booleans()):
+            batches.append(stored_by_kafka(offset, content, draw(st.sampled_from(list(KafkaCodec))), append_time_ms))
+        else:
+            batches.append(stored_batch(offset, content, draw(st.sampled_from(list(Codec))), append_time_ms))
         offset += len(content)
         ends.append(offset)
     points, start = [], 0
@@ -133,6 +146,55 @@ def test_a_batch_that_is_not_arrow_stays_as_it_is() -> None:
     again = [*log, stored_batch(5, [Sample(b"b", b"3")])]
     state.compact(again, [CompactionPoint(6, 0, 0, 2)])
     assert [placed.offset for placed in records_in(state.batches[1:])] == [4, 5] and state.hash != before
+
+
+@given(
+    content=st.lists(st.lists(records, min_size=1, max_size=5), min_size=1, max_size=6),
+    codec=st.sampled_from(list(KafkaCodec)),
+    append_time_ms=st.none() | st.integers(0, 50),
+)
+@settings(max_examples=40, deadline=None)
+def test_a_compacted_log_hashes_the_same_whoever_wrote_it(
+    content: list[list[Sample]], codec: KafkaCodec, append_time_ms: int | None
+) -> None:
+    ours, theirs, offset = [], [], 0
+    for batch in content:
+        ours.append(stored_batch(offset, batch, append_time_ms=append_time_ms))
+        theirs.append(stored_by_kafka(offset, batch, codec, append_time_ms))
+        offset += len(batch)
+    hashes = set()
+    for log in (ours, theirs, [*ours[::2], *theirs[1::2]]):
+        state = Compacted(WHOLE)
+        state.compact(
+            sorted(log, key=lambda entry: parse_header(entry).base_offset), [CompactionPoint(offset, 0, 9, 0)]
+        )
+        assert not any(parse_header(entry).is_kafka for entry in state.batches), "what is left is Arrow"
+        hashes.add(state.hash)
+    assert len(hashes) == 1
+
+
+@pytest.mark.parametrize(
+    ("written", "left"),
+    [(KafkaCodec.NONE, Codec.NONE), (KafkaCodec.GZIP, Codec.ZSTD), (KafkaCodec.SNAPPY, Codec.LZ4),
+     (KafkaCodec.LZ4, Codec.LZ4), (KafkaCodec.ZSTD, Codec.ZSTD)],
+)  # fmt: skip
+def test_what_a_kafka_client_compressed_stays_compressed(written: KafkaCodec, left: Codec) -> None:
+    log = [stored_by_kafka(0, [Sample(b"%d" % number, b"v" * 100) for number in range(50)], written)]
+    state = Compacted(WHOLE)
+    state.compact(log, [CompactionPoint(50, 0, 0, 0)])
+    assert [parse_header(entry).codec for entry in state.batches] == [left]
+    assert len(list(records_in(state.batches))) == 50
+
+
+def test_a_kafka_batch_whose_records_cannot_be_read_stays_as_it_is() -> None:
+    damaged = bytearray(kafka_batch([(b"b", b"1", 0, [])]))
+    damaged[61] ^= 2
+    poisonous = stored_kafka_entry(bytes(damaged), 1)
+    log = [stored_by_kafka(0, [Sample(b"a", b"1")]), poisonous, stored_by_kafka(2, [Sample(b"a", b"2")])]
+    state = Compacted(WHOLE)
+    state.compact(log, [CompactionPoint(3, 0, 0, 0)])
+    assert state.batches[0] == poisonous
+    assert [placed.offset for placed in records_in(state.batches[1:])] == [2]
 
 
 def test_batches_come_out_near_the_size_asked_for_and_a_pass_in_small_pieces() -> None:

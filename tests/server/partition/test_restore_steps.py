@@ -27,12 +27,15 @@ from quorumlog.v1.entry import (
     Flags,
     TimestampType,
     build_compacted,
+    crc32c_of,
     parse_envelope,
     parse_header,
 )
 from quorumlog.v1.errors_pb2 import ErrorCode
+from quorumlog.v1.kafka_entry import entry_of_kafka, kafka_batch_in
 from quorumlog.v1.partition_log_pb2 import BeginRestore
 from tests.support.inflating_batches import stored_inflating_batch
+from tests.support.kafka_batches import KafkaRow, kafka_batch, stored_kafka_entry
 
 RESTORE = b"r" * 16
 Step = BeginPartitionRestore | RestoreBatches | RestoredProducers | FinishPartitionRestore
@@ -90,6 +93,29 @@ def test_a_restored_log_has_the_same_batches_at_the_same_offsets(rig: Rig) -> No
     assert [entry[96:] for entry in restored] == [entry[96:] for entry in entries[1:]]
     assert (rig.partition.log_start_offset, rig.partition.high_watermark) == (5, 12)
     assert rig.partition.read(11, 1 << 30) == restored[1:]
+
+
+def test_batches_of_kafkas_clients_are_restored_as_they_came(rig: Rig) -> None:
+    rows: list[KafkaRow] = [(b"k", b"v", 1, [])] * 3
+    sent = kafka_batch(rows, producer_id=7, producer_epoch=0, base_sequence=0)
+    entries, _ = backed_up(batch(3), entry_of_kafka(sent, null_keys=False), batch(2))
+    step(rig, BeginPartitionRestore())
+    assert step(rig, RestoreBatches(entries=entries, next_offset=8)) is None
+    step(rig, FinishPartitionRestore(next_offset=8))
+    _, kept, _ = rig.partition.read(0, 1 << 30)
+    assert parse_header(kept) == parse_header(entries[1])
+    assert bytes(kafka_batch_in(kept)) == sent
+
+
+def test_a_kafka_batch_that_contradicts_its_entry_is_not_restored(rig: Rig) -> None:
+    sent = bytearray(kafka_batch([(b"k", b"v", 1, [])] * 3))
+    entry = bytearray(stored_kafka_entry(bytes(sent), 0))
+    entry[96 + 57 : 96 + 61] = (2).to_bytes(4)
+    entry[8:12] = crc32c_of(bytes(entry)).to_bytes(4, "little")
+    step(rig, BeginPartitionRestore())
+    problem = step(rig, RestoreBatches(entries=[bytes(entry)], next_offset=3))
+    assert problem is not None and problem.code == ErrorCode.INVALID_RECORD
+    assert "2 records where its entry says 3" in problem.message
 
 
 def test_a_producer_goes_on_after_a_restore_where_it_was(rig: Rig) -> None:

@@ -32,6 +32,7 @@ class Log:
 
     def __init__(self, group: int) -> None:
         self.group = group
+        self.name = f"orders-{group - 1}"
         self.entries: list[bytes] = []
         self.high_watermark = self.log_start_offset = self.compacted_offset = 0
         self.restoration = None

@@ -1,0 +1,194 @@
+"""Kafka's record batches as entries, kept as they came.
+
+An entry with ``Attributes.KAFKA`` has a whole record batch of Kafka's as its payload, padded with zeros to a multiple
+of 8 bytes. Its header says what the batch's own one says, for nodes look there: sequences, counts and times. The
+checksum of Kafka leaves out base offset and leader epoch, so a Kafka consumer gets the producer's bytes with those
+replaced, and the producer's checksum stays right.
+
+Nodes need no Arrow for any of this. Records are read by ``columns``; entries whose payload is Arrow become batches of
+Kafka's in ``kafka_translation``.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from quorumlog.v1.entry import (
+    BATCH_OVERHEAD_BYTES,
+    Attributes,
+    BatchHeader,
+    Codec,
+    Flags,
+    TimestampType,
+    build_batch,
+    parse_envelope,
+    parse_header,
+    payload_of,
+)
+from quorumlog.v1.kafka_batch import (
+    HEADER_BYTES,
+    Bytes,
+    KafkaBatchError,
+    KafkaBatchFault,
+    KafkaBatchHeader,
+    KafkaCodec,
+    has_delete_horizon,
+    impossible,
+    parse_kafka_header,
+    placed,
+    restamped,
+    verify_kafka_batch,
+)
+
+#: What an entry has more than the Kafka batch in it, at most, and what Kafka does not count of a batch: base offset and
+#: length. Limits are those of a Kafka broker, whose clients know nothing of entries.
+KAFKA_ALLOWANCE_BYTES = BATCH_OVERHEAD_BYTES + 7 + 12
+#: Leader epochs are 31 bits in Kafka. A term beyond that is none.
+NO_LEADER_EPOCH = -1
+_MOST_LEADER_EPOCH = _MOST_OFFSET_DELTA = (1 << 31) - 1
+_ALIGNMENT = 8
+_ATTRIBUTES_AT = 54
+_LENGTH = struct.Struct(">i")
+_LENGTH_AT, _LENGTH_COUNTS_FROM = 8, 12
+#: What compaction compresses the records with instead: the nearest of ours.
+_COMPACTED_WITH = {
+    KafkaCodec.NONE: Codec.NONE,
+    KafkaCodec.GZIP: Codec.ZSTD,
+    KafkaCodec.SNAPPY: Codec.LZ4,
+    KafkaCodec.LZ4: Codec.LZ4,
+    KafkaCodec.ZSTD: Codec.ZSTD,
+}
+
+
+def is_kafka(entry: bytes) -> bool:
+    """Whether the payload of an entry of kind ``BATCH`` is a record batch of Kafka's, from a look at one byte."""
+    return len(entry) > _ATTRIBUTES_AT and bool(entry[_ATTRIBUTES_AT] & Attributes.KAFKA.value)
+
+
+def entry_of_kafka(batch: Bytes, *, null_keys: bool) -> bytes:
+    """A producer's batch as the unsealed entry that a ``ProduceRequest`` carries.
+
+    Its checksum is not looked at here: the partition's leader checks it once, before it appends
+    (``check_kafka_entry``).
+
+    Arguments:
+        batch: one whole record batch, as the client sent it.
+        null_keys: whether some record has no key, or may have none. A compacted topic refuses that.
+
+    Raises:
+        KafkaBatchError: no node takes it; ``fault`` says which of Kafka's errors that is.
+    """
+    header = parse_kafka_header(batch)
+    _check_produced(batch, header)
+    attributes = Attributes.KAFKA | Attributes.NULL_KEYS if null_keys else Attributes.KAFKA
+    return build_batch(
+        bytes(batch) + bytes(-len(batch) % _ALIGNMENT),
+        record_count=header.record_count,
+        codec=_COMPACTED_WITH[header.codec],
+        base_timestamp_ms=header.base_timestamp_ms,
+        max_timestamp_ms=header.max_timestamp_ms,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+        attributes=attributes,
+    )
+
+
+def check_kafka_entry(entry: bytes, header: BatchHeader) -> None:
+    """Checks that an unsealed entry is what ``entry_of_kafka`` makes of its batch, and the batch's checksum. Records
+    are not looked at.
+
+    Arguments:
+        header: of the entry.
+
+    Raises:
+        KafkaBatchError: it is not.
+    """
+    batch = kafka_batch_in(entry)
+    kafka = verify_kafka_batch(batch)
+    _check_produced(batch, kafka)
+    if header.attributes & ~(Attributes.KAFKA | Attributes.NULL_KEYS):
+        raise impossible(f"attributes {header.attributes!r}, which no batch of Kafka's has")
+    told = (
+        header.record_count, header.codec, header.base_timestamp_ms, header.max_timestamp_ms, header.producer_id,
+        header.producer_epoch, header.base_sequence,
+    )  # fmt: skip
+    meant = (
+        kafka.record_count, _COMPACTED_WITH[kafka.codec], kafka.base_timestamp_ms, kafka.max_timestamp_ms,
+        kafka.producer_id, kafka.producer_epoch, kafka.base_sequence,
+    )  # fmt: skip
+    if told != meant:
+        raise impossible(f"a header that says {meant} where its entry says {told}")
+
+
+def _check_produced(batch: Bytes, header: KafkaBatchHeader) -> None:
+    if has_delete_horizon(batch):
+        raise impossible("a delete horizon, which only brokers set")
+    if header.is_control:
+        raise impossible("the attribute of control batches, which only brokers write")
+    if header.is_transactional:
+        raise KafkaBatchError(
+            "a batch of a transaction: transactions are not supported, produce without transactional.id",
+            KafkaBatchFault.TRANSACTION,
+        )
+    if header.timestamp_type is not TimestampType.CREATE_TIME:
+        raise impossible("append time, which only brokers set")
+    if header.last_offset_delta != header.record_count - 1:
+        raise impossible(f"{header.record_count} records and a last offset delta of {header.last_offset_delta}")
+
+
+def kafka_batch_in(entry: bytes) -> memoryview:
+    """The Kafka batch in an entry with ``Attributes.KAFKA``, as its producer sent it, without copying.
+
+    Raises:
+        KafkaBatchError: there is none, or something other than padding behind it.
+    """
+    payload = payload_of(entry)
+    if len(payload) < HEADER_BYTES:
+        raise KafkaBatchError(f"{len(payload)} bytes are no record batch of Kafka's", KafkaBatchFault.CORRUPT)
+    size = _LENGTH.unpack_from(payload, _LENGTH_AT)[0] + _LENGTH_COUNTS_FROM
+    padding = payload[max(0, size) :]
+    if not HEADER_BYTES <= size <= len(payload) or len(padding) >= _ALIGNMENT or any(padding):
+        raise KafkaBatchError(
+            f"a batch that says it has {size} bytes stands in {len(payload)} bytes", KafkaBatchFault.CORRUPT
+        )
+    return payload[:size]
+
+
+def kept_kafka_header(entry: bytes, header: BatchHeader) -> tuple[memoryview, KafkaBatchHeader]:
+    """The Kafka batch in a stored entry and its header, checked against that of the entry.
+
+    Arguments:
+        header: of the entry, whose checksum has been checked.
+
+    Raises:
+        KafkaBatchError: they contradict each other.
+    """
+    batch = kafka_batch_in(entry)
+    kafka = parse_kafka_header(batch)
+    if kafka.record_count != header.record_count:
+        raise impossible(f"{kafka.record_count} records where its entry says {header.record_count}")
+    return batch, kafka
+
+
+def fetched_kafka_batch(entry: bytes) -> bytes:
+    """A stored entry with ``Attributes.KAFKA`` as a Kafka consumer gets it: at its offset, with its term as leader
+    epoch. Costs one copy, and where the topic has append time a checksum.
+
+    Raises:
+        CorruptEntryError: it is no such entry.
+    """
+    envelope, header = parse_envelope(entry), parse_header(entry)
+    batch = kafka_batch_in(entry)
+    if header.timestamp_type is TimestampType.LOG_APPEND_TIME or envelope.flags is Flags.GAPS:
+        # Of a batch with gaps more offsets may be missing behind it, where it comes from a backup. Its consumer has to
+        # know, or would ask for the first of them for ever.
+        last = header.last_offset - header.base_offset
+        append_time = header.max_timestamp_ms if header.timestamp_type is TimestampType.LOG_APPEND_TIME else None
+        batch = memoryview(restamped(batch, min(last, _MOST_OFFSET_DELTA), append_time))
+    return b"".join(placed(batch, header.base_offset, leader_epoch_of(envelope.term)))
+
+
+def leader_epoch_of(term: int) -> int:
+    """A Raft term as a leader epoch of Kafka's; -1 for none, which is also what compacted batches have."""
+    return term if 0 < term <= _MOST_LEADER_EPOCH else NO_LEADER_EPOCH

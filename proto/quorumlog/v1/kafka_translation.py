@@ -1,0 +1,153 @@
+"""Entries as batches of Kafka's, whichever way they were written: for consumers of Kafka's protocol.
+
+What a Kafka client wrote goes out as it came. What is Arrow, of our own clients or of compaction, is translated by
+Arrow's kernels: work for a thread of its own, not for the one that sends heartbeats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from quorumlog.v1.columns import read_columns
+from quorumlog.v1.entry import BatchHeader, Codec, TimestampType, parse_envelope, parse_header
+from quorumlog.v1.kafka_batch import (
+    Bytes,
+    KafkaBatchHeader,
+    KafkaCodec,
+    build_kafka_batch,
+    parse_kafka_header,
+)
+from quorumlog.v1.kafka_entry import fetched_kafka_batch, leader_epoch_of
+from quorumlog.v1.kafka_records import counting, milliseconds_of, read_kafka_columns, write_kafka_batch
+from quorumlog.v1.payload import COMPACTED_SCHEMA, KEY, OFFSET_DELTA, TIMESTAMP, has_gaps, read_payload
+
+#: A batch of Kafka's covers 31 bits of offsets; one that compaction left, 32.
+_MOST_DELTA = (1 << 31) - 1
+_CODECS = {Codec.NONE: KafkaCodec.NONE, Codec.LZ4: KafkaCodec.LZ4, Codec.ZSTD: KafkaCodec.ZSTD}
+
+
+def kafka_batches_of(entry: bytes, *, codec: KafkaCodec | None = None) -> bytes:
+    """A stored entry of kind ``BATCH`` as a Kafka consumer gets it. Its offsets stay, also the gaps between and behind
+    them.
+
+    Arguments:
+        entry: its checksum has been checked.
+        codec: of what is translated; None: that of the entry. What a Kafka client wrote keeps its own.
+
+    Returns:
+        One batch. More of them, one behind the other, where offsets span more than 31 bits; some may be empty, as
+        Kafka's own compaction leaves them.
+
+    Raises:
+        CorruptEntryError: the payload is not what the header says.
+    """
+    header = parse_header(entry)
+    if header.is_kafka:
+        return fetched_kafka_batch(entry)
+    columns = read_payload(entry, header)
+    epoch = leader_epoch_of(parse_envelope(entry).term)
+    return b"".join(_translated(columns, header, epoch, _CODECS[header.codec] if codec is None else codec))
+
+
+def _translated(columns: pa.RecordBatch, header: BatchHeader, epoch: int, codec: KafkaCodec) -> Iterator[bytes]:
+    # A compacted batch has the timestamps of its records, which Kafka's batches with append time have no room for.
+    append_time = header.timestamp_type is TimestampType.LOG_APPEND_TIME and not has_gaps(columns)
+    begin, last = header.base_offset, header.last_offset
+    while begin <= last:
+        end = min(last, begin + _MOST_DELTA)
+        if end == last and begin == header.base_offset:
+            rows = columns
+        else:
+            columns, rows = _cut(columns, end - begin)
+        if rows.num_rows:
+            yield write_kafka_batch(
+                rows,
+                base_offset=begin,
+                last_offset=end,
+                codec=codec,
+                leader_epoch=epoch,
+                timestamp_type=TimestampType(append_time),
+                append_time_ms=header.max_timestamp_ms if append_time else -1,
+            )
+        else:
+            yield _empty(begin, end, epoch, header.max_timestamp_ms)
+        begin = end + 1
+
+
+def _cut(columns: pa.RecordBatch, last_delta: int) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+    """Rows behind a distance, counted from there on, and those up to it."""
+    deltas: Any = columns.column(OFFSET_DELTA)
+    limit: Any = pa.scalar(last_delta, pa.uint32())
+    count = pc.less_equal(deltas, limit).true_count
+    rest = columns.slice(count)
+    moved = pc.subtract(rest.column(OFFSET_DELTA), pa.scalar(last_delta + 1, pa.uint32()))
+    return (
+        pa.RecordBatch.from_arrays([*rest.columns[:OFFSET_DELTA], moved], schema=COMPACTED_SCHEMA),
+        columns.slice(0, count),
+    )
+
+
+def _empty(first: int, last: int, epoch: int, time_ms: int) -> bytes:
+    """A batch that covers offsets and has no records."""
+    header = KafkaBatchHeader(
+        first, epoch, KafkaCodec.NONE, TimestampType.CREATE_TIME, False, False, last - first, time_ms, time_ms,
+        -1, -1, -1, 0,
+    )  # fmt: skip
+    return build_kafka_batch(header, b"")
+
+
+def has_null_keys(batch: Bytes) -> bool:
+    """Whether some record of a producer's batch has no key, for which a compacted topic refuses it. Decodes all of it.
+
+    Raises:
+        KafkaBatchError: the records are not what the header says.
+    """
+    return bool(read_kafka_columns(batch, parse_kafka_header(batch)).column(KEY).null_count)
+
+
+def find_time_in(entry: bytes, timestamp_ms: int, first_offset: int) -> tuple[int, int] | None:
+    """Offset and timestamp (ms) of the first record of a stored batch at or after a time and an offset.
+
+    Raises:
+        CorruptEntryError: the payload is not what the header says.
+    """
+    header = parse_header(entry)
+    columns = read_columns(entry, header)
+    offsets, times = _offsets(columns, header), _times(columns, header)
+    fits = pc.and_(
+        pc.greater_equal(offsets, pa.scalar(first_offset, pa.int64())),
+        pc.greater_equal(times, pa.scalar(timestamp_ms, pa.int64())),
+    )
+    row = pc.index(fits, True).as_py()
+    return (offsets[row].as_py(), times[row].as_py()) if row >= 0 else None
+
+
+def last_latest_in(entry: bytes) -> tuple[int, int]:
+    """Offset and timestamp (ms) of the record with the latest timestamp in a stored batch; of several, the first one.
+    For Kafka's look-up of the largest timestamp (-3).
+
+    Raises:
+        CorruptEntryError: the payload is not what the header says.
+    """
+    header = parse_header(entry)
+    columns = read_columns(entry, header)
+    times = _times(columns, header)
+    latest = pc.max(times)
+    row = pc.index(times, latest).as_py()
+    return _offsets(columns, header)[row].as_py(), latest.as_py()
+
+
+def _offsets(columns: pa.RecordBatch, header: BatchHeader) -> Any:
+    deltas = columns.column(OFFSET_DELTA).cast(pa.int64()) if has_gaps(columns) else counting(columns.num_rows)
+    return pc.add(deltas, pa.scalar(header.base_offset, pa.int64()))
+
+
+def _times(columns: pa.RecordBatch, header: BatchHeader) -> Any:
+    """Timestamps as readers see them."""
+    if header.timestamp_type is TimestampType.LOG_APPEND_TIME and not has_gaps(columns):
+        return pa.repeat(pa.scalar(header.max_timestamp_ms, pa.int64()), columns.num_rows)
+    return milliseconds_of(columns.column(TIMESTAMP))

@@ -1,0 +1,154 @@
+"""What Kafka's clients are told of nodes and topics: Metadata and DescribeCluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from quorumlog.server.kafka.codec.metadata_requests import DescribeClusterRequest, MetadataRequest
+from quorumlog.server.kafka.codec.metadata_responses import (
+    DescribeClusterBroker,
+    DescribeClusterResponse,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from quorumlog.server.kafka.codec.primitives import NO_UUID
+from quorumlog.server.kafka.mapping.allowed_operations import cluster_operations, topic_operations
+from quorumlog.server.kafka.mapping.error_codes import KafkaError, kafka_code
+from quorumlog.server.kafka.mapping.steps import KafkaCall, Steps, ask
+from quorumlog.server.kafka.mapping.topic_names import kafka_epoch
+from quorumlog.v1 import admin_pb2, data_plane_pb2
+from quorumlog.v1.errors_pb2 import ErrorCode
+
+_NOBODY = -1
+#: Up to this version a request for no topics asks for all of them.
+_NONE_MEANS_ALL = 0
+#: Of a topic that is created because it was mentioned.
+_CREATION_TIMEOUT_MS = 10_000
+_BROKERS = 1
+
+
+def describe_topics(call: KafkaCall[MetadataRequest]) -> Steps[MetadataResponse]:
+    """Answers Metadata."""
+    wanted, by_id = call.message.topics, {}
+    everything = wanted is None or (call.version <= _NONE_MEANS_ALL and not wanted)
+    names: list[str] = []
+    nameless: list[MetadataResponseTopic] = []
+    for topic in wanted or ():
+        if topic.name is not None and topic.topic_id == NO_UUID:
+            names.append(topic.name)
+            continue
+        name = call.cluster.topic_name(topic.topic_id)
+        if name is None:
+            nameless.append(
+                MetadataResponseTopic(KafkaError.UNKNOWN_TOPIC_ID, name=_no_name(call), topic_id=topic.topic_id)
+            )
+        else:
+            names.append(name)
+            by_id[name] = topic.topic_id
+    question = data_plane_pb2.MetadataRequest(topics=dict.fromkeys(names), all_topics=everything)
+    cluster = yield from ask(question, data_plane_pb2.MetadataResponse)
+    if call.creates_topics and call.message.allow_auto_topic_creation:
+        missing = [each.name for each in cluster.topics if _may_be_created(each) and each.name not in by_id]
+        if missing:
+            cluster = yield from _after_creation(call, question, missing)
+    alive = {each.node_id for each in cluster.brokers if not each.fenced}
+    topics = [_topic(call, each, alive, by_id) for each in cluster.topics]
+    if call.message.include_topic_authorized_operations:
+        told = [each for each in topics if each.error_code == KafkaError.NONE and each.name is not None]
+        operations = yield from topic_operations(str(each.name) for each in told)
+        for described, allowed in zip(told, operations, strict=True):
+            described.topic_authorized_operations = allowed
+    response = MetadataResponse(
+        brokers=[
+            MetadataResponseBroker(each.node_id, each.host, each.port, each.rack or None)
+            for each in cluster.brokers
+            if each.host and not each.fenced
+        ],
+        cluster_id=cluster.cluster_id or None,
+        # Any node takes changes.
+        controller_id=call.cluster.node_id if cluster.brokers else _NOBODY,
+        topics=[*topics, *nameless],
+    )
+    if call.message.include_cluster_authorized_operations:
+        response.cluster_authorized_operations = yield from cluster_operations()
+    return response
+
+
+def describe_nodes(call: KafkaCall[DescribeClusterRequest]) -> Steps[DescribeClusterResponse]:
+    """Answers DescribeCluster."""
+    if call.message.endpoint_type != _BROKERS:
+        return DescribeClusterResponse(
+            error_code=KafkaError.UNSUPPORTED_VERSION, error_message="only brokers are told of", endpoint_type=_BROKERS
+        )
+    cluster = yield from ask(data_plane_pb2.MetadataRequest(), data_plane_pb2.MetadataResponse)
+    response = DescribeClusterResponse(
+        cluster_id=cluster.cluster_id,
+        controller_id=call.cluster.node_id if cluster.brokers else _NOBODY,
+        brokers=[
+            DescribeClusterBroker(each.node_id, each.host, each.port, each.rack or None, each.fenced)
+            for each in cluster.brokers
+            if each.host and (not each.fenced or call.message.include_fenced_brokers)
+        ],
+    )
+    if call.message.include_cluster_authorized_operations:
+        response.cluster_authorized_operations = yield from cluster_operations()
+    return response
+
+
+def _may_be_created(topic: data_plane_pb2.TopicMetadata) -> bool:
+    return topic.error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _after_creation(
+    call: KafkaCall[MetadataRequest], question: data_plane_pb2.MetadataRequest, missing: Iterable[str]
+) -> Steps[data_plane_pb2.MetadataResponse]:
+    """The cluster once topics that were mentioned are created. One that cannot be is as unknown as before."""
+    topics = [
+        admin_pb2.NewTopic(name=name, num_partitions=1, replication_factor=call.cluster.default_replicas)
+        for name in missing
+    ]
+    yield from ask(
+        admin_pb2.CreateTopicsRequest(topics=topics, timeout_ms=_CREATION_TIMEOUT_MS), admin_pb2.CreateTopicsResponse
+    )
+    # Until this node knows of them.
+    certain = data_plane_pb2.MetadataRequest(linearizable=True, timeout_ms=_CREATION_TIMEOUT_MS)
+    yield from ask(certain, data_plane_pb2.MetadataResponse)
+    return (yield from ask(question, data_plane_pb2.MetadataResponse))
+
+
+def _no_name(call: KafkaCall[MetadataRequest]) -> str | None:
+    """The name of a topic that has none, from the version on that may leave it out."""
+    return None if call.version >= 12 else ""
+
+
+def _topic(
+    call: KafkaCall[MetadataRequest],
+    topic: data_plane_pb2.TopicMetadata,
+    alive: set[int],
+    by_id: dict[str, bytes],
+) -> MetadataResponseTopic:
+    if topic.HasField("error"):
+        code, name = kafka_code(topic.error), topic.name
+        if name in by_id:
+            # Who asked by id is not told a name by an error.
+            return MetadataResponseTopic(KafkaError.UNKNOWN_TOPIC_ID, name=_no_name(call), topic_id=by_id[name])
+        return MetadataResponseTopic(code, name=name)
+    partitions = []
+    for each in topic.partitions:
+        has_address = each.leader != _NOBODY and call.cluster.kafka_address(each.leader) is not None
+        partitions.append(
+            MetadataResponsePartition(
+                KafkaError.NONE if has_address else KafkaError.LEADER_NOT_AVAILABLE,
+                each.partition,
+                each.leader if has_address else _NOBODY,
+                kafka_epoch(each.leader_epoch),
+                list(each.replicas),
+                list(each.isr),
+                [node for node in each.replicas if node not in alive],
+            )
+        )
+    return MetadataResponseTopic(
+        name=topic.name, topic_id=topic.topic_id, is_internal=topic.internal, partitions=partitions
+    )

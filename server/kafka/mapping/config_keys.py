@@ -1,0 +1,84 @@
+"""Keys of topics' configurations as Kafka's clients know them: ours, and Kafka's own that mean nothing here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from quorumlog.server.kafka.mapping.error_codes import KafkaError
+from quorumlog.v1 import admin_pb2
+
+#: Where a value comes from (``DescribeConfigsResponse.ConfigSource``).
+TOPIC_CONFIG, DEFAULT_CONFIG = 1, 5
+_BOOLEAN, _STRING, _INT, _SHORT, _LONG, _DOUBLE, _LIST = range(1, 8)
+#: Of what type a value is (``DescribeConfigsResponse.ConfigType``).
+TYPES = {
+    "retention.ms": _LONG,
+    "retention.bytes": _LONG,
+    "cleanup.policy": _LIST,
+    "delete.retention.ms": _LONG,
+    "min.cleanable.dirty.ratio": _DOUBLE,
+    "max.message.bytes": _INT,
+    "min.insync.replicas": _INT,
+    "message.timestamp.type": _STRING,
+}
+UNKNOWN_TYPE = 0
+#: Keys about how a Kafka broker lays files out, and about what is otherwise here: taken, and of no effect.
+_WITHOUT_EFFECT = frozenset(
+    (
+        "compression.type", "preallocate", "file.delete.delay.ms", "message.format.version",
+        "message.downconversion.enable", "message.timestamp.difference.max.ms", "message.timestamp.before.max.ms",
+        "message.timestamp.after.max.ms", "max.compaction.lag.ms", "min.compaction.lag.ms",
+        "leader.replication.throttled.replicas", "follower.replication.throttled.replicas",
+    )
+)  # fmt: skip
+_PREFIXES_WITHOUT_EFFECT = ("segment.", "flush.", "index.")
+#: Keys of what there is not, with the one value that asks for none of it.
+_ONLY = {"unclean.leader.election.enable": "false", "remote.storage.enable": "false"}
+_MAX_MESSAGE_BYTES = "max.message.bytes"
+#: What Kafka counts of a batch beyond its message, and tells with its default.
+_BATCH_OVERHEAD_BYTES = 12
+
+
+class RefusedConfigError(Exception):
+    """What a client asks for is refused before the node is asked. The message says why."""
+
+    def __init__(self, message: str, code: KafkaError = KafkaError.INVALID_CONFIG) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def is_without_effect(name: str) -> bool:
+    """Whether a key is Kafka's, and means nothing here."""
+    return name in _WITHOUT_EFFECT or name in _ONLY or name.startswith(_PREFIXES_WITHOUT_EFFECT)
+
+
+def effective(configs: Iterable[tuple[str, str | None]]) -> dict[str, str]:
+    """The keys that mean something here, with their values. One without a value has its default.
+
+    Raises:
+        RefusedConfigError: a key asks for what there is not, or is there twice.
+    """
+    found: dict[str, str] = {}
+    for name, value in configs:
+        if value is None:
+            continue
+        only = _ONLY.get(name)
+        if only is not None and value.strip().lower() != only:
+            raise RefusedConfigError(f"{name} is {only} here, always")
+        if name in found:
+            raise RefusedConfigError(f"{name} is named twice", KafkaError.INVALID_REQUEST)
+        if not is_without_effect(name):
+            found[name] = value
+    return found
+
+
+def shown_value(entry: admin_pb2.ConfigEntry, *, default: bool = False) -> str:
+    """A value as Kafka's clients are told it.
+
+    Arguments:
+        default: the one that holds when none is set.
+    """
+    value = entry.default_value if default else entry.value
+    if entry.name == _MAX_MESSAGE_BYTES and (default or entry.is_default):
+        return str(int(value) + _BATCH_OVERHEAD_BYTES)
+    return value

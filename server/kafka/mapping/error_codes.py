@@ -1,0 +1,123 @@
+"""The error codes that Kafka's clients know."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from quorumlog.v1 import errors_pb2
+from quorumlog.v1.errors_pb2 import ErrorCode
+from quorumlog.v1.kafka_batch import KafkaBatchFault
+
+
+class KafkaError(IntEnum):
+    """Kafka's codes, by Kafka's names (``org.apache.kafka.common.protocol.Errors``)."""
+
+    UNKNOWN_SERVER_ERROR = -1
+    NONE = 0
+    OFFSET_OUT_OF_RANGE = 1
+    CORRUPT_MESSAGE = 2
+    UNKNOWN_TOPIC_OR_PARTITION = 3
+    LEADER_NOT_AVAILABLE = 5
+    NOT_LEADER_OR_FOLLOWER = 6
+    REQUEST_TIMED_OUT = 7
+    MESSAGE_TOO_LARGE = 10
+    OFFSET_METADATA_TOO_LARGE = 12
+    COORDINATOR_LOAD_IN_PROGRESS = 14
+    COORDINATOR_NOT_AVAILABLE = 15
+    NOT_COORDINATOR = 16
+    INVALID_TOPIC_EXCEPTION = 17
+    NOT_ENOUGH_REPLICAS = 19
+    NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20
+    INVALID_REQUIRED_ACKS = 21
+    ILLEGAL_GENERATION = 22
+    INCONSISTENT_GROUP_PROTOCOL = 23
+    INVALID_GROUP_ID = 24
+    UNKNOWN_MEMBER_ID = 25
+    INVALID_SESSION_TIMEOUT = 26
+    REBALANCE_IN_PROGRESS = 27
+    TOPIC_AUTHORIZATION_FAILED = 29
+    GROUP_AUTHORIZATION_FAILED = 30
+    CLUSTER_AUTHORIZATION_FAILED = 31
+    INVALID_TIMESTAMP = 32
+    UNSUPPORTED_VERSION = 35
+    TOPIC_ALREADY_EXISTS = 36
+    INVALID_PARTITIONS = 37
+    INVALID_REPLICATION_FACTOR = 38
+    INVALID_REPLICA_ASSIGNMENT = 39
+    INVALID_CONFIG = 40
+    NOT_CONTROLLER = 41
+    INVALID_REQUEST = 42
+    UNSUPPORTED_FOR_MESSAGE_FORMAT = 43
+    POLICY_VIOLATION = 44
+    OUT_OF_ORDER_SEQUENCE_NUMBER = 45
+    DUPLICATE_SEQUENCE_NUMBER = 46
+    INVALID_PRODUCER_EPOCH = 47
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
+    KAFKA_STORAGE_ERROR = 56
+    SASL_AUTHENTICATION_FAILED = 58
+    UNKNOWN_PRODUCER_ID = 59
+    REASSIGNMENT_IN_PROGRESS = 60
+    NON_EMPTY_GROUP = 68
+    GROUP_ID_NOT_FOUND = 69
+    FETCH_SESSION_ID_NOT_FOUND = 70
+    INVALID_FETCH_SESSION_EPOCH = 71
+    FENCED_LEADER_EPOCH = 74
+    UNKNOWN_LEADER_EPOCH = 75
+    UNSUPPORTED_COMPRESSION_TYPE = 76
+    STALE_BROKER_EPOCH = 77
+    MEMBER_ID_REQUIRED = 79
+    PREFERRED_LEADER_NOT_AVAILABLE = 80
+    GROUP_MAX_SIZE_REACHED = 81
+    FENCED_INSTANCE_ID = 82
+    ELECTION_NOT_NEEDED = 84
+    GROUP_SUBSCRIBED_TO_TOPIC = 86
+    INVALID_RECORD = 87
+    THROTTLING_QUOTA_EXCEEDED = 89
+    UNKNOWN_TOPIC_ID = 100
+    FENCED_MEMBER_EPOCH = 110
+    UNRELEASED_INSTANCE_ID = 111
+    UNSUPPORTED_ASSIGNOR = 112
+    STALE_MEMBER_EPOCH = 113
+    INVALID_REGULAR_EXPRESSION = 128
+
+
+#: Those that are called otherwise in Kafka, or that Kafka does not have.
+_OTHER_NAMES = {
+    ErrorCode.SERVER_BUSY: KafkaError.REQUEST_TIMED_OUT,
+    ErrorCode.RECORD_TOO_LARGE: KafkaError.MESSAGE_TOO_LARGE,
+    ErrorCode.STORAGE_ERROR: KafkaError.KAFKA_STORAGE_ERROR,
+    ErrorCode.INVALID_TOPIC: KafkaError.INVALID_TOPIC_EXCEPTION,
+    ErrorCode.DUPLICATE_SEQUENCE_MISMATCH: KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    ErrorCode.PRODUCER_LIMIT_EXCEEDED: KafkaError.POLICY_VIOLATION,
+    ErrorCode.CLUSTER_NOT_FORMED: KafkaError.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.PRODUCER_NAME_AUTHORIZATION_FAILED: KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    ErrorCode.TOO_MANY_FETCH_SESSIONS: KafkaError.FETCH_SESSION_ID_NOT_FOUND,
+    ErrorCode.SASL_SESSION_EXPIRED: KafkaError.SASL_AUTHENTICATION_FAILED,
+}
+_CODES = {
+    number: _OTHER_NAMES.get(number, KafkaError.__members__.get(name, KafkaError.UNKNOWN_SERVER_ERROR))
+    for name, number in ErrorCode.items()
+}
+_BUSY = frozenset((ErrorCode.SERVER_BUSY, ErrorCode.THROTTLING_QUOTA_EXCEEDED))
+_FAULTS = {
+    KafkaBatchFault.CORRUPT: KafkaError.CORRUPT_MESSAGE,
+    KafkaBatchFault.MAGIC: KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+    KafkaBatchFault.CODEC: KafkaError.UNSUPPORTED_COMPRESSION_TYPE,
+    KafkaBatchFault.RECORD: KafkaError.INVALID_RECORD,
+    KafkaBatchFault.TRANSACTION: KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+}
+
+
+def kafka_code(error: errors_pb2.Error) -> KafkaError:
+    """Kafka's code of an error. An error that is not there has ``NONE``."""
+    return _CODES.get(error.code, KafkaError.UNKNOWN_SERVER_ERROR)
+
+
+def group_code(error: errors_pb2.Error) -> KafkaError:
+    """The same for who asks a group's coordinator: that it is busy is said otherwise there."""
+    return KafkaError.COORDINATOR_LOAD_IN_PROGRESS if error.code in _BUSY else kafka_code(error)
+
+
+def code_of_fault(fault: KafkaBatchFault) -> KafkaError:
+    """Kafka's code of what is wrong with a batch."""
+    return _FAULTS[fault]

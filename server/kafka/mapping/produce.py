@@ -1,0 +1,175 @@
+"""Produce and InitProducerId. A batch is handed on as it came; its leader checks it."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from quorumlog.server.kafka.codec.primitives import NO_UUID, Buffer
+from quorumlog.server.kafka.codec.produce_requests import InitProducerIdRequest, ProduceRequest, TopicProduceData
+from quorumlog.server.kafka.codec.produce_responses import (
+    InitProducerIdResponse,
+    PartitionProduceResponse,
+    ProduceResponse,
+    ProduceResponseLeaderIdAndEpoch,
+    ProduceResponseNodeEndpoint,
+    TopicProduceResponse,
+)
+from quorumlog.server.kafka.mapping.error_codes import KafkaError, code_of_fault, kafka_code
+from quorumlog.server.kafka.mapping.leader_hints import endpoints, leader_hint
+from quorumlog.server.kafka.mapping.steps import (
+    KafkaCall,
+    KafkaClusterView,
+    KafkaConnectionRefusedError,
+    Steps,
+    ask,
+    work_on,
+)
+from quorumlog.server.kafka.mapping.topic_names import by_id, find_topics
+from quorumlog.v1 import data_plane_pb2, errors_pb2
+from quorumlog.v1.errors_pb2 import ErrorCode
+from quorumlog.v1.kafka_batch import KafkaBatchError
+from quorumlog.v1.kafka_entry import entry_of_kafka
+from quorumlog.v1.kafka_translation import has_null_keys
+
+_NO_ACKS, _OWN_ACK = 0, 1
+_NO_OFFSET = -1
+#: From this version on topics are named by their ids.
+_BY_ID = 13
+#: What a producer reads as "nothing was appended, try again" where that is so.
+_NOT_APPENDED = frozenset((ErrorCode.SERVER_BUSY, ErrorCode.THROTTLING_QUOTA_EXCEEDED))
+
+
+def produce(call: KafkaCall[ProduceRequest]) -> Steps[ProduceResponse | None]:
+    """Answers Produce.
+
+    Returns:
+        None where the client wants no answer.
+
+    Raises:
+        KafkaConnectionRefusedError: it wants none, and something failed.
+    """
+    request = call.message
+    response = ProduceResponse([])
+    by_place: dict[tuple[bytes, int], PartitionProduceResponse] = {}
+    question = data_plane_pb2.ProduceRequest(
+        # Of what is not acknowledged the node says nothing. Its own word costs no other's, and tells us of a failure.
+        acks=request.acks or _OWN_ACK,
+        timeout_ms=max(0, request.timeout_ms),
+    )
+    topics = yield from _find(call)
+    responses: list[TopicProduceResponse] = []
+    for topic in request.topic_data:
+        answered = TopicProduceResponse(topic.name, topic.topic_id, [])
+        answers: list[PartitionProduceResponse] = []
+        found = topics[_key(topic)]
+        for each in topic.partition_data:
+            answer = PartitionProduceResponse(each.index, base_offset=_NO_OFFSET)
+            answers.append(answer)
+            if isinstance(found, KafkaError):
+                _fail(answer, found)
+                continue
+            if (found, each.index) in by_place:
+                _fail(answer, KafkaError.INVALID_REQUEST, "the request names a partition twice")
+                continue
+            entry = yield from _entry(call.cluster, found, each.records, request.transactional_id, answer)
+            if entry is not None:
+                question.batches.add(topic_id=found, partition=each.index, batch=entry)
+                by_place[found, each.index] = answer
+        answered.partition_responses = answers
+        responses.append(answered)
+    response.responses = responses
+    if question.batches:
+        reply = yield from ask(question, data_plane_pb2.ProduceResponse)
+        for result in reply.results:
+            _fill(call, by_place[result.topic_id, result.partition], result)
+        response.node_endpoints = endpoints(
+            (result.error for result in reply.results), call.cluster, ProduceResponseNodeEndpoint
+        )
+    if request.acks != _NO_ACKS:
+        return response
+    for answered in responses:
+        for answer in answered.partition_responses:
+            if answer.error_code != KafkaError.NONE:
+                raise KafkaConnectionRefusedError(
+                    f"error {answer.error_code} of partition {answer.index}: {answer.error_message}"
+                )
+    return None
+
+
+def init_producer_id(call: KafkaCall[InitProducerIdRequest]) -> Steps[InitProducerIdResponse]:
+    """Answers InitProducerId: a new id for each producer. What it had before goes on as what that was."""
+    if call.message.transactional_id is not None:
+        return InitProducerIdResponse(error_code=KafkaError.UNSUPPORTED_VERSION)
+    reply = yield from ask(data_plane_pb2.InitProducerIdRequest(), data_plane_pb2.InitProducerIdResponse)
+    if reply.HasField("error"):
+        return InitProducerIdResponse(error_code=_retried(reply.error))
+    return InitProducerIdResponse(producer_id=reply.producer_id, producer_epoch=reply.producer_epoch)
+
+
+def _key(topic: TopicProduceData) -> str | bytes:
+    return topic.name if topic.topic_id == NO_UUID else topic.topic_id
+
+
+def _find(call: KafkaCall[ProduceRequest]) -> Steps[dict[str | bytes, bytes | KafkaError]]:
+    """The ids of the topics of a request, by what it calls them."""
+    if call.version >= _BY_ID:
+        # The node knows what to say of one that is not there.
+        return {topic.topic_id: topic.topic_id for topic in call.message.topic_data}
+    found: dict[str | bytes, bytes | KafkaError] = {}
+    found.update((yield from find_topics(call.cluster, (topic.name for topic in call.message.topic_data))))
+    return found
+
+
+def _entry(
+    cluster: KafkaClusterView,
+    topic_id: bytes,
+    records: Buffer | None,
+    transactional_id: str | None,
+    answer: PartitionProduceResponse,
+) -> Steps[bytes | None]:
+    """A batch as the node takes it; None where it takes none such, and then the answer says why."""
+    if transactional_id is not None:
+        _fail(answer, KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "there are no transactions here yet")
+        return None
+    if records is None or not records:
+        _fail(answer, KafkaError.INVALID_RECORD, "there is no batch")
+        return None
+    if answer.index < 0:
+        _fail(answer, KafkaError.UNKNOWN_TOPIC_OR_PARTITION)
+        return None
+    try:
+        null_keys = True
+        if cluster.compacts(topic_id):
+            # A look at every record: only where the leader would refuse a batch of which nobody knows.
+            null_keys = yield from work_on(partial(has_null_keys, records))
+        return entry_of_kafka(records, null_keys=null_keys)
+    except KafkaBatchError as problem:
+        _fail(answer, code_of_fault(problem.fault), str(problem))
+        return None
+
+
+def _fill(
+    call: KafkaCall[ProduceRequest], answer: PartitionProduceResponse, result: data_plane_pb2.ProduceResult
+) -> None:
+    if not result.HasField("error"):
+        answer.base_offset = result.base_offset
+        answer.log_append_time_ms = result.log_append_time_ms
+        answer.log_start_offset = result.log_start_offset
+        if result.base_offset == _NO_OFFSET:
+            # Appended before, and nobody knows where any more: a producer takes that for success.
+            _fail(answer, KafkaError.DUPLICATE_SEQUENCE_NUMBER)
+        return
+    code = _retried(result.error)
+    if call.version >= _BY_ID:
+        code = by_id(code, call.cluster, result.topic_id)
+    _fail(answer, code, result.error.message)
+    answer.current_leader = leader_hint(result.error, call.cluster, ProduceResponseLeaderIdAndEpoch)
+
+
+def _retried(error: errors_pb2.Error) -> KafkaError:
+    return KafkaError.NOT_ENOUGH_REPLICAS if error.code in _NOT_APPENDED else kafka_code(error)
+
+
+def _fail(answer: PartitionProduceResponse, code: KafkaError, message: str | None = None) -> None:
+    answer.error_code = code
+    answer.error_message = message

@@ -1,0 +1,126 @@
+"""How a request of a Kafka client is served: in steps, between which somebody else asks the node, or works.
+
+Whoever serves a request is a generator. It yields questions to the node and gets the replies to them in that order, or
+work that takes long and gets what comes of it. What it returns is the answer. The first step is made as the request
+comes, so requests reach the node in the order in which clients sent them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic, NamedTuple, Protocol, TypeAlias, TypeVar, cast
+
+from google.protobuf.message import Message as ProtoMessage
+
+from quorumlog.server.kafka.codec.primitives import KafkaMessage
+from quorumlog.v1.errors_pb2 import Error
+
+T = TypeVar("T")
+RequestT = TypeVar("RequestT", bound=KafkaMessage)
+ReplyT = TypeVar("ReplyT", bound=ProtoMessage)
+
+#: Questions that are with the node at a time for one request.
+MOST_QUESTIONS_AT_ONCE = 64
+
+
+class KafkaClusterView(Protocol):
+    """What a node knows of its cluster at this moment."""
+
+    @property
+    def node_id(self) -> int:
+        """Of the node that is asked."""
+
+    def topic_id(self, name: str) -> bytes | None:
+        """The id of a topic, if there is one of that name."""
+
+    def topic_name(self, topic_id: bytes) -> str | None:
+        """The name of a topic, if there is one of that id."""
+
+    @property
+    def default_replicas(self) -> int:
+        """Of a topic, where its creator does not say how many."""
+
+    def topic_configs(self, name: str) -> Mapping[str, str] | None:
+        """What is set of a topic's configuration; None where there is no such topic."""
+
+    def compacts(self, topic_id: bytes) -> bool:
+        """Whether the newest record of each key is kept of a topic."""
+
+    def kafka_address(self, node_id: int) -> tuple[str, int] | None:
+        """Host and port at which Kafka's clients reach a node, if they do."""
+
+
+@dataclass(slots=True, frozen=True)
+class KafkaCall(Generic[RequestT]):
+    """A request that is to be served.
+
+    Arguments:
+        creates_topics: unknown topics are created when clients mention them.
+    """
+
+    message: RequestT
+    version: int
+    cluster: KafkaClusterView
+    creates_topics: bool = False
+
+
+class Questions(NamedTuple):
+    """Asks the node something; it is sent as many replies."""
+
+    messages: Sequence[ProtoMessage]
+
+
+class LongWork(NamedTuple):
+    """Has something done beside all else; it is sent what that returns."""
+
+    work: Callable[[], object]
+
+
+#: A part of serving a request that comes to something.
+Steps: TypeAlias = Generator[Questions | LongWork, object, T]
+
+
+class RefusedAsAWholeError(Exception):
+    """The node has refused a question as a whole: nothing can be answered."""
+
+    def __init__(self, error: Error) -> None:
+        super().__init__(error.message)
+        self.error = error
+
+
+class KafkaConnectionRefusedError(Exception):
+    """A request cannot be answered in a way that the client understands: its connection has to end."""
+
+
+def ask(message: ProtoMessage, kind: type[ReplyT]) -> Steps[ReplyT]:
+    """Asks the node one thing.
+
+    Raises:
+        RefusedAsAWholeError: it does not answer that.
+    """
+    (reply,) = yield from ask_all((message,), kind)
+    return reply
+
+
+def ask_all(messages: Sequence[ProtoMessage], kind: type[ReplyT]) -> Steps[list[ReplyT]]:
+    """Asks the node several things that do not depend on each other, so many at a time.
+
+    Raises:
+        RefusedAsAWholeError: it does not answer one of them.
+    """
+    found: list[ReplyT] = []
+    for begin in range(0, len(messages), MOST_QUESTIONS_AT_ONCE):
+        replies = yield Questions(messages[begin : begin + MOST_QUESTIONS_AT_ONCE])
+        for reply in cast("list[ProtoMessage]", replies):
+            if isinstance(reply, Error):
+                raise RefusedAsAWholeError(reply)
+            assert isinstance(reply, kind), f"a {type(reply).__name__} is no {kind.__name__}"
+            found.append(reply)
+    return found
+
+
+def work_on(work: Callable[[], T]) -> Steps[T]:
+    """Has something done that takes long."""
+    done = yield LongWork(work)
+    return cast("T", done)

@@ -1,0 +1,97 @@
+"""Who serves which API, in which versions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from quorumlog.server.kafka.codec.commit_requests import OffsetCommitRequest, OffsetDeleteRequest, OffsetFetchRequest
+from quorumlog.server.kafka.codec.config_requests import (
+    AlterConfigsRequest,
+    DescribeConfigsRequest,
+    IncrementalAlterConfigsRequest,
+)
+from quorumlog.server.kafka.codec.fetch_requests import FetchRequest
+from quorumlog.server.kafka.codec.group_requests import DeleteGroupsRequest, DescribeGroupsRequest, ListGroupsRequest
+from quorumlog.server.kafka.codec.membership_requests import (
+    FindCoordinatorRequest,
+    GroupHeartbeatRequest,
+    JoinGroupRequest,
+    LeaveGroupRequest,
+    SyncGroupRequest,
+)
+from quorumlog.server.kafka.codec.metadata_requests import DescribeClusterRequest, MetadataRequest
+from quorumlog.server.kafka.codec.position_requests import ListOffsetsRequest
+from quorumlog.server.kafka.codec.primitives import KafkaMessage
+from quorumlog.server.kafka.codec.produce_requests import InitProducerIdRequest, ProduceRequest
+from quorumlog.server.kafka.codec.topic_requests import (
+    CreatePartitionsRequest,
+    CreateTopicsRequest,
+    DeleteRecordsRequest,
+    DeleteTopicsRequest,
+)
+from quorumlog.server.kafka.mapping import (
+    cluster,
+    commits,
+    configs,
+    fetch,
+    groups,
+    memberships,
+    offsets,
+    produce,
+    topics,
+)
+from quorumlog.server.kafka.mapping.steps import KafkaCall, Steps
+from quorumlog.server.kafka.version_table import VersionTable
+
+#: Serves a request. Its type is that of the API which it stands beside.
+_Serve = Callable[[KafkaCall[Any]], Steps[KafkaMessage | None]]
+
+
+class ServedApi(NamedTuple):
+    """An API that is served.
+
+    Arguments:
+        highest: the last version of which all fields are honoured; None: the last that can be read.
+        holds_up: no request behind it is begun before it is answered.
+    """
+
+    serve: _Serve
+    highest: int | None = None
+    holds_up: bool = False
+
+
+#: By the key of the API.
+SERVED: dict[int, ServedApi] = {
+    ProduceRequest.API_KEY: ServedApi(produce.produce),
+    # What answers hold is the most that a connection takes, and clients have one such request at a time.
+    FetchRequest.API_KEY: ServedApi(fetch.fetch, holds_up=True),
+    ListOffsetsRequest.API_KEY: ServedApi(offsets.list_offsets),
+    MetadataRequest.API_KEY: ServedApi(cluster.describe_topics),
+    InitProducerIdRequest.API_KEY: ServedApi(produce.init_producer_id),
+    DescribeClusterRequest.API_KEY: ServedApi(cluster.describe_nodes),
+    FindCoordinatorRequest.API_KEY: ServedApi(memberships.find_coordinators),
+    JoinGroupRequest.API_KEY: ServedApi(memberships.join),
+    SyncGroupRequest.API_KEY: ServedApi(memberships.sync),
+    GroupHeartbeatRequest.API_KEY: ServedApi(memberships.heartbeat),
+    LeaveGroupRequest.API_KEY: ServedApi(memberships.leave),
+    OffsetCommitRequest.API_KEY: ServedApi(commits.commit),
+    OffsetFetchRequest.API_KEY: ServedApi(commits.fetch_committed),
+    OffsetDeleteRequest.API_KEY: ServedApi(commits.delete_committed),
+    ListGroupsRequest.API_KEY: ServedApi(groups.list_groups),
+    DescribeGroupsRequest.API_KEY: ServedApi(groups.describe_groups),
+    DeleteGroupsRequest.API_KEY: ServedApi(groups.delete_groups),
+    CreateTopicsRequest.API_KEY: ServedApi(topics.create_topics),
+    DeleteTopicsRequest.API_KEY: ServedApi(topics.delete_topics),
+    CreatePartitionsRequest.API_KEY: ServedApi(topics.create_partitions),
+    DeleteRecordsRequest.API_KEY: ServedApi(topics.delete_records),
+    DescribeConfigsRequest.API_KEY: ServedApi(configs.describe_configs),
+    AlterConfigsRequest.API_KEY: ServedApi(configs.alter_configs),
+    IncrementalAlterConfigsRequest.API_KEY: ServedApi(configs.alter_configs_incrementally),
+}
+
+
+def served_versions() -> VersionTable:
+    """The APIs that are served, in the versions in which they are."""
+    cut = {key: served.highest for key, served in SERVED.items() if served.highest is not None}
+    return VersionTable(SERVED, cut)

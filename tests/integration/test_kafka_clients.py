@@ -1,0 +1,355 @@
+"""Kafka's own clients on real nodes: what they write every client reads, what they ask for is done, or refused in words
+that they know, and what is no request harms nobody."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import socket
+import struct
+import time
+from collections.abc import Callable, Iterator
+from itertools import count
+from typing import Any
+
+import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka.structs import TopicPartition as AioTopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    OffsetSpec,
+)
+from kafka import KafkaConsumer, KafkaProducer
+from kafka import TopicPartition as KpTopicPartition
+
+import quorumlog.sdk as quorumlog
+from quorumlog.server.local import LocalCluster
+
+pytestmark = pytest.mark.cluster
+
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+#: Key, value, headers: with nulls, with a header without a value, with a record of some size.
+RECORDS: list[tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]]] = [
+    (b"key", b"value", [("trace", b"1"), ("none", None)]),
+    (None, b"without a key", []),
+    (b"gone", None, []),
+    (b"", b"", [("", b"")]),
+    (b"large", bytes(300_000), []),
+]
+DEADLINE_S = 20.0
+_numbers = count(1)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LocalCluster]:
+    with LocalCluster(nodes=3, kafka=True, settings={"kafka_max_connections_per_ip": 60}) as running:
+        yield running
+        for node in running.node_ids:
+            assert running.is_running(node), running.log_path(node).read_text()[-2_000:]
+            assert "fault=failed" not in running.log_path(node).read_text()
+
+
+@pytest.fixture(scope="module")
+def admin(cluster: LocalCluster) -> AdminClient:
+    return AdminClient({"bootstrap.servers": cluster.kafka_bootstrap_servers, "log_level": 0})
+
+
+@pytest.fixture
+def topic(admin: AdminClient) -> str:
+    name = f"topic-{next(_numbers)}"
+    created(admin, NewTopic(name, 2, 3))
+    return name
+
+
+def created(admin: AdminClient, *topics: NewTopic) -> None:
+    for future in admin.create_topics(list(topics)).values():
+        future.result(DEADLINE_S)
+
+
+def until(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.02)
+
+
+def code_of(future: Any) -> int:
+    with pytest.raises(KafkaException) as refused:
+        future.result(DEADLINE_S)
+    return int(refused.value.args[0].code())
+
+
+def write(cluster: LocalCluster, topic: str, **settings: object) -> None:
+    """The records, into partition 0, by librdkafka."""
+    producer = Producer({"bootstrap.servers": cluster.kafka_bootstrap_servers, "log_level": 0, **settings})
+    failures: list[object] = []
+
+    def told(error: object, _message: object) -> None:
+        if error is not None:
+            failures.append(error)
+
+    for key, value, headers in RECORDS:
+        producer.produce(topic, value, key, 0, headers=headers, on_delivery=told)
+    assert producer.flush(DEADLINE_S) == 0
+    assert not failures
+
+
+def read(cluster: LocalCluster, topic: str, records: int) -> list[tuple[object, object, list[tuple[str, object]]]]:
+    """So many records of partition 0 from its beginning, by librdkafka."""
+    consumer = Consumer(
+        {"bootstrap.servers": cluster.kafka_bootstrap_servers, "group.id": "nobody", "log_level": 0, "check.crcs": True}
+    )
+    try:
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        found: list[tuple[object, object, list[tuple[str, object]]]] = []
+        deadline = time.monotonic() + DEADLINE_S
+        while len(found) < records and time.monotonic() < deadline:
+            for message in consumer.consume(records - len(found), 0.2):
+                assert message.error() is None, message.error()
+                found.append((message.key(), message.value(), list(message.headers() or [])))
+        return found
+    finally:
+        consumer.close()
+
+
+def read_by_ours(cluster: LocalCluster, topic: str, records: int) -> list[tuple[object, object, list[Any]]]:
+    consumer = quorumlog.Consumer(bootstrap_servers=cluster.bootstrap_servers)
+    try:
+        place = quorumlog.TopicPartition(topic, 0)
+        consumer.assign([place])
+        consumer.seek_to_beginning(place)
+        found: list[tuple[object, object, list[Any]]] = []
+        deadline = time.monotonic() + DEADLINE_S
+        while len(found) < records and time.monotonic() < deadline:
+            for batch in consumer.poll(timeout_ms=200).values():
+                found += [(each.key, each.value, list(each.headers)) for each in batch]
+        return found
+    finally:
+        consumer.close()
+
+
+# -- records ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_what_librdkafka_writes_it_reads_and_ours_reads_the_same(cluster: LocalCluster, topic: str, codec: str) -> None:
+    write(cluster, topic, **{"compression.type": codec})
+    assert read(cluster, topic, len(RECORDS)) == RECORDS
+    assert read_by_ours(cluster, topic, len(RECORDS)) == RECORDS
+
+
+def test_what_ours_writes_kafkas_clients_read(cluster: LocalCluster, topic: str) -> None:
+    with quorumlog.Producer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+        for key, value, headers in RECORDS:
+            producer.send(topic, value, key=key, headers=headers, partition=0)
+        producer.flush()
+    assert read(cluster, topic, len(RECORDS)) == RECORDS
+
+
+def test_an_idempotent_producer_writes_each_record_once(cluster: LocalCluster, topic: str) -> None:
+    write(cluster, topic, **{"enable.idempotence": True})
+    write(cluster, topic, **{"enable.idempotence": True})
+    assert read(cluster, topic, 2 * len(RECORDS)) == RECORDS * 2
+
+
+def test_a_producer_without_acknowledgements_writes(cluster: LocalCluster, topic: str) -> None:
+    write(cluster, topic, acks=0)
+    assert read(cluster, topic, len(RECORDS)) == RECORDS
+
+
+async def test_aiokafka_writes_and_reads(cluster: LocalCluster, topic: str) -> None:
+    servers = cluster.kafka_bootstrap_servers
+    async with AIOKafkaProducer(
+        bootstrap_servers=servers, enable_idempotence=True, compression_type="gzip"
+    ) as producer:
+        for key, value, _ in RECORDS:
+            await producer.send_and_wait(topic, value, key=key, partition=0)
+    consumer = AIOKafkaConsumer(bootstrap_servers=servers, enable_auto_commit=False)
+    await consumer.start()
+    try:
+        place = AioTopicPartition(topic, 0)
+        consumer.assign([place])
+        await consumer.seek_to_beginning(place)
+        found = []
+        async with asyncio.timeout(DEADLINE_S):
+            while len(found) < len(RECORDS):
+                record = await consumer.getone()
+                found.append((record.key, record.value))
+    finally:
+        await consumer.stop()
+    assert found == [(key, value) for key, value, _ in RECORDS]
+
+
+def test_kafka_python_writes_and_reads(cluster: LocalCluster, topic: str) -> None:
+    servers = cluster.kafka_bootstrap_servers.split(",")
+    producer = KafkaProducer(bootstrap_servers=servers, compression_type="gzip")
+    for key, value, _ in RECORDS:
+        producer.send(topic, value, key, partition=0)
+    producer.flush(DEADLINE_S)
+    producer.close()
+    consumer = KafkaConsumer(bootstrap_servers=servers, enable_auto_commit=False)
+    place = KpTopicPartition(topic, 0)
+    consumer.assign([place])
+    consumer.seek_to_beginning(place)
+    found: list[tuple[object, object]] = []
+    deadline = time.monotonic() + DEADLINE_S
+    while len(found) < len(RECORDS) and time.monotonic() < deadline:
+        for batch in consumer.poll(timeout_ms=200).values():
+            found += [(each.key, each.value) for each in batch]
+    consumer.close()
+    assert found == [(key, value) for key, value, _ in RECORDS]
+
+
+def test_a_compacted_topic_refuses_a_record_without_a_key(cluster: LocalCluster, admin: AdminClient) -> None:
+    name = f"compacted-{next(_numbers)}"
+    created(admin, NewTopic(name, 1, 3, config={"cleanup.policy": "compact"}))
+    producer = Producer({"bootstrap.servers": cluster.kafka_bootstrap_servers, "log_level": 0, "linger.ms": 0})
+    told: dict[bytes, KafkaError | None] = {}
+    for key, value in ((b"key", b"kept"), (None, b"refused")):
+        producer.produce(name, value, key, on_delivery=lambda error, message: told.update({message.value(): error}))
+        assert producer.flush(DEADLINE_S) == 0
+    refused = told[b"refused"]
+    assert told[b"kept"] is None
+    assert refused is not None
+    assert refused.code() == KafkaError.INVALID_RECORD
+
+
+def test_places_are_found_by_time_beginning_end_and_latest_record(
+    cluster: LocalCluster, admin: AdminClient, topic: str
+) -> None:
+    producer = Producer({"bootstrap.servers": cluster.kafka_bootstrap_servers, "log_level": 0})
+    begin_ms = int(time.time() * 1_000) - 60_000  # What is much older is deleted at once.
+    for at, time_ms in enumerate((1_000, 5_000, 3_000)):
+        producer.produce(topic, b"%d" % at, partition=0, timestamp=begin_ms + time_ms)
+        assert producer.flush(DEADLINE_S) == 0
+
+    def offset(spec: OffsetSpec) -> int:
+        (future,) = admin.list_offsets({TopicPartition(topic, 0): spec}).values()
+        return int(future.result(DEADLINE_S).offset)
+
+    assert offset(OffsetSpec.earliest()) == 0
+    assert offset(OffsetSpec.latest()) == 3
+    assert offset(OffsetSpec.for_timestamp(begin_ms + 2_000)) == 1
+    assert offset(OffsetSpec.for_timestamp(begin_ms + 6_000)) == -1
+    assert offset(OffsetSpec.max_timestamp()) == 1
+
+
+# -- administration -----------------------------------------------------------------------------------------------
+
+
+def test_topics_are_created_described_grown_changed_emptied_and_deleted(
+    cluster: LocalCluster, admin: AdminClient
+) -> None:
+    name = f"administered-{next(_numbers)}"
+    created(admin, NewTopic(name, 1, config={"retention.ms": "60000", "segment.bytes": "1000000"}))
+    resource = ConfigResource("topic", name)
+
+    def described() -> dict[str, str]:
+        (future,) = admin.describe_configs([resource]).values()
+        return {key: entry.value for key, entry in future.result(DEADLINE_S).items()}
+
+    assert described()["retention.ms"] == "60000"
+    assert described()["max.message.bytes"] == "1048588"
+    changed = ConfigResource("topic", name)
+    changed.add_incremental_config(ConfigEntry("retention.ms", "70000", incremental_operation=AlterConfigOpType.SET))
+    admin.incremental_alter_configs([changed])[changed].result(DEADLINE_S)
+    until(lambda: described()["retention.ms"] == "70000", "the changed value is told")
+    admin.create_partitions([NewPartitions(name, 3)])[name].result(DEADLINE_S)
+    until(lambda: len(admin.list_topics(name, DEADLINE_S).topics[name].partitions) == 3, "three partitions are told")
+    write(cluster, name)
+    place = TopicPartition(name, 0, 2)
+    assert admin.delete_records([place])[place].result(DEADLINE_S).low_watermark == 2
+    admin.delete_topics([name])[name].result(DEADLINE_S)
+    until(lambda: name not in admin.list_topics(timeout=DEADLINE_S).topics, "the topic is gone")
+
+
+def test_what_is_not_done_is_refused_in_kafkas_words(cluster: LocalCluster, admin: AdminClient, topic: str) -> None:
+    def creation(new: NewTopic) -> int:
+        return code_of(admin.create_topics([new])[new.topic])
+
+    assert creation(NewTopic(topic, 1, 3)) == KafkaError.TOPIC_ALREADY_EXISTS
+    assert creation(NewTopic("__ours", 1, 3)) == KafkaError.TOPIC_EXCEPTION
+    assert creation(NewTopic("wide", 1, 5)) == KafkaError.INVALID_REPLICATION_FACTOR
+    assert creation(NewTopic("unclean", 1, 3, config={"unclean.leader.election.enable": "true"})) == (
+        KafkaError.INVALID_CONFIG
+    )
+    assert code_of(admin.delete_topics(["nowhere"])["nowhere"]) == KafkaError.UNKNOWN_TOPIC_OR_PART
+    node = ConfigResource("broker", "1")
+    node.add_incremental_config(ConfigEntry("log.retention.ms", "1", incremental_operation=AlterConfigOpType.SET))
+    assert code_of(admin.incremental_alter_configs([node])[node]) == KafkaError.INVALID_CONFIG
+    transactional = Producer(
+        {"bootstrap.servers": cluster.kafka_bootstrap_servers, "transactional.id": "t", "log_level": 0}
+    )
+    with pytest.raises(KafkaException):
+        transactional.init_transactions(2.0)
+
+
+def test_a_topic_that_is_mentioned_is_not_created(cluster: LocalCluster, admin: AdminClient) -> None:
+    told = admin.list_topics("mentioned", DEADLINE_S).topics["mentioned"]
+    assert told.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+    assert "mentioned" not in admin.list_topics(timeout=DEADLINE_S).topics
+
+
+# -- hostile input ------------------------------------------------------------------------------------------------
+
+
+def connect(cluster: LocalCluster) -> socket.socket:
+    host, _, port = cluster.kafka_bootstrap_servers.split(",")[0].rpartition(":")
+    return socket.create_connection((host, int(port)), timeout=DEADLINE_S)
+
+
+def is_closed(connection: socket.socket) -> bool:
+    """Whether the other side has ended it; waits for something to come."""
+    try:
+        while connection.recv(65_536):
+            pass
+    except ConnectionResetError:
+        pass
+    except TimeoutError:
+        return False
+    return True
+
+
+def test_bytes_that_are_no_request_end_their_connection_alone_with_one_line(cluster: LocalCluster, topic: str) -> None:
+    seed = random.randrange(1 << 32)
+    chance = random.Random(seed)
+    hostile = [
+        struct.pack(">i", -1),
+        struct.pack(">i", (1 << 31) - 1),
+        struct.pack(">ihh", 4, 0, 3),
+        struct.pack(">ihhih", 10, 3, 9, 1, -1),
+        struct.pack(">ihhih", 10, 999, 0, 1, -1),
+        *(struct.pack(">i", 60) + chance.randbytes(60) for _ in range(20)),
+    ]
+    log = cluster.log_path(1)
+    told_before = log.read_text().count("kafka_connection_ended")
+    for frame in hostile:
+        with connect(cluster) as connection:
+            connection.sendall(frame)
+            connection.shutdown(socket.SHUT_WR)
+            assert is_closed(connection), f"seed {seed}: {frame.hex()}"
+    told = log.read_text().count("kafka_connection_ended") - told_before
+    assert 1 <= told <= len(hostile), f"seed {seed}"
+    write(cluster, topic)
+
+
+def test_connections_beyond_the_limits_are_closed_and_the_others_go_on(cluster: LocalCluster, topic: str) -> None:
+    open_ones = [connect(cluster) for _ in range(80)]
+    try:
+        for one in open_ones:
+            one.settimeout(0.05)
+
+        def closed() -> int:
+            return sum(map(is_closed, open_ones))
+
+        assert closed() >= 20
+    finally:
+        for one in open_ones:
+            one.close()
+    write(cluster, topic)

@@ -1,0 +1,146 @@
+"""Kafka's clients of several languages, as programs that write and read the same records.
+
+Each program takes ``write SERVERS TOPIC CODEC``, with records on standard input, or ``read SERVERS TOPIC GROUP COUNT``,
+and prints records; ``programs/python/exchange.py`` says how a record is laid out. What a program needs comes from its
+language's registry, pinned by the files beside it, and is kept under ``build/kafka-clients``.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from exchange import Line, lay_out, parse
+
+from bench.peers.artifacts import JarSet
+from bench.peers.kafka import JARS as SERVER_JARS
+from quorumlog.sdk.spark.java import find_java_home
+
+PROGRAMS = Path(__file__).resolve().parent / "programs"
+BUILD = PROGRAMS.parent.parent.parent / "build" / "kafka-clients"
+#: Of Apache Kafka's last 3.x; that of 4.x is among the jars of its servers.
+JAVA_3_JARS = JarSet("kafka-clients", "org.apache.kafka", "connect-json", "3.9.1")
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+_INSTALLED_WITHIN_S, _DONE_WITHIN_S = 600, 120
+
+
+class ClientFailedError(Exception):
+    """A program did not do its work; the message is what it said last."""
+
+
+@dataclass(frozen=True)
+class MatrixClient:
+    """A client.
+
+    Arguments:
+        name: with its version.
+        command: makes what it needs ready, and tells how it is called.
+        codecs: with which it compresses, and which it takes.
+        writes_null_headers: it has a way to say that a header has no value.
+    """
+
+    name: str
+    command: Callable[[], Sequence[str | Path]]
+    codecs: tuple[str, ...] = CODECS
+    writes_null_headers: bool = True
+
+    def write(self, servers: str, topic: str, codec: str, records: Sequence[Line]) -> None:
+        """Writes records, each to its partition, and waits until all are acknowledged.
+
+        Raises:
+            ClientFailedError: it says that it did not.
+        """
+        self._run("".join(lay_out(each) + "\n" for each in records), "write", servers, topic, codec)
+
+    def read(self, servers: str, topic: str, group: str, count: int) -> list[Line]:
+        """Reads as many records from the start as a member of a group, and commits.
+
+        Raises:
+            ClientFailedError: it did not get them.
+        """
+        return [parse(line) for line in self._run("", "read", servers, topic, group, str(count)).splitlines()]
+
+    def _run(self, text: str, *arguments: str) -> str:
+        command = [*map(str, self.command()), *arguments]
+        ended = subprocess.run(command, input=text, capture_output=True, text=True, timeout=_DONE_WITHIN_S, check=False)
+        if ended.returncode:
+            raise ClientFailedError(f"{self.name} {arguments[0]}: {ended.stderr.strip()[-2_000:]}")
+        return ended.stdout
+
+
+def _made(command: Sequence[str | Path], folder: Path) -> None:
+    ended = subprocess.run(
+        [str(each) for each in command],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=_INSTALLED_WITHIN_S,
+        check=False,
+    )
+    if ended.returncode:
+        raise ClientFailedError(f"{' '.join(map(str, command))}: {(ended.stdout + ended.stderr).strip()[-2_000:]}")
+
+
+@cache
+def _go(name: str) -> Sequence[str | Path]:
+    program = BUILD / "go" / name
+    _made(["go", "build", "-o", program, f"./{name}"], PROGRAMS / "go")
+    return [program]
+
+
+@cache
+def _node() -> Sequence[str | Path]:
+    folder = BUILD / "node"
+    folder.mkdir(parents=True, exist_ok=True)
+    for file in (PROGRAMS / "node").iterdir():
+        if file.is_file():
+            shutil.copy(file, folder)
+    _made(["npm", "ci", "--silent", "--no-audit", "--no-fund"], folder)
+    return ["node", folder / "kafkajs_client.mjs"]
+
+
+@cache
+def _java(jars: JarSet) -> Sequence[str | Path]:
+    if jars.missing():
+        jars.download()
+    classes = BUILD / f"java-{jars.name}"
+    classes.mkdir(parents=True, exist_ok=True)
+    home, path = find_java_home(), f"{jars.folder}/*"
+    _made([home / "bin" / "javac", "-cp", path, "-d", classes, PROGRAMS / "java" / "KafkaClient.java"], classes)
+    return [home / "bin" / "java", "-Xmx512m", "-cp", f"{classes}:{path}", "KafkaClient"]
+
+
+@cache
+def _python(program: str, *requirements: str) -> Sequence[str | Path]:
+    """A program of this environment, or of one of its own with other versions."""
+    python = Path(sys.executable)
+    if requirements:
+        home = BUILD / f"python-{requirements[0].replace('[', '-').split(']')[0]}-{requirements[0].split('==')[1]}"
+        python = home / "bin" / "python"
+        if not (home / ".installed").exists():
+            _made([sys.executable, "-m", "venv", home], PROGRAMS)
+            _made([python, "-m", "pip", "install", "--quiet", *requirements], PROGRAMS)
+            (home / ".installed").touch()
+    return [python, PROGRAMS / "python" / f"{program}.py"]
+
+
+CLIENTS = (
+    MatrixClient("confluent-kafka 2.16", lambda: _python("confluent_client")),
+    MatrixClient(
+        "kafka-python 3.0", lambda: _python("kafka_python_client", "kafka-python[lz4,snappy,zstd,crc32c]==3.0.12")
+    ),
+    MatrixClient(
+        "kafka-python 2.3", lambda: _python("kafka_python_client", "kafka-python[lz4,snappy,zstd,crc32c]==2.3.3")
+    ),
+    MatrixClient("aiokafka 0.14", lambda: _python("aiokafka_client")),
+    MatrixClient("franz-go 1.22", lambda: _go("franz")),
+    MatrixClient("sarama 1.61", lambda: _go("sarama")),
+    MatrixClient("KafkaJS 2.2", _node, ("none", "gzip", "snappy"), writes_null_headers=False),
+    MatrixClient("Java 3.9", lambda: _java(JAVA_3_JARS)),
+    MatrixClient("Java 4.3", lambda: _java(SERVER_JARS)),
+)

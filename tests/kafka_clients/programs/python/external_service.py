@@ -1,0 +1,26 @@
+"""What kafka-python's tests call a broker that somebody else has started: its package leaves the module out."""
+
+from __future__ import annotations
+
+
+class ExternalService:
+    """A broker that runs before a test and after it."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self.host, self.port = host, port
+
+    def open(self) -> None:
+        """It is there."""
+
+    def close(self) -> None:
+        """It stays."""
+
+    def stop(self) -> None:
+        """It stays."""
+
+
+class SpawnedService:
+    """A broker of a test's own: there is none."""
+
+    def __init__(self, *arguments: object) -> None:
+        raise NotImplementedError("these tests run against a broker that is there")

@@ -1,0 +1,30 @@
+"""Seeds in which producers write batches of Kafka's: every promise holds as with those of the SDK."""
+
+from __future__ import annotations
+
+from itertools import count, islice
+
+import pytest
+
+from quorumlog.chaos.seeds.plan import draw_plan
+from quorumlog.chaos.seeds.simulation import Simulation
+
+
+def writes_kafka(seed: int, *, compacts: bool) -> bool:
+    """Whether somebody writes batches of Kafka's, into a compacted topic too or not."""
+    plan = draw_plan(seed)
+    return any(options.kafka for options in plan.producers.values()) and bool(plan.compacted) is compacts
+
+
+@pytest.mark.parametrize(
+    "seed",
+    [
+        seed
+        for compacts in (True, False)
+        for seed in islice(filter(lambda n: writes_kafka(n, compacts=compacts), count(1)), 2)
+    ],
+)
+def test_every_promise_holds_where_kafkas_batches_are_written(seed: int) -> None:
+    result = Simulation(seed).run()
+    assert result.violation is None, f"seed {seed}: {result.violation}"
+    assert result.acknowledged > 0

@@ -1,0 +1,44 @@
+"""Batches as Kafka's clients write them, and the entries that keep them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
+
+from quorumlog.v1.entry import seal_batch
+from quorumlog.v1.kafka_batch import KafkaCodec
+from quorumlog.v1.kafka_entry import entry_of_kafka
+
+#: Key, value, timestamp in milliseconds, headers.
+KafkaRow: TypeAlias = tuple[bytes | None, bytes | None, int, list[tuple[str, bytes | None]]]
+
+
+def kafka_batch(
+    rows: Sequence[KafkaRow],
+    codec: KafkaCodec = KafkaCodec.NONE,
+    *,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    transactional: bool = False,
+) -> bytes:
+    """A batch as aiokafka writes it."""
+    builder = DefaultRecordBatchBuilder(
+        magic=2, compression_type=int(codec), is_transactional=int(transactional), producer_id=producer_id,
+        producer_epoch=producer_epoch, base_sequence=base_sequence, batch_size=1 << 30,
+    )  # fmt: skip
+    for offset, (key, value, time_ms, headers) in enumerate(rows):
+        assert builder.append(offset, time_ms, key, value, headers)
+    return bytes(builder.build())
+
+
+def stored_kafka_entry(
+    batch: bytes, base_offset: int, *, term: int = 3, append_time_ms: int | None = None, last_offset: int | None = None
+) -> bytes:
+    """The entry of a batch as it stands in a log."""
+    return seal_batch(
+        entry_of_kafka(batch, null_keys=False), group=1_000, term=term, index=9, previous_hash=5,
+        base_offset=base_offset, append_time_ms=append_time_ms, last_offset=last_offset,
+    )  # fmt: skip
