@@ -48,6 +48,7 @@ _STATE_COLUMNS = {
     "COORDINATOR": "coordinator",
     "ASSIGNMENT-STRATEGY": "assignment_strategy",
     "STATE": "state",
+    "KIND": "kind",
     "GROUP-EPOCH": "group_epoch",
     "#MEMBERS": "members",
 }
@@ -111,6 +112,8 @@ def _cell(value: object) -> object:
 
 
 def _state_rows(admin: Admin, groups: Iterable[GroupDescription]) -> list[_Row]:
+    from quorumlog.sdk import GroupKind
+
     brokers = {broker.node_id: broker for broker in admin.describe_cluster().brokers}
     rows: list[_Row] = []
     for group in groups:
@@ -124,8 +127,12 @@ def _state_rows(admin: Admin, groups: Iterable[GroupDescription]) -> list[_Row]:
                 "coordinator": coordinator,
                 "assignment_strategy": group.assignor,
                 "state": group.state.value,
-                "group_epoch": group.group_epoch,
+                "kind": group.kind.value,
+                # Of a classic group this counts its rounds: what its members call their epoch.
+                "group_epoch": group.generation if group.kind is GroupKind.CLASSIC else group.group_epoch,
                 "assignment_epoch": group.assignment_epoch,
+                "protocol_type": group.protocol_type,
+                "leader": group.leader,
                 "members": len(group.members),
             }
         )

@@ -26,7 +26,10 @@ def list_groups(
     state: Annotated[
         str | None,
         typer.Option(
-            "--state", metavar="STATE[,…]", help="Only in these states: Empty, Assigning, Reconciling, Stable."
+            "--state",
+            metavar="STATE[,…]",
+            help="Only in these states: Empty, Assigning, Reconciling, Stable; of classic groups PreparingRebalance,"
+            " CompletingRebalance.",
         ),
     ] = None,
     bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
@@ -35,11 +38,19 @@ def list_groups(
     """All groups with their states. A group is there as long as it has members or committed offsets."""
     with connect(bootstrap_servers) as admin:
         listed = admin.list_groups(None if state is None else [name.strip() for name in state.split(",")])
-    rows = [{"group": group.group_id, "state": group.state.value, "members": group.members} for group in listed]
+    rows = [
+        {
+            "group": group.group_id,
+            "kind": group.kind.value,
+            "state": group.state.value,
+            "members": group.members,
+        }
+        for group in listed
+    ]
     if output is OutputFormat.JSON:
         print_json(rows)
     elif rows:
-        print_table(("GROUP", "STATE", "#MEMBERS"), (list(row.values()) for row in rows))
+        print_table(("GROUP", "KIND", "STATE", "#MEMBERS"), (list(row.values()) for row in rows))
     else:
         print("There are no groups." if state is None else f"No group is {state}.")
 

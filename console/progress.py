@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from quorumlog.console.picture import Json, Thing
-from quorumlog.sdk import GroupDescription, OffsetAndMetadata, TopicPartition
+from quorumlog.sdk import GroupDescription, GroupKind, OffsetAndMetadata, TopicPartition
 
 #: How much of a new rate counts: a second's look at what comes in bursts would jump.
 _NEW_RATE_WEIGHT = 0.5
@@ -117,7 +117,8 @@ def group_detail(
     return {
         "id": group.group_id,
         "state": group.state.value,
-        "epoch": group.group_epoch,
+        "kind": group.kind.value,
+        "epoch": group.generation if group.kind is GroupKind.CLASSIC else group.group_epoch,
         "assignor": group.assignor,
         "coordinator": group.coordinator,
         "members": members,

@@ -6,6 +6,7 @@ May import: no other room of `chaos`.
 - ``records``: what the simulation's records look like inside batches.
 - ``compacted_content``: what compaction must leave of a log.
 - ``coordinator_model``: what the log of one coordinator of consumer groups decides.
+- ``classic_model``: what it decides of one classic group.
 - ``coordinator_models``: the models of all coordinators of a cluster.
 - ``members_heard``: what members have told nodes, against which timers are judged.
 """

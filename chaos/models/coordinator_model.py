@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import NamedTuple
 
+from quorumlog.chaos.models.classic_model import ModelClassic
 from quorumlog.chaos.models.committed_partition import Violation
 from quorumlog.chaos.models.members_heard import HeardMembers, Removal
 from quorumlog.raft.types import Entry, EntryKind
@@ -87,6 +88,7 @@ class ModelGroup:
     members: dict[str, ModelMember] = field(default_factory=dict)
     targets: dict[str, frozenset[TopicIdPartition]] = field(default_factory=dict)
     offsets: dict[TopicIdPartition, pb.CommittedOffset] = field(default_factory=dict)
+    classic: ModelClassic | None = None
 
     def apply(self, change: log.GroupChange, now_us: int) -> None:
         """Puts values in place."""
@@ -104,6 +106,8 @@ class ModelGroup:
                 since = before.revoking_since_us if before is not None and same_epoch else None
                 member.revoking_since_us = now_us if since is None else since
             self.members[row.member_id] = member
+        if change.ends_classic:
+            self.classic = None
         for target in change.targets:
             self.targets[target.member_id] = partitions_of(target.topics)
         for partition in partitions_of(change.removed_offsets):
@@ -126,6 +130,7 @@ class ModelGroup:
             offset = self.offsets[partition]
             place = (offset.offset, offset.leader_epoch, offset.metadata, offset.commit_timestamp_ms)
             rows.append((partition, place, offset.committer, offset.commit_number))
+        rows.append(self.classic.digest() if self.classic is not None else None)
         return blake2b(repr(rows).encode(), digest_size=16).digest()
 
 
@@ -143,6 +148,9 @@ def groups_in(snapshot: log.GroupsSnapshot) -> dict[str, ModelGroup]:
     for change in snapshot.groups:
         group = groups[change.group_id] = ModelGroup()
         group.apply(change, 0)
+        if change.HasField("classic"):
+            group.classic = ModelClassic()
+            group.classic.apply(change.classic)
     return groups
 
 
@@ -218,19 +226,31 @@ class CoordinatorModel:
         if change.version == 0:
             self.groups.pop(name, None)
             self._digests.pop(name, None)
-            if before.members:
-                raise Violation(f"{where}: it is deleted with members {sorted(before.members)}")
+            if before.members or (before.classic is not None and not before.classic.is_empty):
+                raise Violation(f"{where}: it is deleted with members: {before}")
             return
+        if change.ends_classic and before.classic is not None and not before.classic.is_empty:
+            raise Violation(f"{where}: it becomes one of the other kind with members: {before.classic}")
         epochs = (before.header.group_epoch, before.header.assignment_epoch)
         changed = [(before.members.get(row.member_id), row) for row in change.members]
         group = self.groups.setdefault(name, before)
         group.apply(change, now_us)
+        self._judge_classic(where, group, change)
         self._check_epochs(where, epochs, group)
         self._check_owners(where, group)
         for earlier, row in changed:
             if earlier is not None and row.member_epoch >= 0:
                 self._check_version(where, name, earlier, row, change.version)
         self._digests[name] = group.digest(name)
+
+    def _judge_classic(self, where: str, group: ModelGroup, change: log.GroupChange) -> None:
+        if not change.HasField("classic"):
+            return
+        if group.members:
+            raise Violation(f"{where}: it has members of both kinds")
+        if group.classic is None:
+            group.classic = ModelClassic()
+        group.classic.judge(where, change.classic)
 
     def _note_offsets(self, name: str, before: ModelGroup, change: log.GroupChange, now_us: int) -> None:
         removed = before.offsets if change.version == 0 else partitions_of(change.removed_offsets)
@@ -282,8 +302,11 @@ class CoordinatorModel:
         end = self.end_of(partition)
         if end is not None and offset.offset > end:
             raise Violation(f"{where}: {offset.offset} of {partition} is committed, its log ends at {end}")
+        if before.classic is not None and label.member != OUTSIDER:
+            before.classic.judge_commit(where, label.member, label.epoch)
+            return
         if label.member == OUTSIDER:
-            if before.members:
+            if before.members or (before.classic is not None and not before.classic.is_empty):
                 raise Violation(f"{where}: somebody who is no member commits {offset.offset} of {partition}")
             return
         owners = {name: each for name, each in sorted(before.members.items()) if partition in each.owned}

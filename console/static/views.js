@@ -180,7 +180,8 @@ export function Group({ things, name }) {
       <dt>State</dt><dd>${group.state}</dd>
       <dt>Behind by</dt><dd>${group.lag === null ? "not known" : plural(Number(group.lag), "record")}${group.unknown > 0 && html` <small>${group.unknown} of ${group.rows.length} partitions not known</small>`}</dd>
       <dt>Coordinator</dt><dd>node ${group.coordinator}</dd>
-      <dt>Epoch</dt><dd>${group.epoch}</dd>
+      <dt>Kind</dt><dd>${group.kind}</dd>
+      <dt>${group.kind === "Classic" ? "Generation" : "Epoch"}</dt><dd>${group.epoch}</dd>
       <dt>Assignor</dt><dd>${group.assignor ?? "–"}</dd>
     </dl>
     <${Table} caption="Partitions" columns=${rows} rows=${group.rows} id=${(row) => `${row.topic}-${row.partition}`} nothing="It has committed nothing and reads nothing." />

@@ -352,11 +352,12 @@ def _description(group: groups_pb2.GroupDescription) -> GroupDescription:
 
 
 def _member(group: groups_pb2.GroupDescription, member: groups_pb2.MemberDescription) -> MemberDescription:
-    topics, assignment = tuple(member.topics), _partitions(member.assignment)
+    topics, assignment, target = tuple(member.topics), _partitions(member.assignment), _partitions(member.target)
     if group.protocol_type == CONSUMER_PROTOCOL_TYPE and group.kind == groups_pb2.GROUP_KIND_CLASSIC:
         topics = tuple(sorted(topics_in(member.classic_metadata) or ()))
         assigned = partitions_in(member.classic_assignment) or {}
         assignment = tuple(sorted(TopicPartition(topic, each) for topic, some in assigned.items() for each in some))
+        target = assignment
     return MemberDescription(
         member_id=member.member_id,
         instance_id=member.instance_id or None,
@@ -367,7 +368,7 @@ def _member(group: groups_pb2.GroupDescription, member: groups_pb2.MemberDescrip
         topics=topics,
         topic_pattern=member.topic_pattern or None,
         assignment=assignment,
-        target=_partitions(member.target),
+        target=target,
         present=member.present,
         classic_metadata=member.classic_metadata,
         classic_assignment=member.classic_assignment,

@@ -144,7 +144,8 @@ class ClassicDecisions:
         others = {key: each for key, each in everyone.items() if key not in (member.member_id, former)}
         joining = self.rounds.of(group_id)
         joining_type = joining.protocol_type if joining is not None else ""
-        common_type = (classic.protocol_type if classic.members else joining_type) if others else ""
+        # One who was alone may have come back with another type than the log knows.
+        common_type = (joining_type or classic.protocol_type) if others else ""
         refused = check_others(request, common_type, member, others.values()) or check_room(
             group_id, member, others, draft.limits
         )
@@ -313,9 +314,9 @@ class ClassicDecisions:
         self._answered += [(call, answers.joined(after, member_id)) for member_id, call in joins.items()]
 
     def _allowed(self, ended: JoinRound | None) -> dict[str, ClassicCall]:
-        """Joins of those who may still read for the group."""
+        """Joins of those who still wait, and may still read for the group."""
         joins = ended.joins.items() if ended is not None else ()
-        return {member_id: call for member_id, call in joins if self._may_take_part(call)}
+        return {member_id: call for member_id, call in joins if call.is_expected and self._may_take_part(call)}
 
     def _may_take_part(self, call: ClassicCall) -> bool:
         """Whether the client of a call that has waited may do so as the rules are now; else it is told so."""

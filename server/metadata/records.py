@@ -25,7 +25,7 @@ PRODUCER_ID_BLOCK = 1000
 FIRST_FEATURE_LEVEL = 1
 #: From this one on: deletions of producer claims, states of partitions in slices, named producers counted apart, other
 #: voters in the metadata quorum, nodes that leave, restores from backups, witnesses, rules of who may do what, users,
-#: revocations, quotas, batches of Kafka's clients in partitions.
+#: revocations, quotas, batches of Kafka's clients in partitions, classic groups.
 SECOND_FEATURE_LEVEL = 2
 #: The highest that this version supports.
 FEATURE_LEVEL = SECOND_FEATURE_LEVEL

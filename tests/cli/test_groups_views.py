@@ -98,9 +98,11 @@ def rows(table: str) -> list[list[str]]:
 
 
 async def test_groups_are_listed_with_their_states(run: Run) -> None:
-    assert rows(await run("list")) == [["GROUP", "STATE", "#MEMBERS"], ["busy", "Stable", "2"], ["idle", "Empty", "0"]]
+    assert rows(await run("list")) == [
+        ["GROUP", "KIND", "STATE", "#MEMBERS"], ["busy", "Consumer", "Stable", "2"], ["idle", "Consumer", "Empty", "0"],
+    ]  # fmt: skip
     listed = json.loads(await run("list", "--state", "stable,Reconciling", "--output", "json"))
-    assert listed == [{"group": "busy", "state": "Stable", "members": 2}]
+    assert listed == [{"group": "busy", "kind": "Consumer", "state": "Stable", "members": 2}]
     assert await run("list", "--state", "dead") == "No group is dead.\n"
 
 
@@ -146,11 +148,29 @@ async def test_the_state_names_the_coordinator(script: ScriptedCoordinators, run
     node = script.leaders[script.partition("busy")][0]
     port = script.cluster.nodes[node].port
     assert rows(await run("describe", "busy", "--state")) == [
-        ["GROUP", "COORDINATOR", "ASSIGNMENT-STRATEGY", "STATE", "GROUP-EPOCH", "#MEMBERS"],
-        ["busy", f"127.0.0.1:{port}", f"({node})", "uniform", "Stable", "3", "2"],
+        ["GROUP", "COORDINATOR", "ASSIGNMENT-STRATEGY", "STATE", "KIND", "GROUP-EPOCH", "#MEMBERS"],
+        ["busy", f"127.0.0.1:{port}", f"({node})", "uniform", "Stable", "Consumer", "3", "2"],
     ]
     [idle] = json.loads(await run("describe", "idle", "--state", "--output", "json"))
     assert (idle["state"], idle["assignment_strategy"], idle["members"]) == ("Empty", None, 0)
+
+
+async def test_a_classic_group_is_described_by_its_generation_and_its_parts(
+    script: ScriptedCoordinators, run: Run
+) -> None:
+    part = b"\0\0\0\0\0\1\0\1t\0\0\0\2\0\0\0\0\0\0\0\1\xff\xff\xff\xff"
+    script.groups["busy"].classic_part = part
+    [state] = json.loads(await run("describe", "busy", "--state", "--output", "json"))
+    assert (state["kind"], state["group_epoch"], state["state"]) == ("Classic", 7, "PreparingRebalance")
+    assert (state["assignment_strategy"], state["leader"], state["protocol_type"]) == ("range", "a", "consumer")
+    members = json.loads(await run("describe", "busy", "--members", "--output", "json"))
+    assert {member["consumer_id"]: member["assignment"] for member in members} == {
+        "a": {"t": [0, 1]},
+        "b": {"t": [0, 1]},
+    }
+    script.groups["busy"].classic_part = b"what nobody knows"
+    [first, _] = json.loads(await run("describe", "busy", "--members", "--output", "json"))
+    assert first["assignment"] == {}
 
 
 async def test_an_active_group_keeps_its_offsets_and_stays(refuse: Run, script: ScriptedCoordinators) -> None:

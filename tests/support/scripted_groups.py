@@ -18,6 +18,7 @@ class ScriptedGroup:
     members: list[groups_pb2.MemberDescription] = field(default_factory=list)
     offsets: dict[int, groups_pb2.CommittedOffset] = field(default_factory=dict)
     subscribed: bool = False
+    classic_part: bytes = b""
 
     @property
     def state(self) -> groups_pb2.GroupState.ValueType:
@@ -170,6 +171,12 @@ class _Coordinator(groups_pb2_grpc.GroupsServicer):
             described.state, described.group_epoch, described.assignment_epoch = group.state, 3, 2
             described.assignor = "uniform" if group.members else ""
             described.members.extend(group.members)
+            if group.classic_part:
+                described.state, described.kind = groups_pb2.GROUP_PREPARING_REBALANCE, groups_pb2.GROUP_KIND_CLASSIC
+                described.generation, described.protocol, described.assignor = 7, "range", ""
+                described.leader, described.protocol_type = "a", "consumer"
+                for member in described.members:
+                    member.classic_assignment = group.classic_part
         return response
 
     async def DeleteGroups(

@@ -54,10 +54,11 @@ def test_the_first_round_ends_when_nobody_else_comes(rig: ClassicRig) -> None:
 
 
 def test_the_first_round_lasts_no_longer_than_its_members_allow(rig: ClassicRig) -> None:
-    first = rig.join(rebalance_ms=1_000)
-    for _ in range(4):
-        rig.pass_ms(300)
-        rig.join(rebalance_ms=1_000)
+    first = rig.join(rebalance_ms=800)
+    for _ in range(3):
+        assert rig.is_waiting(first)
+        rig.pass_ms(290)
+        rig.join(rebalance_ms=800)
     assert not rig.is_waiting(first)
 
 
@@ -161,6 +162,19 @@ def test_who_hung_up_while_it_waited_has_not_joined(rig: ClassicRig) -> None:
     assert list(rig.classic.members) == [rig.joined(call).member_id]
 
 
+def test_who_hung_up_is_forgotten_at_once(rig: ClassicRig) -> None:
+    rig.hang_up(rig.join())
+    rounds = rig.leadership.classic.rounds
+    assert (len(rounds), rounds.waiting_bytes) == (0, 0)
+
+
+def test_whose_call_was_given_up_in_silence_has_not_joined(rig: ClassicRig) -> None:
+    lost, call = rig.join(), rig.join()
+    rig._open.discard(lost)
+    rig.pass_ms(4 * DELAY_MS)
+    assert list(rig.classic.members) == [rig.joined(call).member_id]
+
+
 def test_a_join_is_answered_by_its_time(rig: ClassicRig) -> None:
     (a, b), generation = rig.form("a", "b", session_ms=600_000)
     call = rig.send(join_request(a), wait_ms=2_000)
@@ -216,6 +230,14 @@ def test_who_waited_with_another_protocol_and_left_does_not_stop_the_round(rig: 
     lost = rig.join(a, instance="one", protocols=[("sticky", b"")])
     third = rig.joined(lost)
     assert third.protocol == "sticky" and rig.joined(newcomer).generation == generation + 1
+
+
+def test_all_of_a_round_are_of_the_type_that_a_member_alone_came_back_with(rig: ClassicRig) -> None:
+    (a,), _ = rig.form("a")
+    named = rig.joined(rig.join(named_first=True)).member_id
+    rig.join(a, kind="connect")
+    assert code(rig.joined(rig.join(named, kind="consumer"))) == "INCONSISTENT_GROUP_PROTOCOL"
+    assert rig.joined(rig.join(named, kind="connect")).protocol_type == "connect"
 
 
 def test_an_empty_group_takes_any_protocol_type(rig: ClassicRig) -> None:
