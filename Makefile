@@ -12,7 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup compile package docs demo console test test-fast test-logic test-processes test-alone test-compiled check proto format bench bench-peers chaos simulate mutants clean
+.PHONY: help setup compile package docs demo console test test-fast test-kafka-clients test-logic test-processes test-alone test-compiled check proto format bench bench-peers chaos simulate mutants clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -101,12 +101,16 @@ test-compiled: compile  ## the rules, simulated clusters and clusters of process
 	@PYTHONPATH=$(COMPILED) $(BIN)/python -m quorumlog.chaos.simulate --seeds 30
 	@PYTHONPATH=$(COMPILED) $(PYTEST) -q -n 2 $(COMPILED_CLUSTERS) $(PYTEST_ARGS)
 
+# Kafka's clients in five languages, from their registries: it takes Go, Node.js, Java, Maven, kcat, and most of an hour.
+test-kafka-clients: $(STAMP)  ## Kafka's clients, their own suites, Spark's Kafka format, Kafka Connect; KAFKA_CLIENTS=apache
+	@KAFKA_CLIENTS=$(or $(KAFKA_CLIENTS),quorumlog) $(PYTEST) -s tests/kafka_clients $(PYTEST_ARGS)
+
 check: $(STAMP)  ## lint, types, generated code fresh
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@cd build/__editable__.* && MYPYPATH=. $(CURDIR)/$(BIN)/mypy --config-file $(CURDIR)/pyproject.toml --cache-dir $(CURDIR)/.mypy_cache -p quorumlog
 	@$(MAKE) --no-print-directory proto OUT=build/proto
-	@diff -r -q -x '*.proto' -x '*.py.typed' -x __pycache__ -x decoded_size.py -x entry.py -x columns.py -x kafka_batch.py -x kafka_compression.py -x kafka_entry.py -x kafka_records.py -x kafka_translation.py -x payload.py -x request_limits.py -x scram.py -x splicing.py -x __init__.py -x py.typed -x consumer_protocol.py proto/quorumlog/v1 build/proto/quorumlog/v1 || { echo "generated code is stale: run make proto and commit" >&2; exit 1; }
+	@diff -r -q -x '*.proto' -x '*.py.typed' -x __pycache__ -x decoded_size.py -x entry.py -x columns.py -x kafka_batch.py -x kafka_compression.py -x kafka_entry.py -x kafka_records.py -x kafka_translation.py -x payload.py -x request_limits.py -x scram.py -x splicing.py -x __init__.py -x py.typed -x consumer_protocol.py -x kafka_kernels.py proto/quorumlog/v1 build/proto/quorumlog/v1 || { echo "generated code is stale: run make proto and commit" >&2; exit 1; }
 
 OUT ?= proto
 proto: $(STAMP)  ## generate the code of proto/

@@ -23,7 +23,7 @@ from quorumlog.chaos.simulator.rights_judge import RightsJudge
 from quorumlog.chaos.simulator.scheduler import Scheduler
 from quorumlog.raft.options import RaftOptions
 from quorumlog.raft.types import NO_NODE, ORIGIN
-from quorumlog.server.client_origin import UNKNOWN_CLIENT, ClientOrigin
+from quorumlog.server.client_origin import UNKNOWN_CLIENT, ClientOrigin, Listener
 from quorumlog.server.coordinator.coordinator import Coordinator
 from quorumlog.server.coordinator.finder import coordinator_of
 from quorumlog.server.events import Effects, Event, LossAnswered, PeerFrame, PeerIdentified, PeerIdentity
@@ -34,6 +34,7 @@ from quorumlog.server.options import (
     AuthorizationOptions,
     BalanceOptions,
     ConsumerGroupOptions,
+    Endpoint,
     NodeLimits,
     NodeOptions,
     RepairOptions,
@@ -58,6 +59,7 @@ class ClusterOptions:
 
     Arguments:
         witness_only: nodes that take witnesses, and no replicas.
+        kafka: nodes that serve Kafka's clients, or say so.
         pace: what the node's own times (heartbeats, time-outs, checks) are multiplied with.
         clock_rates_ppm: least and most that a machine's clock goes wrong by, in millionths.
     """
@@ -82,6 +84,7 @@ class ClusterOptions:
     pace: float = 1.0
     clock_rates_ppm: tuple[int, int] = (0, 0)
     witness_only: tuple[int, ...] = ()
+    kafka: tuple[int, ...] = ()
     authorization: AuthorizationOptions = field(default_factory=AuthorizationOptions)
 
 
@@ -155,6 +158,7 @@ class SimCluster:
             node_options = NodeOptions(
                 node_id=number,
                 address=address,
+                endpoints=(Endpoint(Listener.KAFKA, f"node-{number}", 9092),) if number in options.kafka else (),
                 controllers=controllers,
                 raft=options.raft,
                 limits=options.limits,

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quorumlog.sdk.errors import CorruptRecordError
-from quorumlog.sdk.records.record_batch import decode
+from quorumlog.sdk.records.record_batch import DecodedBatch, decode, decode_all
 from quorumlog.sdk.types import ConsumerRecord, Headers, TopicPartition
 from quorumlog.v1.entry import BatchHeader, TimestampType
 from quorumlog.v1.payload import (
@@ -62,10 +62,16 @@ class FetchedRows(NamedTuple):
         Raises:
             CorruptRecordError: it is damaged.
         """
-        header, term, columns = decode(entry)
-        # Decompressed, they have nothing to do with the entry any more, and may be far larger.
-        size_bytes = max(len(entry), columns.get_total_buffer_size())
-        return cls(tp, header.base_offset, header, columns, size_bytes, term)
+        return cls.of_batch(tp, entry, decode(entry))
+
+    @classmethod
+    def of_batch(cls, tp: TopicPartition, entry: bytes, batch: DecodedBatch) -> FetchedRows:
+        """All rows of a stored batch that was decoded."""
+        header, term, columns = batch
+        # Decompressed, they have nothing to do with the entry any more, and may be far larger. Those of Kafka's batches
+        # may share their memory, so that each has its part of it.
+        size = columns.nbytes if header.is_kafka else columns.get_total_buffer_size()
+        return cls(tp, header.base_offset, header, columns, max(len(entry), size), term)
 
     @property
     def next_offset(self) -> int:
@@ -132,9 +138,10 @@ def rows_from(
         CorruptRecordError: a batch is damaged, or the entries skip or repeat offsets.
     """
     expected = offset
+    decoded = decode_all(entries)
     for number, entry in enumerate(entries):
         try:
-            rows = FetchedRows.of_entry(tp, entry)
+            rows = FetchedRows.of_batch(tp, entry, next(decoded))
         except CorruptRecordError as error:
             raise CorruptRecordError(
                 f"{tp.topic}-{tp.partition} at offset {expected}: {error}; seek beyond the batch to go on without it"

@@ -7,7 +7,7 @@ the columns point into the entry's bytes, unless Arrow has to decompress them.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -15,8 +15,18 @@ import pyarrow.compute as pc
 
 from quorumlog.sdk.errors import CorruptRecordError, IllegalArgumentError
 from quorumlog.sdk.types import Headers
-from quorumlog.v1.columns import read_columns
-from quorumlog.v1.entry import Attributes, BatchHeader, Codec, CorruptEntryError, EnvelopeKind, parse_header, verify
+from quorumlog.v1.columns import KafkaEntry, read_columns, read_kafka_entries
+from quorumlog.v1.entry import (
+    Attributes,
+    BatchHeader,
+    Codec,
+    CorruptEntryError,
+    EnvelopeKind,
+    parse_header,
+    verify,
+    verify_batch,
+)
+from quorumlog.v1.kafka_entry import is_kafka
 from quorumlog.v1.payload import (
     HEADERS,
     HEADERS_TYPE,
@@ -135,6 +145,47 @@ def decode(entry: bytes) -> DecodedBatch:
         return DecodedBatch(header, envelope.term, read_columns(entry, header))
     except CorruptEntryError as error:
         raise CorruptRecordError(str(error)) from None
+
+
+def decode_all(entries: Sequence[bytes]) -> Iterator[DecodedBatch]:
+    """As ``decode``, for whole entries of a log. Batches of Kafka's clients that follow one another are decoded
+    together where they are small.
+
+    Raises:
+        CorruptRecordError: after those before it, at the first that is damaged.
+    """
+    at = 0
+    while at < len(entries):
+        end = at
+        while end < len(entries) and is_kafka(entries[end]):
+            end += 1
+        if end - at > 1:
+            yield from _decode_kafka(entries[at:end])
+            at = end
+        else:
+            yield decode(entries[at])
+            at += 1
+
+
+def _decode_kafka(entries: Sequence[bytes]) -> Iterator[DecodedBatch]:
+    sound: list[KafkaEntry] = []
+    terms: list[int] = []
+    damage: CorruptRecordError | None = None
+    for entry in entries:
+        try:
+            envelope, header = verify_batch(entry)
+        except CorruptEntryError as error:
+            damage = CorruptRecordError(str(error))
+            break
+        sound.append(KafkaEntry(entry, header))
+        terms.append(envelope.term)
+    try:
+        for (_, header), term, columns in zip(sound, terms, read_kafka_entries(sound), strict=True):
+            yield DecodedBatch(header, term, columns)
+    except CorruptEntryError as error:
+        raise CorruptRecordError(str(error)) from None
+    if damage is not None:
+        raise damage
 
 
 def to_log_schema(data: pa.Table | pa.RecordBatch, now_ms: int) -> pa.Table:

@@ -19,7 +19,7 @@ from quorumlog.sdk.errors import (
 )
 from quorumlog.sdk.failed_calls import error_from_rpc
 from quorumlog.sdk.records.fetch_answer import FetchAnswer
-from quorumlog.sdk.records.record_batch import decode
+from quorumlog.sdk.records.record_batch import DecodedBatch, decode_all
 from quorumlog.sdk.spark.errors import DataLossError
 from quorumlog.sdk.spark.nodes import Nodes, Patience, lagging_is_retriable, nodes_at
 from quorumlog.sdk.spark.planning import OffsetRange
@@ -112,7 +112,7 @@ def _from_leader(
                 # Asked for before the rows are handed out: the leader reads while Spark works.
                 requests.put(_fetch_request(wanted, position, view.leader_epoch))
             compacted_offset = response.results[0].told.compacted_offset if entries else 0
-            yield from (_rows(entry, compacted_offset) for entry in entries)
+            yield from (_rows(batch, compacted_offset) for batch in decode_all(entries))
             if position >= wanted.end:
                 return
         raise LeaderNotAvailableError(f"{address} ended the stream of {wanted}")
@@ -159,8 +159,8 @@ def _fetch_request(wanted: OffsetRange, position: int, leader_epoch: int) -> pb.
     )
 
 
-def _rows(entry: bytes, compacted_offset: int) -> StoredRows:
-    header, _, columns = decode(entry)
+def _rows(batch: DecodedBatch, compacted_offset: int) -> StoredRows:
+    header, _, columns = batch
     offsets = None
     if has_gaps(columns):
         deltas = columns.column(OFFSET_DELTA).cast(pa.int64())

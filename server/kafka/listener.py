@@ -37,6 +37,8 @@ _LOOK_FOR_ROOM_S = 0.02
 _LOOK_AT_CLUSTER_S = 0.1
 #: What a listener waits for after that long it says.
 _TOLD_AFTER_S = 5.0
+#: For so long no other refused connection is told of.
+_TELL_AGAIN_S = 1.0
 #: Of a connection's output, bytes from which on the socket is asked to wait before it is given more.
 _SOCKET_BUFFER_BYTES = 1 << 20
 
@@ -76,6 +78,7 @@ class KafkaListener:
         self._open: set[_KafkaSocket] = set()
         self._of_address: Counter[str] = Counter()
         self._server: asyncio.Server | None = None
+        self._tell_again_s = 0.0
         #: Translations, one after the other: they are paced by what one thread gets done beside the node's.
         self._workers = ThreadPoolExecutor(1, "kafka-batches")
 
@@ -118,9 +121,8 @@ class KafkaListener:
             each.close()
         self._workers.shutdown(wait=False, cancel_futures=True)
 
-    def admit(self, one: _KafkaSocket, host: str) -> str | None:
-        """Takes a connection; or says why not."""
-        refusal = None
+    def admit(self, one: _KafkaSocket, host: str) -> bool:
+        """Takes a connection, unless there are as many as there may be. Of a flood of them one in a while is told."""
         if len(self._open) >= self.options.connections:
             refusal = f"{len(self._open)} connections are open, and there may be {self.options.connections}"
         elif self._of_address[host] >= self.options.connections_per_ip:
@@ -128,9 +130,13 @@ class KafkaListener:
         else:
             self._open.add(one)
             self._of_address[host] += 1
-            return None
+            return True
         self.meters.kafka_connections_refused += 1
-        return refusal
+        now_s = asyncio.get_running_loop().time()
+        if now_s >= self._tell_again_s:
+            self._tell_again_s = now_s + _TELL_AGAIN_S
+            self.log.warning("kafka_connection_refused", address=host, reason=refusal)
+        return False
 
     def dismiss(self, one: _KafkaSocket, host: str) -> None:
         """A connection that was taken is over."""
@@ -173,9 +179,7 @@ class _KafkaSocket(asyncio.Protocol):
         self._transport = transport = cast("asyncio.Transport", transport)
         peer = transport.get_extra_info("peername")
         self._host = str(peer[0]) if peer else ""
-        refusal = self._listener.admit(self, self._host)
-        if refusal is not None:
-            self._listener.log.warning("kafka_connection_refused", address=self._host, reason=refusal)
+        if not self._listener.admit(self, self._host):
             transport.abort()
             return
         self._is_served = True

@@ -78,10 +78,11 @@ class Listeners:
         self._servers: list[GrpcServer] = []
         places = settings.listeners
         wanted = settings.max_connections
-        connections = max(1, room_for_connections(wanted * len(places)) // len(places))
+        listeners = len(places) + (settings.kafka_listen is not None)
+        connections = max(1, room_for_connections(wanted * listeners) // listeners)
         if connections < wanted:
             log.warning("connections_limited", max_connections=connections, reason="file descriptors (ulimit -n)")
-        self._kafka = _kafka_listener(settings, node, driver, log, meters)
+        self._kafka = _kafka_listener(settings, connections, node, driver, log, meters)
         self._supervisor = driver.supervisor
         clients = _client_handlers(settings, driver, meters)
         refused = RefusedPeers(log, driver.tell_audit)
@@ -156,7 +157,7 @@ class Listeners:
 
 
 def _kafka_listener(
-    settings: Settings, node: DrivenNode, driver: Driver, log: Log, meters: Meters
+    settings: Settings, connections: int, node: DrivenNode, driver: Driver, log: Log, meters: Meters
 ) -> KafkaListener | None:
     if settings.kafka_listen is None:
         return None
@@ -167,7 +168,7 @@ def _kafka_listener(
 
     options = KafkaListenerOptions(
         settings.kafka_listen,
-        connections=settings.max_connections,
+        connections=connections,
         connections_per_ip=settings.kafka_max_connections_per_ip,
         creates_topics=settings.kafka_auto_create_topics_enable,
         feature_level=SECOND_FEATURE_LEVEL,

@@ -20,8 +20,7 @@ from quorumlog.server.local import LocalCluster
 from quorumlog.v1 import data_plane_pb2, data_plane_pb2_grpc
 from quorumlog.v1.errors_pb2 import ErrorCode
 from quorumlog.v1.kafka_batch import KafkaCodec
-from quorumlog.v1.kafka_entry import entry_of_kafka
-from tests.support.kafka_batches import KafkaRow, kafka_batch
+from tests.support.kafka_batches import KafkaRow, kafka_batch, produce_kafka
 
 pytestmark = pytest.mark.cluster
 
@@ -41,22 +40,8 @@ def create(cluster: LocalCluster, topic: str, **configs: str) -> None:
     until(lambda: cluster.leader(topic, 0) is not None, f"{topic} has a leader")
 
 
-def produce_kafka(cluster: LocalCluster, topic: str, batch: bytes) -> data_plane_pb2.ProduceResult:
-    """Sends a Kafka client's batch, as the listener will."""
-    with grpc.insecure_channel(cluster.address(1)) as channel:
-        stub = data_plane_pb2_grpc.DataPlaneStub(channel)
-        described = stub.Metadata(data_plane_pb2.MetadataRequest(topics=[topic]), timeout=10)
-        sent = data_plane_pb2.PartitionBatch(
-            topic_id=described.topics[0].topic_id, partition=0, batch=entry_of_kafka(batch, null_keys=False)
-        )
-        request = data_plane_pb2.ProduceRequest(correlation_id=1, acks=-1, timeout_ms=10_000, batches=[sent])
-        [result] = next(stub.Produce(iter([request]), timeout=10)).results
-    assert isinstance(result, data_plane_pb2.ProduceResult)
-    return result
-
-
 def write_kafka(cluster: LocalCluster, topic: str, rows: list[KafkaRow], codec: KafkaCodec = KafkaCodec.NONE) -> None:
-    result = produce_kafka(cluster, topic, kafka_batch(rows, codec))
+    result = produce_kafka(cluster, topic, kafka_batch(rows, codec), null_keys=False)
     assert result.error.code == ErrorCode.NONE, result
 
 

@@ -13,6 +13,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from quorumlog.sdk import Admin, NewTopic, Producer
 from quorumlog.server.local import LocalCluster
+from quorumlog.v1.kafka_batch import KafkaCodec
+from tests.support.kafka_batches import KafkaRow, kafka_batch, produce_kafka
 
 pytestmark = [pytest.mark.spark, pytest.mark.cluster, pytest.mark.timeout(300)]
 
@@ -46,6 +48,28 @@ class Topics:
         with Admin(bootstrap_servers=self.bootstrap_servers) as admin:
             admin.create_topics([NewTopic(name, partitions, 3, settings)])
         self.rows[name] = []
+
+    def write_kafka(self, cluster: LocalCluster, topic: str, count: int, codec: KafkaCodec) -> None:
+        """Writes a batch of so many records as a Kafka client does."""
+        rows: list[KafkaRow] = []
+        for index in range(count):
+            key, value, headers = RECORDS[index % len(RECORDS)]
+            rows.append((key, value, START_MS + index, headers or []))
+        result = produce_kafka(cluster, topic, kafka_batch(rows, codec))
+        assert not result.HasField("error"), result
+        for place, (key, value, timestamp_ms, headers) in enumerate(rows):
+            self.rows[topic].append(
+                {
+                    "key": key,
+                    "value": value,
+                    "topic": topic,
+                    "partition": 0,
+                    "offset": result.base_offset + place,
+                    "timestamp": EPOCH + dt.timedelta(milliseconds=timestamp_ms),
+                    "timestampType": 0,
+                    "headers": [{"key": name, "value": text} for name, text in headers] or None,
+                }
+            )
 
     def write(self, topic: str, partitions: int, count: int, **producer: Any) -> None:
         """Writes ``count`` records to each partition, by turns through the list above."""
@@ -82,7 +106,7 @@ class Topics:
 
 @pytest.fixture(scope="module")
 def topics(quorumlog_cluster: LocalCluster) -> Topics:
-    """orders (3 partitions), payments (2; lz4, then zstd), empty, stamped (append time)."""
+    """orders (3 partitions), payments (2; lz4, then zstd), empty, stamped (append time), kafka."""
     written = Topics(quorumlog_cluster.bootstrap_servers)
     written.create("orders", 3)
     written.write("orders", 3, count=40)
@@ -90,6 +114,11 @@ def topics(quorumlog_cluster: LocalCluster) -> Topics:
     written.write("payments", 2, count=21, compression_type="lz4")
     written.write("payments", 2, count=21, compression_type="zstd", linger_ms=50)
     written.create("empty")
+    written.create("kafka")
+    for codec in KafkaCodec:
+        written.write_kafka(quorumlog_cluster, "kafka", 100, codec)
+        written.write_kafka(quorumlog_cluster, "kafka", 10, codec)
+        written.write("kafka", 1, count=21)
     return written
 
 
@@ -142,6 +171,11 @@ def test_without_include_headers_there_is_no_such_column(read: Read, topics: Top
 
 def test_compressed_batches_of_both_codecs_and_several_topics(read: Read, topics: Topics) -> None:
     assert rows_of(read(subscribe="payments, orders")) == expected(topics, "orders", "payments")
+
+
+def test_batches_of_kafkas_clients_are_rows_like_others(read: Read, topics: Topics) -> None:
+    frame = read(subscribe="kafka", includeHeaders="true")
+    assert rows_of(frame) == expected(topics, "kafka", headers=True)
 
 
 def test_a_pattern_matches_whole_names(read: Read, topics: Topics) -> None:

@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeAlias
 
+import grpc
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
+from quorumlog.server.local import LocalCluster
+from quorumlog.v1 import data_plane_pb2_grpc
+from quorumlog.v1.data_plane_pb2 import MetadataRequest, PartitionBatch, ProduceRequest, ProduceResult
 from quorumlog.v1.entry import seal_batch
 from quorumlog.v1.kafka_batch import KafkaCodec
 from quorumlog.v1.kafka_entry import entry_of_kafka
+from tests.support.command_line import until
 
 #: Key, value, timestamp in milliseconds, headers.
 KafkaRow: TypeAlias = tuple[bytes | None, bytes | None, int, list[tuple[str, bytes | None]]]
@@ -32,6 +37,30 @@ def kafka_batch(
     for offset, (key, value, time_ms, headers) in enumerate(rows):
         assert builder.append(offset, time_ms, key, value, headers)
     return bytes(builder.build())
+
+
+def produce_kafka(
+    cluster: LocalCluster, topic: str, batch: bytes, partition: int = 0, *, null_keys: bool = True
+) -> ProduceResult:
+    """Sends a Kafka client's batch to its leader, as the listener does, and returns what became of it."""
+    entry = entry_of_kafka(batch, null_keys=null_keys)
+    results: list[ProduceResult] = []
+
+    def answered() -> bool:
+        """Whether a leader has taken it, or refused it for good."""
+        leader = cluster.leader(topic, partition)
+        if leader is None:
+            return False
+        with grpc.insecure_channel(cluster.address(leader)) as channel:
+            stub = data_plane_pb2_grpc.DataPlaneStub(channel)
+            described = stub.Metadata(MetadataRequest(topics=[topic]), timeout=10)
+            sent = PartitionBatch(topic_id=described.topics[0].topic_id, partition=partition, batch=entry)
+            request = ProduceRequest(correlation_id=1, acks=-1, timeout_ms=10_000, batches=[sent])
+            results[:] = next(stub.Produce(iter([request]), timeout=10)).results
+        return not results[0].error.retriable
+
+    until(answered, f"{topic} takes the batch")
+    return results[0]
 
 
 def stored_kafka_entry(

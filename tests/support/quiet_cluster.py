@@ -45,10 +45,12 @@ class Quiet:
         scrub: ScrubOptions | None = None,
         authorization: AuthorizationOptions | None = None,
         clients: Mapping[str, str] | None = None,
+        kafka: tuple[int, ...] = (),
     ) -> None:
         self.scheduler = Scheduler(seed)
         quiet = ClusterOptions(
             nodes=nodes,
+            kafka=kafka,
             disk=DiskOptions(slow_probability=0),
             network=NetworkOptions(spike_probability=0),
             limits=limits or NodeLimits(),

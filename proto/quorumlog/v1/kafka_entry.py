@@ -15,6 +15,9 @@ import struct
 
 from quorumlog.v1.entry import (
     BATCH_OVERHEAD_BYTES,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
     Attributes,
     BatchHeader,
     Codec,
@@ -81,15 +84,16 @@ def entry_of_kafka(batch: Bytes, *, null_keys: bool) -> bytes:
     header = parse_kafka_header(batch)
     _check_produced(batch, header)
     attributes = Attributes.KAFKA | Attributes.NULL_KEYS if null_keys else Attributes.KAFKA
+    producer_id, producer_epoch, base_sequence = _place_in_epoch(header)
     return build_batch(
         bytes(batch) + bytes(-len(batch) % _ALIGNMENT),
         record_count=header.record_count,
         codec=_COMPACTED_WITH[header.codec],
         base_timestamp_ms=header.base_timestamp_ms,
         max_timestamp_ms=header.max_timestamp_ms,
-        producer_id=header.producer_id,
-        producer_epoch=header.producer_epoch,
-        base_sequence=header.base_sequence,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
         attributes=attributes,
     )
 
@@ -115,10 +119,17 @@ def check_kafka_entry(entry: bytes, header: BatchHeader) -> None:
     )  # fmt: skip
     meant = (
         kafka.record_count, _COMPACTED_WITH[kafka.codec], kafka.base_timestamp_ms, kafka.max_timestamp_ms,
-        kafka.producer_id, kafka.producer_epoch, kafka.base_sequence,
+        *_place_in_epoch(kafka),
     )  # fmt: skip
     if told != meant:
         raise impossible(f"a header that says {meant} where its entry says {told}")
+
+
+def _place_in_epoch(header: KafkaBatchHeader) -> tuple[int, int, int]:
+    """Producer id, epoch and sequence. Without the first Kafka does not look at the others: aiokafka counts on that."""
+    if header.producer_id == NO_PRODUCER_ID:
+        return NO_PRODUCER_ID, NO_PRODUCER_EPOCH, NO_SEQUENCE
+    return header.producer_id, header.producer_epoch, header.base_sequence
 
 
 def _check_produced(batch: Bytes, header: KafkaBatchHeader) -> None:

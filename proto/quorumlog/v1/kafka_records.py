@@ -3,8 +3,9 @@
 A record is its length, attributes (u8, 0), the distances of its timestamp and offset to the batch's, key, value and
 headers. Lengths and distances are signed varints, "zigzag" as in Protocol Buffers; -1 is the length of null.
 
-Reading costs Python for each record, so it is for who consumes; writing is Arrow's work throughout. Nodes keep what
-Kafka's clients send without looking: whatever a foreign producer put there arrives here, and is checked here.
+Reading costs Python for each record, less where ``kafka_kernels`` can do it; so it is for who consumes. Writing is
+Arrow's work throughout. Nodes keep what Kafka's clients send without looking: whatever a foreign producer put there
+arrives here, and is checked here.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from quorumlog.v1.kafka_batch import (
     impossible,
 )
 from quorumlog.v1.kafka_compression import deflate, inflate
+from quorumlog.v1.kafka_kernels import LEAST_FOR_KERNELS, Inflated, plain_columns
 from quorumlog.v1.payload import (
     COMPACTED_SCHEMA,
     HEADERS,
@@ -66,9 +68,26 @@ def read_kafka_columns(batch: Bytes, header: KafkaBatchHeader) -> pa.RecordBatch
         KafkaBatchError: the records are not what the header says, become larger than any that are read, or one of them
             has too many headers.
     """
+    return read_inflated(inflated(batch, header))
+
+
+def inflated(batch: Bytes, header: KafkaBatchHeader) -> Inflated:
+    """A batch as it was before its records were compressed.
+
+    Raises:
+        KafkaBatchError: they become larger than any that are read, or are fewer bytes than so many records take.
+    """
     records = inflate(memoryview(batch)[HEADER_BYTES:], header.codec)
     if header.record_count * _SMALLEST_RECORD_BYTES > len(records):
         raise impossible(f"{header.record_count} records in {len(records)} bytes")
+    return Inflated(header, records)
+
+
+def read_inflated(batch: Inflated) -> pa.RecordBatch:
+    """As ``read_kafka_columns``."""
+    header, records = batch
+    if header.record_count >= LEAST_FOR_KERNELS and (plain := plain_columns([batch])) is not None:
+        return plain
     chunks, at, left = [], 0, header.record_count
     try:
         while left:

@@ -22,6 +22,8 @@ from quorumlog.v1 import admin_pb2, data_plane_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 
 _NOBODY = -1
+#: The leader epoch of a partition that is new.
+_NEVER_LED = 0
 #: Up to this version a request for no topics asks for all of them.
 _NONE_MEANS_ALL = 0
 #: Of a topic that is created because it was mentioned.
@@ -137,12 +139,16 @@ def _topic(
         return MetadataResponseTopic(code, name=name)
     partitions = []
     for each in topic.partitions:
-        has_address = each.leader != _NOBODY and call.cluster.kafka_address(each.leader) is not None
+        leader = each.leader
+        if leader == _NOBODY and each.leader_epoch == _NEVER_LED and each.replicas:
+            # Who has just created a topic would come back after a pause only. It is elected in a moment.
+            leader = each.replicas[0]
+        has_address = leader != _NOBODY and call.cluster.kafka_address(leader) is not None
         partitions.append(
             MetadataResponsePartition(
                 KafkaError.NONE if has_address else KafkaError.LEADER_NOT_AVAILABLE,
                 each.partition,
-                each.leader if has_address else _NOBODY,
+                leader if has_address else _NOBODY,
                 kafka_epoch(each.leader_epoch),
                 list(each.replicas),
                 list(each.isr),

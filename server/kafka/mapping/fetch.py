@@ -13,7 +13,6 @@ from quorumlog.server.kafka.codec.fetch_responses import (
     FetchResponseNodeEndpoint,
     PartitionData,
 )
-from quorumlog.server.kafka.codec.primitives import NO_UUID
 from quorumlog.server.kafka.mapping.error_codes import KafkaError, kafka_code
 from quorumlog.server.kafka.mapping.leader_hints import endpoints, leader_hint
 from quorumlog.server.kafka.mapping.steps import KafkaCall, Steps, ask, work_on
@@ -55,7 +54,7 @@ def fetch(call: KafkaCall[FetchRequest]) -> Steps[FetchResponse]:
     answers: dict[tuple[bytes, int], PartitionData] = {}
     responses = []
     for topic in request.topics:
-        found = topics[_key(topic)]
+        found = topics[_key(call, topic)]
         partitions = []
         for wanted in topic.partitions:
             answer = PartitionData(wanted.partition, high_watermark=_NOT_KNOWN, records=b"")
@@ -108,13 +107,13 @@ def _refused(call: KafkaCall[FetchRequest], code: KafkaError) -> FetchResponse:
     )
 
 
-def _key(topic: FetchTopic) -> str | bytes:
-    return topic.topic if topic.topic_id == NO_UUID else topic.topic_id
+def _key(call: KafkaCall[FetchRequest], topic: FetchTopic) -> str | bytes:
+    return topic.topic_id if call.version >= _BY_ID else topic.topic
 
 
 def _find(call: KafkaCall[FetchRequest]) -> Steps[dict[str | bytes, bytes | KafkaError]]:
     if call.version >= _BY_ID:
-        return {_key(topic): topic.topic_id for topic in call.message.topics}
+        return {topic.topic_id: topic.topic_id for topic in call.message.topics}
     found: dict[str | bytes, bytes | KafkaError] = {}
     found.update((yield from find_topics(call.cluster, (topic.topic for topic in call.message.topics))))
     return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from quorumlog.server.kafka.codec.primitives import NO_UUID, Buffer
+from quorumlog.server.kafka.codec.primitives import Buffer
 from quorumlog.server.kafka.codec.produce_requests import InitProducerIdRequest, ProduceRequest, TopicProduceData
 from quorumlog.server.kafka.codec.produce_responses import (
     InitProducerIdResponse,
@@ -61,7 +61,7 @@ def produce(call: KafkaCall[ProduceRequest]) -> Steps[ProduceResponse | None]:
     for topic in request.topic_data:
         answered = TopicProduceResponse(topic.name, topic.topic_id, [])
         answers: list[PartitionProduceResponse] = []
-        found = topics[_key(topic)]
+        found = topics[_key(call, topic)]
         for each in topic.partition_data:
             answer = PartitionProduceResponse(each.index, base_offset=_NO_OFFSET)
             answers.append(answer)
@@ -106,8 +106,8 @@ def init_producer_id(call: KafkaCall[InitProducerIdRequest]) -> Steps[InitProduc
     return InitProducerIdResponse(producer_id=reply.producer_id, producer_epoch=reply.producer_epoch)
 
 
-def _key(topic: TopicProduceData) -> str | bytes:
-    return topic.name if topic.topic_id == NO_UUID else topic.topic_id
+def _key(call: KafkaCall[ProduceRequest], topic: TopicProduceData) -> str | bytes:
+    return topic.topic_id if call.version >= _BY_ID else topic.name
 
 
 def _find(call: KafkaCall[ProduceRequest]) -> Steps[dict[str | bytes, bytes | KafkaError]]:

@@ -15,6 +15,7 @@ from google.protobuf.message import Message as ProtoMessage
 
 from quorumlog.server.kafka.codec.primitives import KafkaMessage
 from quorumlog.v1.errors_pb2 import Error
+from quorumlog.v1.request_limits import MAX_ITEMS
 
 T = TypeVar("T")
 RequestT = TypeVar("RequestT", bound=KafkaMessage)
@@ -108,8 +109,11 @@ def ask_all(messages: Sequence[ProtoMessage], kind: type[ReplyT]) -> Steps[list[
 
     Raises:
         RefusedAsAWholeError: it does not answer one of them.
+        KafkaConnectionRefusedError: one of them is about more than a node takes at once.
     """
     found: list[ReplyT] = []
+    for message in messages:
+        _check_size(message)
     for begin in range(0, len(messages), MOST_QUESTIONS_AT_ONCE):
         replies = yield Questions(messages[begin : begin + MOST_QUESTIONS_AT_ONCE])
         for reply in cast("list[ProtoMessage]", replies):
@@ -118,6 +122,14 @@ def ask_all(messages: Sequence[ProtoMessage], kind: type[ReplyT]) -> Steps[list[
             assert isinstance(reply, kind), f"a {type(reply).__name__} is no {kind.__name__}"
             found.append(reply)
     return found
+
+
+def _check_size(message: ProtoMessage) -> None:
+    for field, value in message.ListFields():
+        if field.is_repeated and len(value) > MAX_ITEMS:
+            raise KafkaConnectionRefusedError(
+                f"{field.name} has {len(value)} items, at most {MAX_ITEMS} are taken: ask in parts"
+            )
 
 
 def work_on(work: Callable[[], T]) -> Steps[T]:

@@ -163,6 +163,13 @@ def test_the_entry_says_what_the_batch_says() -> None:
     assert parse_header(entry_of_kafka(batch, null_keys=False)).attributes == Attributes.KAFKA
 
 
+def test_what_stands_beside_no_producer_id_is_not_looked_at() -> None:
+    entry = entry_of_kafka(kafka_batch(ROWS, KafkaCodec.NONE, base_sequence=0), null_keys=True)
+    _, header = verify_batch(entry)
+    check_kafka_entry(entry, header)
+    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (-1, -1, -1)
+
+
 def test_append_time_is_put_in_when_it_is_fetched_and_the_entry_stays() -> None:
     batch = kafka_batch(ROWS, KafkaCodec.LZ4)
     entry = stored_kafka_entry(batch, 5, append_time_ms=NOW_MS + 1_000)
