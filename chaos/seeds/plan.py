@@ -163,7 +163,7 @@ def draw_plan(seed: int, with_groups: bool = False, with_rights: bool = False) -
     _draw_repair(random.Random(f"{seed}/repair"), plan)
     _draw_damage(random.Random(f"{seed}/damage"), plan)
     _draw_groups(random.Random(f"{seed}/groups"), plan, with_groups)
-    if plan.groups:
+    if with_groups:
         election_timeout_ms = plan.cluster.raft.election_timeout_us // 1_000
         plan.classic_groups = draw_classic_groups(random.Random(f"{seed}/classic"), plan.topics, election_timeout_ms)
     if with_rights:

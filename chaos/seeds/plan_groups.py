@@ -86,7 +86,7 @@ def _draw_habits(rng: random.Random, election_timeout_ms: int) -> MemberHabits:
 
 
 def draw_classic_groups(rng: random.Random, topics: Iterable[str], election_timeout_ms: int) -> list[ClassicPlan]:
-    """One classic group beside the others, in half of the seeds that have groups.
+    """One classic group beside the others, in half of the seeds that must have groups.
 
     Arguments:
         topics: that exist from the beginning.
