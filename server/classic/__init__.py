@@ -9,6 +9,7 @@ The modules, in the order in which a join opens them:
 - `calls`: a call of a member that is not answered yet.
 - `request_forms`: what is refused for its form, whatever state a group is in.
 - `decisions`: what a call does; rounds that end, members that are silent.
+- `joining`: who joins, and whether it fits among the others; `answers`: what members are told.
 - `rounds`: what only the leader of the log knows: joins and syncs that wait, ids that were given, what is due when.
 - `deadlines`: many of them, in one heap.
 - `protocol_choice`: what all members can take part in.

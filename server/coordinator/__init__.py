@@ -1,6 +1,9 @@
 """Consumer groups: the state machine of a coordinator and what its leader decides (KIP-848).
 
-May import: `hosting`, `metadata`, `authorization`.
+A consumer group may also be a classic one, whose members assign by themselves: what is decided of those stands in
+`classic`. It is the same log, the same drafts and one decision at a time for both.
+
+May import: `hosting`, `metadata`, `authorization`, `classic`.
 
 The modules, in the order in which a heartbeat of a member opens them:
 
