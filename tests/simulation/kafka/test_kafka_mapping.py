@@ -641,22 +641,20 @@ def test_a_batch_with_damaged_records_is_refused_by_a_compacted_topic_and_ends_n
 def test_batches_behind_one_that_is_looked_at_stay_behind_it() -> None:
     rig = Rig()
     config = [topic_requests.CreatableTopicConfig("cleanup.policy", "compact")]
-    rig.ask(creation(topic_requests.CreatableTopic("compacted", 1, 3, configs=config)), 7, CreateTopicsResponse)
+    rig.ask(creation(topic_requests.CreatableTopic("compacted", 2, 3, configs=config)), 7, CreateTopicsResponse)
     rig.until(lambda: rig.topic_leader("compacted") is not None, 20)
     rig.run(0.5)
     link = rig.links[rig.topic_leader("compacted") or 1]
     made = rig.ask(produce_requests.InitProducerIdRequest(None), 4, InitProducerIdResponse)
-    numbers = [
-        link.send(
-            produce_of(
-                batch_of(b"key", producer_id=made.producer_id, producer_epoch=0, base_sequence=at),
-                "compacted",
-            ),
-            PRODUCE,
-        )
-        for at in range(5)
+    batches = [
+        batch_of(b"key", producer_id=made.producer_id, producer_epoch=0, base_sequence=sequence) for sequence in (0, 1)
     ]
+    both = produce_of(batches[0], "compacted")
+    # A batch of another partition stands before it, and is looked at first.
+    other = produce_requests.PartitionProduceData(1, batch_of(b"key"))
+    both.topic_data[0].partition_data = [other, *both.topic_data[0].partition_data]
+    numbers = [link.send(both, PRODUCE), link.send(produce_of(batches[1], "compacted"), PRODUCE)]
     rig.until(lambda: numbers[-1] in link.answers, 10)
     answers = [link.answers[number] for number in numbers]
-    offsets = [each.responses[0].partition_responses[0].base_offset for each in answers]  # type: ignore[attr-defined]
-    assert offsets == [0, 1, 2, 3, 4]
+    offsets = [each.responses[0].partition_responses[-1].base_offset for each in answers]  # type: ignore[attr-defined]
+    assert offsets == [0, 1]
