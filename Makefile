@@ -12,7 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup compile package docs demo console test test-fast test-logic test-processes test-alone test-compiled check proto format bench bench-peers chaos simulate mutants clean
+.PHONY: help setup compile package docs demo console test test-fast test-kafka-clients test-logic test-processes test-alone test-compiled check proto format bench bench-peers chaos simulate mutants clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -100,6 +100,10 @@ test-compiled: compile  ## the rules, simulated clusters and clusters of process
 	@PYTHONPATH=$(COMPILED) $(PYTEST) -q -n 2 -m "not ($(PROCESSES))" $(COMPILED_LOGIC) $(PYTEST_ARGS)
 	@PYTHONPATH=$(COMPILED) $(BIN)/python -m quorumlog.chaos.simulate --seeds 30
 	@PYTHONPATH=$(COMPILED) $(PYTEST) -q -n 2 $(COMPILED_CLUSTERS) $(PYTEST_ARGS)
+
+# Kafka's clients in five languages, from their registries: it takes Go, Node.js, Java, Maven, kcat, and most of an hour.
+test-kafka-clients: $(STAMP)  ## Kafka's clients, their own suites, Spark's Kafka format, Kafka Connect; KAFKA_CLIENTS=apache
+	@KAFKA_CLIENTS=$(or $(KAFKA_CLIENTS),quorumlog) $(PYTEST) -s tests/kafka_clients $(PYTEST_ARGS)
 
 check: $(STAMP)  ## lint, types, generated code fresh
 	@$(BIN)/ruff check .

@@ -25,6 +25,8 @@ PROGRAMS = Path(__file__).resolve().parent / "programs"
 BUILD = PROGRAMS.parent.parent.parent / "build" / "kafka-clients"
 #: Of Apache Kafka's last 3.x; that of 4.x is among the jars of its servers.
 JAVA_3_JARS = JarSet("kafka-clients", "org.apache.kafka", "connect-json", "3.9.1")
+#: A header without a value; a record without key and value.
+NULL_HEADER, NOTHING = "null header", "nothing"
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 _INSTALLED_WITHIN_S, _DONE_WITHIN_S = 600, 120
 
@@ -41,13 +43,13 @@ class MatrixClient:
         name: with its version.
         command: makes what it needs ready, and tells how it is called.
         codecs: with which it compresses, and which it takes.
-        writes_null_headers: it has a way to say that a header has no value.
+        cannot_write: what it has no way to say, of ``NULL_HEADER`` and ``NOTHING``.
     """
 
     name: str
     command: Callable[[], Sequence[str | Path]]
     codecs: tuple[str, ...] = CODECS
-    writes_null_headers: bool = True
+    cannot_write: tuple[str, ...] = ()
 
     def write(self, servers: str, topic: str, codec: str, records: Sequence[Line]) -> None:
         """Writes records, each to its partition, and waits until all are acknowledged.
@@ -69,7 +71,7 @@ class MatrixClient:
         command = [*map(str, self.command()), *arguments]
         ended = subprocess.run(command, input=text, capture_output=True, text=True, timeout=_DONE_WITHIN_S, check=False)
         if ended.returncode:
-            raise ClientFailedError(f"{self.name} {arguments[0]}: {ended.stderr.strip()[-2_000:]}")
+            raise ClientFailedError(f"{self.name} {arguments[0]}: {ended.stderr.strip()[-4_000:]}")
         return ended.stdout
 
 
@@ -83,7 +85,7 @@ def _made(command: Sequence[str | Path], folder: Path) -> None:
         check=False,
     )
     if ended.returncode:
-        raise ClientFailedError(f"{' '.join(map(str, command))}: {(ended.stdout + ended.stderr).strip()[-2_000:]}")
+        raise ClientFailedError(f"{' '.join(map(str, command))}: {(ended.stdout + ended.stderr).strip()[-4_000:]}")
 
 
 @cache
@@ -132,15 +134,19 @@ def _python(program: str, *requirements: str) -> Sequence[str | Path]:
 CLIENTS = (
     MatrixClient("confluent-kafka 2.16", lambda: _python("confluent_client")),
     MatrixClient(
-        "kafka-python 3.0", lambda: _python("kafka_python_client", "kafka-python[lz4,snappy,zstd,crc32c]==3.0.12")
+        "kafka-python 3.0",
+        lambda: _python("kafka_python_client", "kafka-python[lz4,snappy,zstd,crc32c]==3.0.12"),
+        cannot_write=(NULL_HEADER, NOTHING),
     ),
     MatrixClient(
-        "kafka-python 2.3", lambda: _python("kafka_python_client", "kafka-python[lz4,snappy,zstd,crc32c]==2.3.3")
+        "kafka-python 2.3",
+        lambda: _python("kafka_python_client", "kafka-python[lz4,snappy,zstd,crc32c]==2.3.3"),
+        cannot_write=(NULL_HEADER, NOTHING),
     ),
-    MatrixClient("aiokafka 0.14", lambda: _python("aiokafka_client")),
+    MatrixClient("aiokafka 0.14", lambda: _python("aiokafka_client"), cannot_write=(NOTHING,)),
     MatrixClient("franz-go 1.22", lambda: _go("franz")),
     MatrixClient("sarama 1.61", lambda: _go("sarama")),
-    MatrixClient("KafkaJS 2.2", _node, ("none", "gzip", "snappy"), writes_null_headers=False),
+    MatrixClient("KafkaJS 2.2", _node, ("none", "gzip", "snappy"), (NULL_HEADER,)),
     MatrixClient("Java 3.9", lambda: _java(JAVA_3_JARS)),
     MatrixClient("Java 4.3", lambda: _java(SERVER_JARS)),
 )

@@ -12,7 +12,7 @@ from quorumlog.sdk.cluster.offset_search import OffsetSearch
 from quorumlog.sdk.consumer.fetcher import FetchedRows
 from quorumlog.sdk.errors import CorruptRecordError
 from quorumlog.sdk.records.fetched import rows_from, to_records, to_table
-from quorumlog.sdk.records.record_batch import decode
+from quorumlog.sdk.records.record_batch import decode, decode_all
 from quorumlog.sdk.spark.log_access import _rows
 from quorumlog.sdk.types import TopicPartition
 from quorumlog.v1 import data_plane_pb2
@@ -36,7 +36,7 @@ READERS: dict[str, Callable[[bytes], object]] = {
     "records": lambda entry: [to_records(rows) for rows in rows_from(TP, [entry], 0)],
     "arrow": lambda entry: to_table(rows_from(TP, [entry], 0)),
     "look-up by time": search_by_time,
-    "Spark": lambda entry: _rows(entry, 0),
+    "Spark": lambda entry: [_rows(batch, 0) for batch in decode_all([entry])],
     "compaction": lambda entry: read_payload(entry, parse_header(entry)),
     "models": records_of,
 }

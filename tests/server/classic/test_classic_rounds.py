@@ -54,10 +54,11 @@ def test_the_first_round_ends_when_nobody_else_comes(rig: ClassicRig) -> None:
 
 
 def test_the_first_round_lasts_no_longer_than_its_members_allow(rig: ClassicRig) -> None:
-    first = rig.join(rebalance_ms=1_000)
-    for _ in range(4):
-        rig.pass_ms(300)
-        rig.join(rebalance_ms=1_000)
+    first = rig.join(rebalance_ms=800)
+    for _ in range(3):
+        assert rig.is_waiting(first)
+        rig.pass_ms(290)
+        rig.join(rebalance_ms=800)
     assert not rig.is_waiting(first)
 
 
@@ -159,6 +160,12 @@ def test_who_hung_up_while_it_waited_has_not_joined(rig: ClassicRig) -> None:
     rig.hang_up(lost)
     rig.pass_ms(4 * DELAY_MS)
     assert list(rig.classic.members) == [rig.joined(call).member_id]
+
+
+def test_who_hung_up_is_forgotten_at_once(rig: ClassicRig) -> None:
+    rig.hang_up(rig.join())
+    rounds = rig.leadership.classic.rounds
+    assert (len(rounds), rounds.waiting_bytes) == (0, 0)
 
 
 def test_whose_call_was_given_up_in_silence_has_not_joined(rig: ClassicRig) -> None:

@@ -23,13 +23,15 @@ class Classic(Quiet):
         static: members have names, under which they come back.
     """
 
-    def __init__(self, seed: int, *, members: int = 4, static: bool = False, lose: float = 0.0) -> None:
+    def __init__(
+        self, seed: int, *, members: int = 4, static: bool = False, habits: ClassicHabits | None = None
+    ) -> None:
         limits = ConsumerGroupLimits(initial_rebalance_delay_ms=100)
         groups = ConsumerGroupOptions(coordinators=1, limits=limits, checkpoint_entries=60)
         super().__init__(seed, partitions=PARTITIONS, groups=groups)
         image = next(process.image for process in self.cluster.processes.values() if process.image is not None)
         self.history_of_group = ClassicHistory(GROUP, image.topics[TOPIC].topic_id, PARTITIONS, self.model)
-        self.habits = ClassicHabits(lose=lose)
+        self.habits = habits or ClassicHabits()
         self.static = static
         self.chance = self.scheduler.stream("story")
         self.members: dict[str, SimClassicMember] = {}
@@ -138,10 +140,21 @@ def test_a_silent_member_s_partitions_go_to_the_others() -> None:
     assert story.until(story.is_shared_out, 15) > 1
 
 
+def test_a_commit_is_a_sign_of_life_on_a_node() -> None:
+    never = (60_000_000, 60_000_000)
+    story = Classic(4, members=2, habits=ClassicHabits(heartbeat_us=never))
+    story.until(story.is_shared_out, 20)
+    before = story.model()
+    assert before is not None
+    generation = before.generation
+    story.run(10)
+    assert story.is_shared_out() and before.generation == generation
+
+
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("static", [False, True])
 def test_whatever_happens_each_partition_has_one_owner_in_a_generation(seed: int, static: bool) -> None:
-    story = Classic(1_000 + seed, static=static, lose=0.02)
+    story = Classic(1_000 + seed, static=static, habits=ClassicHabits(lose=0.02))
     for _ in range(40):
         story.run(story.chance.uniform(0.05, 1.0))
         story.happen()
