@@ -149,6 +149,7 @@ async def test_requests_go_to_the_node_with_who_asks_and_answers_come_back(door:
 
 async def test_it_listens_once_the_cluster_is_at_the_feature_level() -> None:
     door = Door(feature_level=2)
+    await asyncio.sleep(0.05)
     with pytest.raises(ConnectionRefusedError):
         await asyncio.open_connection("127.0.0.1", door.port)
     assert door.node.image is not None

@@ -312,6 +312,12 @@ def test_a_fetch_with_something_to_refuse_does_not_wait(rig: Rig) -> None:
     assert rig.fetch(end + 1, max_wait_ms=5_000).error_code == KafkaError.OFFSET_OUT_OF_RANGE
     assert rig.fetch(-3, max_wait_ms=5_000).error_code == KafkaError.OFFSET_OUT_OF_RANGE
     assert rig.fetch(epoch=1_000, max_wait_ms=5_000).error_code == KafkaError.UNKNOWN_LEADER_EPOCH
+    topics = [
+        fetch_requests.FetchTopic(name, partitions=[fetch_requests.FetchPartition(0, -1, end, partition_max_bytes=1)])
+        for name in (TOPIC, "nowhere")
+    ]
+    both = rig.ask(fetch_requests.FetchRequest(max_wait_ms=5_000, min_bytes=1, topics=topics), FETCH, FetchResponse)
+    assert [each.partitions[0].error_code for each in both.responses] == [0, KafkaError.UNKNOWN_TOPIC_OR_PARTITION]
     assert rig.scheduler.now < began + 2_000_000
 
 
