@@ -58,9 +58,17 @@ from quorumlog.server.kafka.codec.topic_responses import (
 )
 from quorumlog.server.kafka.connection import KafkaConnectionFault
 from quorumlog.server.kafka.mapping.error_codes import KafkaError
+from quorumlog.v1.acls_pb2 import (
+    ACL_OPERATION_WRITE,
+    ACL_PATTERN_LITERAL,
+    ACL_PERMISSION_ALLOW,
+    ACL_RESOURCE_TOPIC,
+    Acl,
+)
 from quorumlog.v1.kafka_batch import parse_kafka_header, verify_kafka_batch
 from tests.support.kafka_batches import kafka_batch
 from tests.support.quiet_cluster import TOPIC, Quiet
+from tests.support.restricted_cluster import Restricted
 
 Response = TypeVar("Response", bound=KafkaMessage)
 _numbers = itertools.count()
@@ -614,6 +622,41 @@ def test_a_node_that_does_not_coordinate_a_group_says_so() -> None:
     assert rig.ask(beat, 4, GroupHeartbeatResponse, other).error_code == KafkaError.NOT_COORDINATOR
     described = rig.ask(group_requests.DescribeGroupsRequest([GROUP]), 6, DescribeGroupsResponse, other)
     assert described.groups[0].error_code == KafkaError.NOT_COORDINATOR
+
+
+# -- permission ---------------------------------------------------------------------------------------------------
+
+
+def test_kafkas_clients_may_do_what_rules_say_of_the_anonymous() -> None:
+    cluster = Restricted(1, kafka=(1, 2, 3))
+    cluster.run(1)
+    leader = next(node for node, raft in cluster.replicas_of(cluster.groups()[0]).items() if raft.is_leader)
+    link = SimKafkaLink("stranger", cluster.cluster, leader, cluster.scheduler)
+
+    def ask(message: KafkaMessage, version: int, kind: type[Response]) -> Response:
+        number = link.send(message, version)
+        cluster.until(lambda: number in link.answers, 20)
+        answer = link.answers[number]
+        assert isinstance(answer, kind)
+        return answer
+
+    def produced() -> int:
+        answer = ask(produce_of(batch_of(b"key")), PRODUCE, ProduceResponse)
+        return answer.responses[0].partition_responses[0].error_code
+
+    assert produced() == KafkaError.UNKNOWN_TOPIC_OR_PARTITION, "who may not describe a topic hears of none"
+    unknown = ask(produce_of(batch_of(b"key"), "nowhere"), PRODUCE, ProduceResponse)
+    assert unknown.responses[0].partition_responses[0].error_code == KafkaError.UNKNOWN_TOPIC_OR_PARTITION
+    assert ask(metadata_requests.MetadataRequest(None), 12, MetadataResponse).topics == []
+    beat = membership_requests.GroupHeartbeatRequest(GROUP, 1, "member")
+    assert ask(beat, 4, GroupHeartbeatResponse).error_code == KafkaError.GROUP_AUTHORIZATION_FAILED
+    cluster.allow(
+        Acl(
+            principal="User:ANONYMOUS", operation=ACL_OPERATION_WRITE, permission=ACL_PERMISSION_ALLOW,
+            resource_type=ACL_RESOURCE_TOPIC, resource_name=TOPIC, pattern_type=ACL_PATTERN_LITERAL,
+        )
+    )  # fmt: skip
+    assert produced() == KafkaError.NONE
 
 
 # -- what nobody sends --------------------------------------------------------------------------------------------
