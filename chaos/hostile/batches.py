@@ -8,11 +8,16 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+import google_crc32c
 import pyarrow as pa
 
 from quorumlog.chaos.hostile.boundaries import integers
 from quorumlog.chaos.hostile.vocabulary import KnownProducer
-from quorumlog.v1.entry import Attributes, Codec, EnvelopeKind, Flags, crc32c_of
+from quorumlog.v1.entry import BATCH_OVERHEAD_BYTES, Attributes, Codec, EnvelopeKind, Flags, crc32c_of
+from quorumlog.v1.kafka_batch import HEADER_BYTES as KAFKA_HEADER_BYTES
+from quorumlog.v1.kafka_batch import KafkaCodec
+from quorumlog.v1.kafka_entry import entry_of_kafka
+from quorumlog.v1.kafka_records import write_kafka_batch
 from quorumlog.v1.payload import LOG_SCHEMA, write_payload
 
 _ENVELOPE = struct.Struct("<BBHIIIQQQ")
@@ -89,6 +94,7 @@ class BatchMaker:
                 _rows(2, timestamp_us=-(1 << 63)), _rows(2, timestamp_us=(1 << 63) - 1),
             ):  # fmt: skip
                 self._honest.append((rows.num_rows, codec, write_payload(rows, codec)))
+        self._kafka_rows = [_rows(1), _rows(3), _rows(300), _rows(5, tombstones=True), _rows(4, keys=False)]
         other = pa.RecordBatch.from_arrays([pa.array([1, 2, 3])], names=["number"])
         self._foreign = [other.serialize().to_pybytes(), LOG_SCHEMA.serialize().to_pybytes(), b"", b"\xff" * 64]
 
@@ -99,6 +105,8 @@ class BatchMaker:
             producer, sequence: whose it is and where it stands; nobody's without.
         """
         chance = self._chance
+        if chance.random() < 0.2:
+            return self._of_kafka(producer, sequence)
         count, codec, payload = chance.choice(self._honest)
         fields: dict[str, int] = {"record_count": count, "codec": codec}
         if producer is not None:
@@ -123,9 +131,37 @@ class BatchMaker:
         whole = assemble(payload, fields)
         return with_checksum(whole[: chance.randrange(len(whole))]) if draw < 0.98 else whole[:-1]
 
+    def _of_kafka(self, producer: KnownProducer | None, sequence: int) -> bytes:
+        """A batch as a Kafka client makes it, or with something wrong in it of which its checksum knows nothing."""
+        chance = self._chance
+        rows = chance.choice(self._kafka_rows)
+        codec = chance.choice(list(KafkaCodec))
+        known = producer is not None and producer.epoch < 1 << 15
+        batch = write_kafka_batch(
+            rows, base_offset=0, last_offset=rows.num_rows - 1, codec=codec,
+            producer_id=producer.producer_id if producer is not None and known else -1,
+            producer_epoch=producer.epoch if producer is not None and known else -1,
+            base_sequence=sequence if known else -1,
+        )  # fmt: skip
+        entry = bytearray(entry_of_kafka(batch, null_keys=chance.random() < 0.5))
+        draw = chance.random()
+        if draw < 0.3:
+            return bytes(entry)
+        begin = BATCH_OVERHEAD_BYTES
+        # Its records, which no node looks at, or its header.
+        first, last = (KAFKA_HEADER_BYTES, len(batch)) if draw < 0.7 else (0, KAFKA_HEADER_BYTES)
+        for _ in range(chance.choice((1, 1, 2, 8))):
+            entry[begin + chance.randrange(first, last)] = chance.choice(
+                (0, 1, 0x7F, 0x80, 0xFF, chance.randrange(256))
+            )
+        if draw < 0.95:
+            checked = bytes(entry[begin + 21 : begin + len(batch)])
+            entry[begin + 17 : begin + 21] = google_crc32c.value(checked).to_bytes(4)
+        return with_checksum(bytes(entry))
+
     def _boundary(self, name: str) -> int:
         if name == "attributes" and self._chance.random() < 0.7:
-            return self._chance.randrange(4)
+            return self._chance.randrange(8)
         return self._chance.choice(_BOUNDARIES[name])
 
     def _spoiled(self, payload: bytes) -> bytes:

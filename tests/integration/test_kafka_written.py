@@ -160,6 +160,20 @@ def test_a_poisonous_batch_is_one_clear_error_and_what_follows_is_read(cluster: 
         assert seen == [0, 1, 2, 6, 7, 8]
 
 
+def test_records_are_deleted_up_to_the_midst_of_a_kafka_batch(cluster: LocalCluster) -> None:
+    create(cluster, "trimmed")
+    rows = rows_from(0, 10)
+    write_kafka(cluster, "trimmed", rows, KafkaCodec.ZSTD)
+    tp = TopicPartition("trimmed", 0)
+    with Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
+        assert admin.delete_records({tp: 4}) == {tp: 4}
+    assert read(cluster, "trimmed") == [(offset, rows[offset]) for offset in range(4, 10)]
+    with Consumer(bootstrap_servers=cluster.bootstrap_servers) as reader:
+        # Of the records from that time on, some are deleted.
+        [found] = reader.offsets_for_times({tp: NOW_MS}).values()
+        assert found is not None and (found.offset, found.timestamp) == (4, NOW_MS + 4)
+
+
 def test_a_compacted_topic_keeps_the_last_of_each_key_whoever_wrote_it(cluster: LocalCluster) -> None:
     create(cluster, "latest", cleanup_policy="compact", min_cleanable_dirty_ratio="0", delete_retention_ms="86400000")
     written = fill(cluster, "latest")
