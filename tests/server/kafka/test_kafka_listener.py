@@ -225,7 +225,7 @@ async def test_silence_ends_a_connection_without_a_warning(monkeypatch: pytest.M
     door = Door(limits=KafkaConnectionLimits(silence_us=50_000))
     client = await door.connect()
     assert await client.is_closed()
-    assert door.meters.kafka_requests_refused == 0
+    assert door.meters.kafka_connections_ended == 0
     await door.close()
 
 
@@ -235,7 +235,7 @@ async def test_bytes_that_are_no_request_are_one_line_and_the_end(door: Door) ->
     assert await client.is_closed()
     (line,) = door.log.of("kafka_connection_ended")
     assert (line["fault"], line["address"]) == ("oversized", "127.0.0.1")
-    assert door.meters.kafka_requests_refused == 1
+    assert door.meters.kafka_connections_ended == 1
 
 
 async def test_a_request_that_meets_a_fault_of_the_nodes_own_ends_its_connection_alone(door: Door) -> None:
