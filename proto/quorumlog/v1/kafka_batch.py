@@ -26,6 +26,7 @@ Source: Kafka's ``DefaultRecordBatch``, KIP-98.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from enum import Enum, IntEnum
 from typing import NamedTuple, TypeAlias
 
@@ -38,6 +39,8 @@ Bytes: TypeAlias = bytes | memoryview
 
 MAGIC = 2
 HEADER_BYTES = 61
+#: Offsets that a batch covers behind its first one, at most.
+MOST_OFFSET_DELTA = (1 << 31) - 1
 
 _HEADER = struct.Struct(">qiibIHiqqqhii")
 _CRC = struct.Struct(">I")
@@ -209,6 +212,19 @@ def build_kafka_batch(header: KafkaBatchHeader, records: bytes) -> bytes:
     place = _PLACE.pack(header.base_offset, HEADER_BYTES - _LENGTH_COUNTS_FROM + len(records), header.leader_epoch)
     crc = google_crc32c.extend(google_crc32c.value(checked), records)
     return b"".join((place, bytes((MAGIC,)), _CRC.pack(crc), checked, records))
+
+
+def empty_kafka_batches(first_offset: int, last_offset: int, leader_epoch: int, timestamp_ms: int) -> Iterator[bytes]:
+    """Batches without records that cover offsets of which nothing is left, as Kafka's own compaction leaves them. None
+    where the last offset is before the first one."""
+    while first_offset <= last_offset:
+        delta = min(last_offset - first_offset, MOST_OFFSET_DELTA)
+        header = KafkaBatchHeader(
+            first_offset, leader_epoch, KafkaCodec.NONE, TimestampType.CREATE_TIME, False, False, delta, timestamp_ms,
+            timestamp_ms, -1, -1, -1, 0,
+        )  # fmt: skip
+        yield build_kafka_batch(header, b"")
+        first_offset += delta + 1
 
 
 _CODECS = tuple(KafkaCodec)

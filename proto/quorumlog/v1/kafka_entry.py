@@ -30,11 +30,13 @@ from quorumlog.v1.entry import (
 )
 from quorumlog.v1.kafka_batch import (
     HEADER_BYTES,
+    MOST_OFFSET_DELTA,
     Bytes,
     KafkaBatchError,
     KafkaBatchFault,
     KafkaBatchHeader,
     KafkaCodec,
+    empty_kafka_batches,
     has_delete_horizon,
     impossible,
     parse_kafka_header,
@@ -48,7 +50,7 @@ from quorumlog.v1.kafka_batch import (
 KAFKA_ALLOWANCE_BYTES = BATCH_OVERHEAD_BYTES + 7 + 12
 #: Leader epochs are 31 bits in Kafka. A term beyond that is none.
 NO_LEADER_EPOCH = -1
-_MOST_LEADER_EPOCH = _MOST_OFFSET_DELTA = (1 << 31) - 1
+_MOST_LEADER_EPOCH = (1 << 31) - 1
 _ALIGNMENT = 8
 _ATTRIBUTES_AT = 54
 _LENGTH = struct.Struct(">i")
@@ -186,6 +188,9 @@ def fetched_kafka_batch(entry: bytes) -> bytes:
     """A stored entry with ``Attributes.KAFKA`` as a Kafka consumer gets it: at its offset, with its term as leader
     epoch. Costs one copy, and where the topic has append time a checksum.
 
+    Returns:
+        One batch, and behind it empty ones where the entry covers more than 31 bits of offsets.
+
     Raises:
         CorruptEntryError: it is no such entry.
     """
@@ -196,8 +201,15 @@ def fetched_kafka_batch(entry: bytes) -> bytes:
         # know, or would ask for the first of them for ever.
         last = header.last_offset - header.base_offset
         append_time = header.max_timestamp_ms if header.timestamp_type is TimestampType.LOG_APPEND_TIME else None
-        batch = memoryview(restamped(batch, min(last, _MOST_OFFSET_DELTA), append_time))
-    return b"".join(placed(batch, header.base_offset, leader_epoch_of(envelope.term)))
+        batch = memoryview(restamped(batch, min(last, MOST_OFFSET_DELTA), append_time))
+    epoch = leader_epoch_of(envelope.term)
+    beyond = header.base_offset + MOST_OFFSET_DELTA + 1
+    return b"".join(
+        (
+            *placed(batch, header.base_offset, epoch),
+            *empty_kafka_batches(beyond, header.last_offset, epoch, header.max_timestamp_ms),
+        )
+    )
 
 
 def leader_epoch_of(term: int) -> int:

@@ -14,19 +14,11 @@ import pyarrow.compute as pc
 
 from quorumlog.v1.columns import read_columns
 from quorumlog.v1.entry import BatchHeader, Codec, TimestampType, parse_envelope, parse_header
-from quorumlog.v1.kafka_batch import (
-    Bytes,
-    KafkaBatchHeader,
-    KafkaCodec,
-    build_kafka_batch,
-    parse_kafka_header,
-)
+from quorumlog.v1.kafka_batch import MOST_OFFSET_DELTA, Bytes, KafkaCodec, empty_kafka_batches, parse_kafka_header
 from quorumlog.v1.kafka_entry import fetched_kafka_batch, leader_epoch_of
 from quorumlog.v1.kafka_records import counting, milliseconds_of, read_kafka_columns, write_kafka_batch
 from quorumlog.v1.payload import COMPACTED_SCHEMA, KEY, OFFSET_DELTA, TIMESTAMP, has_gaps, read_payload
 
-#: A batch of Kafka's covers 31 bits of offsets; one that compaction left, 32.
-_MOST_DELTA = (1 << 31) - 1
 _CODECS = {Codec.NONE: KafkaCodec.NONE, Codec.LZ4: KafkaCodec.LZ4, Codec.ZSTD: KafkaCodec.ZSTD}
 
 
@@ -58,7 +50,8 @@ def _translated(columns: pa.RecordBatch, header: BatchHeader, epoch: int, codec:
     append_time = header.timestamp_type is TimestampType.LOG_APPEND_TIME and not has_gaps(columns)
     begin, last = header.base_offset, header.last_offset
     while begin <= last:
-        end = min(last, begin + _MOST_DELTA)
+        # A batch of Kafka's covers 31 bits of offsets; one that compaction left, 32.
+        end = min(last, begin + MOST_OFFSET_DELTA)
         if end == last and begin == header.base_offset:
             rows = columns
         else:
@@ -74,7 +67,7 @@ def _translated(columns: pa.RecordBatch, header: BatchHeader, epoch: int, codec:
                 append_time_ms=header.max_timestamp_ms if append_time else -1,
             )
         else:
-            yield _empty(begin, end, epoch, header.max_timestamp_ms)
+            yield from empty_kafka_batches(begin, end, epoch, header.max_timestamp_ms)
         begin = end + 1
 
 
@@ -89,15 +82,6 @@ def _cut(columns: pa.RecordBatch, last_delta: int) -> tuple[pa.RecordBatch, pa.R
         pa.RecordBatch.from_arrays([*rest.columns[:OFFSET_DELTA], moved], schema=COMPACTED_SCHEMA),
         columns.slice(0, count),
     )
-
-
-def _empty(first: int, last: int, epoch: int, time_ms: int) -> bytes:
-    """A batch that covers offsets and has no records."""
-    header = KafkaBatchHeader(
-        first, epoch, KafkaCodec.NONE, TimestampType.CREATE_TIME, False, False, last - first, time_ms, time_ms,
-        -1, -1, -1, 0,
-    )  # fmt: skip
-    return build_kafka_batch(header, b"")
 
 
 def has_null_keys(batch: Bytes) -> bool:

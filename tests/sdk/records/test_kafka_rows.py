@@ -49,6 +49,19 @@ def test_a_poisonous_batch_is_an_error_that_says_how_to_go_on() -> None:
         next(rows)
 
 
+@pytest.mark.parametrize("damaged", range(4))
+def test_what_comes_before_an_entry_that_was_altered_is_read(damaged: int) -> None:
+    entries = [stored_kafka_entry(kafka_batch(ROWS), 3 * number) for number in range(4)]
+    altered = bytearray(entries[damaged])
+    altered[-9] ^= 1
+    entries[damaged] = bytes(altered)
+    rows = rows_from(TP, entries, 0)
+    seen = [record.offset for _ in range(damaged) for record in to_records(next(rows))]
+    assert seen == [*range(3 * damaged)]
+    with pytest.raises(CorruptRecordError, match=f"orders-0 at offset {3 * damaged}: checksum of entry"):
+        next(rows)
+
+
 def test_a_search_by_time_finds_the_record_in_a_kafka_batch() -> None:
     search = OffsetSearch({TP: NOW_MS + 1})
     entry = stored_kafka_entry(kafka_batch(ROWS, KafkaCodec.GZIP), 70)

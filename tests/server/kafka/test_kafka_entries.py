@@ -190,6 +190,19 @@ def test_offsets_that_a_restored_batch_covers_behind_it_are_covered_for_consumer
     assert their_rows(found) == ([5, 6, 7], ROWS)
 
 
+def test_more_missing_offsets_than_a_batch_of_kafkas_covers_are_covered_by_empty_ones() -> None:
+    last = 5 + (1 << 32) - 1
+    found = batches_in(kafka_batches_of(stored_kafka_entry(kafka_batch(ROWS), 5, last_offset=last)))
+    assert their_rows(found[0]) == ([5, 6, 7], ROWS)
+    expected = 5
+    for batch in found:
+        base, delta = struct.unpack_from(">q", batch)[0], struct.unpack_from(">i", batch, 23)[0]
+        assert base == expected
+        expected = base + delta + 1
+    assert expected == last + 1
+    assert [parse_count(batch) for batch in found] == [3, 0]
+
+
 @pytest.mark.parametrize(("term", "epoch"), [(0, -1), (1, 1), ((1 << 31) - 1, (1 << 31) - 1), (1 << 31, -1)])
 def test_a_term_is_a_leader_epoch_of_31_bits_or_none(term: int, epoch: int) -> None:
     assert leader_epoch_of(term) == epoch
