@@ -10,7 +10,8 @@ import random
 from dataclasses import dataclass, field, replace
 
 from quorumlog.chaos.seeds.faults import KINDS
-from quorumlog.chaos.seeds.plan_groups import draw_coordinators, draw_groups
+from quorumlog.chaos.seeds.plan_groups import draw_classic_groups, draw_coordinators, draw_groups
+from quorumlog.chaos.simulator.classic_groups import ClassicPlan
 from quorumlog.chaos.simulator.clients import ACKS_ALL, PartitionName, SimProducerOptions, claimed_name
 from quorumlog.chaos.simulator.cluster import ClusterOptions
 from quorumlog.chaos.simulator.disk import DiskOptions
@@ -77,6 +78,7 @@ class Plan:
         quotas_us: time between two changes of how much they may do; (0, 0): nobody is limited.
         groups: consumer groups.
         groups_stay: their members are still there while nothing may happen.
+        classic_groups: those whose members assign.
     """
 
     cluster: ClusterOptions
@@ -103,6 +105,7 @@ class Plan:
     watched: list[PartitionName] = field(default_factory=list)
     groups: list[GroupPlan] = field(default_factory=list)
     groups_stay: bool = False
+    classic_groups: list[ClassicPlan] = field(default_factory=list)
 
     @property
     def compacted(self) -> set[str]:
@@ -160,6 +163,9 @@ def draw_plan(seed: int, with_groups: bool = False, with_rights: bool = False) -
     _draw_repair(random.Random(f"{seed}/repair"), plan)
     _draw_damage(random.Random(f"{seed}/damage"), plan)
     _draw_groups(random.Random(f"{seed}/groups"), plan, with_groups)
+    if with_groups:
+        election_timeout_ms = plan.cluster.raft.election_timeout_us // 1_000
+        plan.classic_groups = draw_classic_groups(random.Random(f"{seed}/classic"), plan.topics, election_timeout_ms)
     if with_rights:
         _draw_rights(random.Random(f"{seed}/rights"), plan)
         _draw_quotas(random.Random(f"{seed}/quotas"), plan)

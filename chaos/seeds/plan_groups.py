@@ -6,6 +6,8 @@ import random
 from collections.abc import Iterable
 from dataclasses import replace
 
+from quorumlog.chaos.simulator.classic_groups import ClassicPlan
+from quorumlog.chaos.simulator.classic_members import ClassicHabits
 from quorumlog.chaos.simulator.group_members import MemberHabits
 from quorumlog.chaos.simulator.groups import GroupPlan
 from quorumlog.server.consumer_group_limits import ConsumerGroupLimits
@@ -81,3 +83,34 @@ def _draw_habits(rng: random.Random, election_timeout_ms: int) -> MemberHabits:
         lose=rng.choice((0.0, 0.01, 0.1)),
         zombies=rng.choice((0.0, 0.5, 1.0)),
     )
+
+
+def draw_classic_groups(rng: random.Random, topics: Iterable[str], election_timeout_ms: int) -> list[ClassicPlan]:
+    """One classic group beside the others, in half of the seeds that must have groups.
+
+    Arguments:
+        topics: that exist from the beginning.
+        election_timeout_ms: sessions are several of these.
+    """
+    if rng.random() < 0.5:
+        return []
+    session_ms = int(election_timeout_ms * rng.choice((2.5, 4, 6)))
+    members = rng.choices((1, 2, 3, 5), (1, 3, 4, 2))[0]
+    habits = ClassicHabits(
+        session_timeout_ms=session_ms,
+        rebalance_timeout_ms=int(session_ms * rng.choice((0.3, 1, 2))),
+        heartbeat_us=(session_ms * 50, session_ms * 200),
+        commit_us=rng.choice(((20_000, 100_000), (100_000, 600_000))),
+        lose=rng.choice((0.0, 0.01, 0.1)),
+    )
+    return [
+        ClassicPlan(
+            "classic",
+            rng.choice(sorted(topics)),
+            members,
+            members + rng.randint(0, 3),
+            static=rng.random() < 0.3,
+            events_us=rng.choice(((30_000, 200_000), (100_000, 600_000), (500_000, 2_000_000))),
+            habits=habits,
+        )
+    ]

@@ -16,6 +16,7 @@ from quorumlog.chaos.checkers.history import History
 from quorumlog.chaos.models.committed_partition import Violation
 from quorumlog.chaos.seeds.fault_schedule import SimFaults, Struck
 from quorumlog.chaos.seeds.plan import SECOND, draw_plan
+from quorumlog.chaos.simulator.classic_groups import SimClassicGroup
 from quorumlog.chaos.simulator.clients import PartitionName, SimProducer, Unanswered
 from quorumlog.chaos.simulator.cluster import SimCluster
 from quorumlog.chaos.simulator.convergence import Calm, committed_end, missing_for_convergence
@@ -126,6 +127,7 @@ class Simulation:
         self._producers: list[SimProducer] = []
         self._consumers: list[SimConsumer] = []
         self._groups: list[SimGroup] = []
+        self._classic_groups: list[SimClassicGroup] = []
         self._group_ends: dict[Part, int] = {}
         self._verdict = GroupVerdict()
         self._faults: SimFaults | None = None
@@ -169,11 +171,11 @@ class Simulation:
             trace=self.scheduler.trace_hash(),
             violation=violation,
             traceback=trace,
-            groups=len(self._groups),
+            groups=len(self._all_groups),
             group_commands=self.cluster.invariants.coordinators.commands,
             group_records=self._verdict.processed,
             duplicates=self._verdict.duplicates,
-            happened=sum((Counter(group.happened) for group in self._groups), Counter()),
+            happened=sum((Counter(group.happened) for group in self._all_groups), Counter()),
         )
 
     # -- the story ------------------------------------------------------------------------------------------------
@@ -300,6 +302,8 @@ class Simulation:
                 lambda: self._readers_stopped,
                 self.plan.probe_us,
             )
+        for classic in self.plan.classic_groups:
+            self._classic_groups.append(SimClassicGroup(classic, self.cluster, self.scheduler))
         for group in self.plan.groups:
             self._groups.append(SimGroup(group, self.cluster, self.scheduler, self.group_history))
             GroupProbe(
@@ -358,7 +362,7 @@ class Simulation:
         self.cluster.heal()
         for producer in self._producers:
             producer.stop()
-        for group in self._groups:
+        for group in self._all_groups:
             group.heal()
         if not self.plan.reads_on:
             self._stop_readers()
@@ -407,11 +411,19 @@ class Simulation:
             self._group_ends |= group.ends()
             if not self.plan.groups_stay:
                 group.leave()
+        for classic in self._classic_groups:
+            # What they commit would go on while nothing may happen.
+            classic.leave()
         if self._groups:
             self.scheduler.run(self.scheduler.now + LEAVE_US)
 
     def _missing_in_groups(self) -> str:
-        return next((missing for group in self._groups if (missing := group.missing())), "")
+        return next((missing for group in self._all_groups if (missing := group.missing())), "")
+
+    @property
+    def _all_groups(self) -> list[SimGroup | SimClassicGroup]:
+        """Of both kinds."""
+        return [*self._groups, *self._classic_groups]
 
     def _judge_groups(self) -> None:
         for group in self._groups:

@@ -157,7 +157,7 @@ def transcript(seed: int, only_faults: frozenset[int] | None, with_groups: bool 
         f"cluster: {plan.cluster}",
         f"topics: {plan.topics}, late: {plan.late_topic}",
         *(f"{name}: {options}" for name, options in plan.producers.items()),
-        *(str(group) for group in plan.groups),
+        *(str(group) for group in (*plan.groups, *plan.classic_groups)),
         "",
         f"The last {len(told)} things that {'all groups' if group is None else f'group {group}'} did, and all faults"
         " (seconds; < received, > sent):",

@@ -28,8 +28,8 @@ Clients of partitions and of the cluster:
 Consumer groups:
 
 - ``groups``: one consumer group, whose members come, go, die and stand still.
-- ``classic_members``: a member of a classic group.
+- ``classic_groups``: one classic group, likewise; ``classic_members``: one of its members.
 - ``group_members``: one member; ``partition_work``: its work on one partition.
-- ``member_link``: how a member reaches nodes; ``coordinator_lookup``: how it finds its coordinator.
+- ``member_link``: how a member reaches nodes, and finds its coordinator.
 - ``group_probe``: asks, linearizably, how a group stands.
 """

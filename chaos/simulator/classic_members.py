@@ -15,8 +15,7 @@ from quorumlog.chaos.models.classic_model import ModelClassic
 from quorumlog.chaos.models.committed_partition import Violation
 from quorumlog.chaos.models.coordinator_model import CommitLabel
 from quorumlog.chaos.simulator.clients import Unanswered
-from quorumlog.chaos.simulator.coordinator_lookup import SimCoordinator
-from quorumlog.chaos.simulator.member_link import MemberLink, MemberPort, SimMemberProcess
+from quorumlog.chaos.simulator.member_link import MemberLink, MemberPort, SimCoordinator, SimMemberProcess
 from quorumlog.chaos.simulator.scheduler import Scheduler
 from quorumlog.raft.types import NO_NODE
 from quorumlog.v1 import errors_pb2
@@ -66,18 +65,28 @@ class ClassicHistory:
     told: dict[int, dict[str, frozenset[int]]] = field(default_factory=dict)
     answers: dict[str, int] = field(default_factory=dict)
 
-    def judge(self, what: str, member_id: str, generation: int, part: bytes | None = None) -> None:
+    def holds(self, member_id: str, generation: int) -> bool:
+        """Whether the log has a member in a generation."""
+        model = self.model()
+        return model is not None and model.generation == generation and member_id in model.members
+
+    def judge(self, what: str, member_id: str, generation: int, held: bool, part: bytes | None = None) -> None:
         """Judges a success at the time at which the leading node answers it.
+
+        Arguments:
+            held: the log had the member in that generation when the request was sent. It may have left since, by what
+                was decided together with the request, and after it.
 
         Raises:
             Violation: it is of an older generation, of somebody who is no member, or another part than the log's.
         """
         self.answers[what] = self.answers.get(what, 0) + 1
         model = self.model()
-        if model is None or model.generation != generation or member_id not in model.members:
+        if not held and not self.holds(member_id, generation):
             raise Violation(f"{what} of {member_id} in generation {generation} succeeds; the log has {model}")
-        if part is not None and model.parts.get(member_id, b"") != part:
-            raise Violation(f"{member_id} is told {part!r} in generation {generation}; the log has {model.parts}")
+        told = model.told.get(generation, {}).get(member_id, b"") if model is not None else b""
+        if part is not None and told != part:
+            raise Violation(f"{member_id} is told {part!r} in generation {generation}; the log has {told!r}")
 
     def hears(self, name: str, generation: int, part: bytes) -> frozenset[int]:
         """A process hears its part: in one generation each partition has one owner.
@@ -209,10 +218,12 @@ class SimClassicMember:
             can_skip_assignment=True,
         )
         wait_us = (self._habits.rebalance_timeout_ms + 6_000) * 1_000
+        model = self._history.model()
+        held_in = model.generation if model is not None and self.member_id in model.members else -1
 
         def judge(answer: ProtoMessage) -> None:
             assert isinstance(answer, pb.JoinClassicGroupResponse)
-            self._history.judge("join", answer.member_id, answer.generation)
+            self._history.judge("join", answer.member_id, answer.generation, held=answer.generation == held_in)
 
         self._ask(request, self._joined, self._join, judge, wait_us)
 
@@ -247,9 +258,11 @@ class SimClassicMember:
                 numbers = range(place, self._history.partitions, len(members))
                 request.assignments.add(member_id=member_id, assignment=",".join(map(str, numbers)).encode())
 
+        held = self._history.holds(self.member_id, self.generation)
+
         def judge(answer: ProtoMessage) -> None:
             assert isinstance(answer, pb.SyncClassicGroupResponse)
-            self._history.judge("sync", request.member_id, request.generation, answer.assignment)
+            self._history.judge("sync", request.member_id, request.generation, held, answer.assignment)
 
         wait_us = (self._habits.rebalance_timeout_ms + 1_000) * 1_000
         self._ask(request, self._synced, self._rejoin, judge, wait_us)
@@ -285,8 +298,10 @@ class SimClassicMember:
             timeout_ms=400,
         )
 
+        held = self._history.holds(self.member_id, self.generation)
+
         def judge(answer: ProtoMessage) -> None:
-            self._history.judge("heartbeat", request.member_id, request.generation)
+            self._history.judge("heartbeat", request.member_id, request.generation, held)
 
         self._ask(request, self._beaten, self._beat_later, judge)
 

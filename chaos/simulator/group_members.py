@@ -16,8 +16,13 @@ from quorumlog.chaos.models.committed_partition import Violation
 from quorumlog.chaos.models.coordinator_model import CommitLabel
 from quorumlog.chaos.models.members_heard import HeardMembers, Removal
 from quorumlog.chaos.simulator.clients import Answer, Directory, PartitionName, Unanswered
-from quorumlog.chaos.simulator.coordinator_lookup import SimCoordinator
-from quorumlog.chaos.simulator.member_link import HeartbeatStream, MemberLink, MemberPort, SimMemberProcess
+from quorumlog.chaos.simulator.member_link import (
+    HeartbeatStream,
+    MemberLink,
+    MemberPort,
+    SimCoordinator,
+    SimMemberProcess,
+)
 from quorumlog.chaos.simulator.partition_work import PartitionWork
 from quorumlog.chaos.simulator.scheduler import Scheduler, Timer
 from quorumlog.raft.types import NO_NODE
