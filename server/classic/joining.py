@@ -95,7 +95,7 @@ def check_others(
             f"group {group_id} is of protocol type {common_type}, not {protocol_type}: join another group",
         )
     common = common_protocols(others)
-    if common is not None and common.isdisjoint(name for name, _ in member.protocols):
+    if common is not None and common.isdisjoint(member.names):
         return error(
             ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
             f"the members of group {group_id} all know {', '.join(sorted(common))}, and this one does not: give it one"

@@ -4,7 +4,7 @@ to members that have yet to join, and what is due when. It ends with the leaders
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from quorumlog.server.classic.calls import ClassicCall
@@ -20,16 +20,14 @@ class JoinRound:
         is_first: of a group that had no members: it waits a moment for more of them, again with each that comes.
         limit: until when at most.
         has_new: whether somebody has joined after the first, and since it was last extended.
+        joins: calls that wait, in the order in which they came; ``members``: who waits by them.
     """
 
     is_first: bool
     limit: int
     has_new: bool = False
     joins: dict[str, ClassicCall] = field(default_factory=dict)
-
-    def members(self) -> dict[str, ClassicMember]:
-        """Who has joined, in the order in which they came."""
-        return {key: call.member for key, call in self.joins.items() if call.member is not None}
+    members: dict[str, ClassicMember] = field(default_factory=dict)
 
     @property
     def protocol_type(self) -> str:
@@ -81,7 +79,8 @@ class ClassicRounds:
         joining = self._rounds[call.group_id]
         earlier = self.take_join(call.group_id, member_id)
         joining.has_new |= bool(joining.joins)
-        joining.joins[member_id] = call
+        assert call.member is not None, "it is settled who joins"
+        joining.joins[member_id], joining.members[member_id] = call, call.member
         self._remember(call, member_id)
         self.forget_name(call.group_id, member_id)
         return earlier
@@ -97,7 +96,8 @@ class ClassicRounds:
         """Takes a member's join out, if one waits."""
         joining = self._rounds.get(group_id)
         call = joining.joins.pop(member_id, None) if joining is not None else None
-        if call is not None:
+        if joining is not None and call is not None:
+            del joining.members[member_id]
             self._forget(call)
         return call
 
@@ -133,10 +133,10 @@ class ClassicRounds:
         joining = self._rounds.get(group_id)
         return (joining is not None and member_id in joining.joins) or member_id in self._syncs.get(group_id, {})
 
-    def joins(self, group_id: str) -> dict[str, ClassicMember]:
+    def joins(self, group_id: str) -> Mapping[str, ClassicMember]:
         """Who waits in a group's round."""
         joining = self._rounds.get(group_id)
-        return joining.members() if joining is not None else {}
+        return joining.members if joining is not None else {}
 
     def take_all(self) -> Iterator[ClassicCall]:
         """Takes out everything that waits, and forgets the rounds."""
@@ -187,7 +187,7 @@ class ClassicRounds:
         return self._named_count
 
 
-def longest_us(classic: ClassicGroup, joins: dict[str, ClassicMember]) -> int:
+def longest_us(classic: ClassicGroup, joins: Mapping[str, ClassicMember]) -> int:
     """How long the members of a group give each other to join (µs)."""
     times = (member.rebalance_timeout_ms for member in (*classic.members.values(), *joins.values()))
     return max(times, default=0) * 1000
