@@ -119,7 +119,7 @@ CATALOGUE: dict[str, MetricFamily] = {
     "requests_refused": _counter("Requests refused before they were looked at: queues are full."),
     "kafka_connections": _gauge("Connections of Kafka's own clients."),
     "kafka_requests": _counter("Requests of Kafka's own clients; what they become is counted above as well."),
-    "kafka_requests_refused": _counter("Connections of Kafka's clients that were ended for what came on them."),
+    "kafka_connections_ended": _counter("Connections of Kafka's clients that were ended for what came on them."),
     "kafka_connections_refused": _counter("Connections of Kafka's clients that were not taken: there are too many."),
     "pending_produces": _gauge("Produce requests that wait to be acknowledged."),
     "parked_fetches": _gauge("Fetch requests that wait for records."),

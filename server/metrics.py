@@ -54,7 +54,7 @@ class Meters:
     admin_requests: int = 0
     requests_refused: int = 0
     kafka_requests: int = 0
-    kafka_requests_refused: int = 0
+    kafka_connections_ended: int = 0
     kafka_connections_refused: int = 0
     fsync_seconds: Histogram = field(default_factory=lambda: Histogram(FSYNC_BUCKETS_S))
 

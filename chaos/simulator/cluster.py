@@ -443,7 +443,10 @@ class SimCluster:
         images = [process.image for process in self.processes.values() if process.image is not None]
         for wanted in request.partitions:
             topics = [image.topics_by_id[wanted.topic_id] for image in images if wanted.topic_id in image.topics_by_id]
-            for group in {topic.partitions[wanted.partition].group for topic in topics}:
+            partitions = (
+                record for topic in topics for record in topic.partitions if record.number == wanted.partition
+            )
+            for group in {record.group for record in partitions}:
                 log = self.invariants.model(group).log
                 everything = wanted.before_offset == EVERYTHING
                 log.deletable = max(log.deletable, 1 << 62 if everything else wanted.before_offset)

@@ -304,7 +304,7 @@ class _KafkaSocket(asyncio.Protocol):
             level = self._listener.log.info if end.fault is KafkaConnectionFault.SILENT else self._listener.log.warning
             level("kafka_connection_ended", address=self._host, fault=end.fault.value, reason=end.detail)
             if end.fault is not KafkaConnectionFault.SILENT:
-                self._listener.meters.kafka_requests_refused += 1
+                self._listener.meters.kafka_connections_ended += 1
             transport.close()
             return
         if client.reads_on != self._is_reading:

@@ -28,10 +28,16 @@ class Restricted(Quiet):
         audited: bool = False,
         checkpoint_entries: int = 2_000,
         image_max_age_ms: int = 0,
+        kafka: tuple[int, ...] = (),
     ) -> None:
         options = dataclasses.replace(RESTRICTED, audited=audited, image_max_age_ms=image_max_age_ms)
         super().__init__(
-            seed, nodes=nodes, authorization=options, clients=PRINCIPALS, checkpoint_entries=checkpoint_entries
+            seed,
+            nodes=nodes,
+            authorization=options,
+            clients=PRINCIPALS,
+            checkpoint_entries=checkpoint_entries,
+            kafka=kafka,
         )
 
     def ask(

@@ -166,6 +166,24 @@ def test_kept_data_goes_on_at_the_same_addresses(tmp_path: Path) -> None:
         LocalCluster(nodes=3, data_dir=tmp_path)
 
 
+def test_kafkas_clients_are_served_at_ports_of_their_own_that_stay(tmp_path: Path) -> None:
+    with LocalCluster(nodes=1, data_dir=tmp_path, kafka=True, tls=True) as first:
+        servers = first.kafka_bootstrap_servers
+        host, _, port = servers.rpartition(":")
+        socket.create_connection((host, int(port)), timeout=10).close()
+        assert servers not in (first.bootstrap_servers, first.peer_address(1))
+    with LocalCluster(nodes=1, data_dir=tmp_path) as second:
+        assert second.kafka_bootstrap_servers == servers
+
+
+def test_a_cluster_without_a_listener_for_kafka_is_told_apart(tmp_path: Path) -> None:
+    assert LocalCluster(nodes=1, data_dir=tmp_path).kafka_bootstrap_servers == ""
+    with LocalCluster(nodes=1, data_dir=tmp_path):
+        pass
+    with pytest.raises(ClusterError, match="without Kafka's listener"):
+        LocalCluster(nodes=1, data_dir=tmp_path, kafka=True)
+
+
 def test_a_detached_cluster_outlives_its_owner_and_is_found_again(tmp_path: Path) -> None:
     starter = (
         "import sys\nfrom quorumlog.server.local import LocalCluster\n"

@@ -58,9 +58,17 @@ from quorumlog.server.kafka.codec.topic_responses import (
 )
 from quorumlog.server.kafka.connection import KafkaConnectionFault
 from quorumlog.server.kafka.mapping.error_codes import KafkaError
+from quorumlog.v1.acls_pb2 import (
+    ACL_OPERATION_WRITE,
+    ACL_PATTERN_LITERAL,
+    ACL_PERMISSION_ALLOW,
+    ACL_RESOURCE_TOPIC,
+    Acl,
+)
 from quorumlog.v1.kafka_batch import parse_kafka_header, verify_kafka_batch
 from tests.support.kafka_batches import kafka_batch
 from tests.support.quiet_cluster import TOPIC, Quiet
+from tests.support.restricted_cluster import Restricted
 
 Response = TypeVar("Response", bound=KafkaMessage)
 _numbers = itertools.count()
@@ -312,6 +320,12 @@ def test_a_fetch_with_something_to_refuse_does_not_wait(rig: Rig) -> None:
     assert rig.fetch(end + 1, max_wait_ms=5_000).error_code == KafkaError.OFFSET_OUT_OF_RANGE
     assert rig.fetch(-3, max_wait_ms=5_000).error_code == KafkaError.OFFSET_OUT_OF_RANGE
     assert rig.fetch(epoch=1_000, max_wait_ms=5_000).error_code == KafkaError.UNKNOWN_LEADER_EPOCH
+    topics = [
+        fetch_requests.FetchTopic(name, partitions=[fetch_requests.FetchPartition(0, -1, end, partition_max_bytes=1)])
+        for name in (TOPIC, "nowhere")
+    ]
+    both = rig.ask(fetch_requests.FetchRequest(max_wait_ms=5_000, min_bytes=1, topics=topics), FETCH, FetchResponse)
+    assert [each.partitions[0].error_code for each in both.responses] == [0, KafkaError.UNKNOWN_TOPIC_OR_PARTITION]
     assert rig.scheduler.now < began + 2_000_000
 
 
@@ -610,6 +624,41 @@ def test_a_node_that_does_not_coordinate_a_group_says_so() -> None:
     assert described.groups[0].error_code == KafkaError.NOT_COORDINATOR
 
 
+# -- permission ---------------------------------------------------------------------------------------------------
+
+
+def test_kafkas_clients_may_do_what_rules_say_of_the_anonymous() -> None:
+    cluster = Restricted(1, kafka=(1, 2, 3))
+    cluster.run(1)
+    leader = next(node for node, raft in cluster.replicas_of(cluster.groups()[0]).items() if raft.is_leader)
+    link = SimKafkaLink("stranger", cluster.cluster, leader, cluster.scheduler)
+
+    def ask(message: KafkaMessage, version: int, kind: type[Response]) -> Response:
+        number = link.send(message, version)
+        cluster.until(lambda: number in link.answers, 20)
+        answer = link.answers[number]
+        assert isinstance(answer, kind)
+        return answer
+
+    def produced() -> int:
+        answer = ask(produce_of(batch_of(b"key")), PRODUCE, ProduceResponse)
+        return answer.responses[0].partition_responses[0].error_code
+
+    assert produced() == KafkaError.UNKNOWN_TOPIC_OR_PARTITION, "who may not describe a topic hears of none"
+    unknown = ask(produce_of(batch_of(b"key"), "nowhere"), PRODUCE, ProduceResponse)
+    assert unknown.responses[0].partition_responses[0].error_code == KafkaError.UNKNOWN_TOPIC_OR_PARTITION
+    assert ask(metadata_requests.MetadataRequest(None), 12, MetadataResponse).topics == []
+    beat = membership_requests.GroupHeartbeatRequest(GROUP, 1, "member")
+    assert ask(beat, 4, GroupHeartbeatResponse).error_code == KafkaError.GROUP_AUTHORIZATION_FAILED
+    cluster.allow(
+        Acl(
+            principal="User:ANONYMOUS", operation=ACL_OPERATION_WRITE, permission=ACL_PERMISSION_ALLOW,
+            resource_type=ACL_RESOURCE_TOPIC, resource_name=TOPIC, pattern_type=ACL_PATTERN_LITERAL,
+        )
+    )  # fmt: skip
+    assert produced() == KafkaError.NONE
+
+
 # -- what nobody sends --------------------------------------------------------------------------------------------
 
 
@@ -641,22 +690,20 @@ def test_a_batch_with_damaged_records_is_refused_by_a_compacted_topic_and_ends_n
 def test_batches_behind_one_that_is_looked_at_stay_behind_it() -> None:
     rig = Rig()
     config = [topic_requests.CreatableTopicConfig("cleanup.policy", "compact")]
-    rig.ask(creation(topic_requests.CreatableTopic("compacted", 1, 3, configs=config)), 7, CreateTopicsResponse)
+    rig.ask(creation(topic_requests.CreatableTopic("compacted", 2, 3, configs=config)), 7, CreateTopicsResponse)
     rig.until(lambda: rig.topic_leader("compacted") is not None, 20)
     rig.run(0.5)
     link = rig.links[rig.topic_leader("compacted") or 1]
     made = rig.ask(produce_requests.InitProducerIdRequest(None), 4, InitProducerIdResponse)
-    numbers = [
-        link.send(
-            produce_of(
-                batch_of(b"key", producer_id=made.producer_id, producer_epoch=0, base_sequence=at),
-                "compacted",
-            ),
-            PRODUCE,
-        )
-        for at in range(5)
+    batches = [
+        batch_of(b"key", producer_id=made.producer_id, producer_epoch=0, base_sequence=sequence) for sequence in (0, 1)
     ]
+    both = produce_of(batches[0], "compacted")
+    # A batch of another partition stands before it, and is looked at first.
+    other = produce_requests.PartitionProduceData(1, batch_of(b"key"))
+    both.topic_data[0].partition_data = [other, *both.topic_data[0].partition_data]
+    numbers = [link.send(both, PRODUCE), link.send(produce_of(batches[1], "compacted"), PRODUCE)]
     rig.until(lambda: numbers[-1] in link.answers, 10)
     answers = [link.answers[number] for number in numbers]
-    offsets = [each.responses[0].partition_responses[0].base_offset for each in answers]  # type: ignore[attr-defined]
-    assert offsets == [0, 1, 2, 3, 4]
+    offsets = [each.responses[0].partition_responses[-1].base_offset for each in answers]  # type: ignore[attr-defined]
+    assert offsets == [0, 1]

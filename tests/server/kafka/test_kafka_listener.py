@@ -1,0 +1,260 @@
+"""The listener of Kafka's clients on real sockets: how many it takes, when it reads on, and whom it tells what."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from quorumlog.server.events import ClientGone, ClientRequest, EndedStream, Event, Reply, StreamClosed, StreamPause
+from quorumlog.server.kafka import listener as listener_module
+from quorumlog.server.kafka.cluster_view import ImageView
+from quorumlog.server.kafka.codec.headers import RequestHead, pack_request_header
+from quorumlog.server.kafka.codec.metadata_requests import MetadataRequest
+from quorumlog.server.kafka.codec.primitives import encode
+from quorumlog.server.kafka.connection import KafkaConnectionLimits
+from quorumlog.server.kafka.listener import KafkaListener, KafkaListenerOptions
+from quorumlog.server.local.ports import ReservedPorts
+from quorumlog.server.metadata.image import MetadataImage
+from quorumlog.server.metrics import Meters
+from quorumlog.server.transport.client_requests import ClientRequests
+from quorumlog.server.wire_errors import error
+from quorumlog.v1 import data_plane_pb2
+from quorumlog.v1.errors_pb2 import ErrorCode
+
+DEADLINE_S = 10.0
+SIZE = struct.Struct(">i")
+
+
+class Lines:
+    """A log that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, dict[str, object]]] = []
+
+    def info(self, event: str, **fields: object) -> None:
+        self.events.append((event, fields))
+
+    warning = info
+
+    def of(self, event: str) -> list[dict[str, object]]:
+        return [fields for name, fields in self.events if name == event]
+
+
+@dataclass
+class NodeImage:
+    """A node, as far as the listener looks at it."""
+
+    image: MetadataImage | None = field(default_factory=MetadataImage)
+
+
+class Door:
+    """A listener with a node behind it that answers when it is told to."""
+
+    def __init__(self, **options: Any) -> None:
+        self._ports = ReservedPorts(1)
+        (self.port,) = self._ports.ports
+        self.node = NodeImage()
+        self.events: list[Event] = []
+        self.requests = ClientRequests(self.events.append)
+        self.log = Lines()
+        self.meters = Meters()
+        made = KafkaListenerOptions(f"127.0.0.1:{self.port}", 5, 5, False, 1, KafkaConnectionLimits())
+        self.listener = KafkaListener(
+            replace(made, **options), ImageView(self.node, 1), self.requests, self.log, self.meters
+        )  # type: ignore[arg-type]
+        self.task = asyncio.ensure_future(self.listener.run())
+
+    async def close(self) -> None:
+        self.task.cancel()
+        await asyncio.gather(self.task, return_exceptions=True)
+        self.listener.stop()
+        self._ports.close()
+
+    async def until(self, condition: Callable[[], bool], what: str) -> None:
+        async with asyncio.timeout(DEADLINE_S):
+            while not condition():
+                assert not self.task.done() or self.task.cancelled(), self.task.exception()
+                await asyncio.sleep(0.005)
+        assert condition(), what
+
+    async def connect(self) -> Socket:
+        async with asyncio.timeout(DEADLINE_S):
+            while True:
+                try:
+                    return Socket(*await asyncio.open_connection("127.0.0.1", self.port))
+                except ConnectionRefusedError:
+                    await asyncio.sleep(0.005)
+
+    @property
+    def asked(self) -> list[ClientRequest]:
+        return [each for each in self.events if isinstance(each, ClientRequest)]
+
+    def answer(self, request: ClientRequest) -> None:
+        reply = data_plane_pb2.MetadataResponse(cluster_id="c" * 22, controller_id=1)
+        self.requests.deliver(Reply(request.request_id, reply))
+
+
+@dataclass
+class Socket:
+    """A client's end of a connection."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+    def ask(self, number: int = 1) -> None:
+        """Asks for the metadata of no topic."""
+        header = pack_request_header(RequestHead(3, 12, number), "somebody", flexible=True)
+        content = b"".join((header, *encode(MetadataRequest([]), 12)))
+        self.writer.write(SIZE.pack(len(content)) + content)
+
+    async def answered(self) -> int:
+        """The number of the request that the next answer is for."""
+        async with asyncio.timeout(DEADLINE_S):
+            (size,) = SIZE.unpack(await self.reader.readexactly(4))
+            (number,) = SIZE.unpack((await self.reader.readexactly(size))[:4])
+        return int(number)
+
+    async def is_closed(self) -> bool:
+        """Whether the other side ends it."""
+        async with asyncio.timeout(DEADLINE_S):
+            try:
+                return await self.reader.read(1) == b""
+            except ConnectionResetError:
+                return True
+
+
+@pytest.fixture
+async def door() -> AsyncIterator[Door]:
+    made = Door()
+    yield made
+    await made.close()
+
+
+async def test_requests_go_to_the_node_with_who_asks_and_answers_come_back(door: Door) -> None:
+    client = await door.connect()
+    client.ask(7)
+    await door.until(lambda: bool(door.asked), "the node is asked")
+    (asked,) = door.asked
+    assert (asked.client.client_id, asked.client.host, asked.client.listener.name) == ("somebody", "127.0.0.1", "KAFKA")
+    assert asked.client.principal == "User:ANONYMOUS"
+    door.answer(asked)
+    assert await client.answered() == 7
+    assert (door.meters.kafka_requests, door.listener.connections) == (1, 1)
+
+
+async def test_it_listens_once_the_cluster_is_at_the_feature_level() -> None:
+    door = Door(feature_level=2)
+    await asyncio.sleep(0.05)
+    with pytest.raises(ConnectionRefusedError):
+        await asyncio.open_connection("127.0.0.1", door.port)
+    assert door.node.image is not None
+    door.node.image.feature_level = 2
+    await door.connect()
+    await door.close()
+
+
+@pytest.mark.parametrize("limit", ["connections", "connections_per_ip"])
+async def test_connections_beyond_a_limit_are_closed_and_make_room_when_others_go(limit: str) -> None:
+    door = Door(**{limit: 2})
+    served = [await door.connect(), await door.connect()]
+    await door.until(lambda: door.listener.connections == 2, "both are taken")
+    for _ in range(5):
+        assert await (await door.connect()).is_closed()
+    assert door.meters.kafka_connections_refused == 5
+    assert len(door.log.of("kafka_connection_refused")) == 1, "a flood is one line"
+    served[0].writer.close()
+    await door.until(lambda: door.listener.connections == 1, "there is room")
+    another = await door.connect()
+    another.ask()
+    await door.until(lambda: bool(door.asked), "it is served")
+    await door.close()
+
+
+async def test_who_went_away_is_forgotten_and_the_node_is_told(door: Door) -> None:
+    client = await door.connect()
+    client.ask()
+    await door.until(lambda: bool(door.asked), "the node is asked")
+    client.writer.close()
+    await door.until(lambda: any(isinstance(each, StreamClosed) for each in door.events), "its stream is closed")
+    assert ClientGone(door.asked[0].request_id) in door.events
+    assert door.listener.connections == 0
+    door.answer(door.asked[0])
+
+
+async def test_a_client_over_its_quota_is_asked_no_further_until_it_may(door: Door) -> None:
+    client = await door.connect()
+    client.ask(1)
+    await door.until(lambda: len(door.asked) == 1, "the node is asked")
+    stream = door.asked[0].stream
+    door.requests.pause_stream(StreamPause(stream, is_paused=True))
+    client.ask(2)
+    await asyncio.sleep(0.05)
+    assert len(door.asked) == 1
+    door.requests.pause_stream(StreamPause(stream, is_paused=False))
+    await door.until(lambda: len(door.asked) == 2, "it goes on")
+
+
+async def test_a_client_that_the_node_lets_in_no_more_is_closed(door: Door) -> None:
+    client = await door.connect()
+    client.ask()
+    await door.until(lambda: bool(door.asked), "the node is asked")
+    door.requests.end_stream(EndedStream(door.asked[0].stream, error(ErrorCode.SASL_SESSION_EXPIRED, "over")))
+    assert await client.is_closed()
+
+
+async def test_requests_wait_for_room_and_go_on_by_themselves(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
+    is_full = True
+    monkeypatch.setattr(door.requests, "has_room_for", lambda size_bytes: not is_full)
+    monkeypatch.setattr(listener_module, "_LOOK_AT_SILENCE_S", 0.1)
+    client = await door.connect()
+    client.ask()
+    await door.until(lambda: door.listener.connections == 1, "it is there")
+    await asyncio.sleep(0.05)
+    assert not door.asked
+    is_full = False
+    await door.until(lambda: bool(door.asked), "the node is asked")
+
+
+async def test_silence_ends_a_connection_without_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listener_module, "_LOOK_AT_SILENCE_S", 0.02)
+    door = Door(limits=KafkaConnectionLimits(silence_us=50_000))
+    client = await door.connect()
+    assert await client.is_closed()
+    assert door.meters.kafka_connections_ended == 0
+    await door.close()
+
+
+async def test_bytes_that_are_no_request_are_one_line_and_the_end(door: Door) -> None:
+    client = await door.connect()
+    client.writer.write(SIZE.pack(-1))
+    assert await client.is_closed()
+    (line,) = door.log.of("kafka_connection_ended")
+    assert (line["fault"], line["address"]) == ("oversized", "127.0.0.1")
+    assert door.meters.kafka_connections_ended == 1
+
+
+async def test_a_request_that_meets_a_fault_of_the_nodes_own_ends_its_connection_alone(door: Door) -> None:
+    client, other = await door.connect(), await door.connect()
+    client.ask()
+    await door.until(lambda: len(door.asked) == 1, "the node is asked")
+    door.requests.deliver(Reply(door.asked[0].request_id, data_plane_pb2.FetchResponse()))
+    assert await client.is_closed()
+    (line,) = door.log.of("kafka_connection_ended")
+    assert line["fault"] == "failed"
+    other.ask(5)
+    await door.until(lambda: len(door.asked) == 2, "the other is served")
+    door.answer(door.asked[1])
+    assert await other.answered() == 5
+
+
+async def test_when_it_stops_every_connection_ends(door: Door) -> None:
+    client = await door.connect()
+    client.ask()
+    await door.until(lambda: bool(door.asked), "the node is asked")
+    door.listener.stop()
+    assert await client.is_closed()
