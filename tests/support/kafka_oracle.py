@@ -17,7 +17,8 @@ import kafka.protocol.producer
 import kafka.protocol.sasl
 
 _MODULES = (
-    kafka.protocol.admin, kafka.protocol.consumer, kafka.protocol.metadata, kafka.protocol.producer, kafka.protocol.sasl,
+    kafka.protocol.admin, kafka.protocol.consumer, kafka.protocol.metadata, kafka.protocol.producer,
+    kafka.protocol.sasl,
 )  # fmt: skip
 #: Fields that kafka-python calls by other names than Kafka's schemas.
 THEIR_NAMES = {
