@@ -110,7 +110,7 @@ check: $(STAMP)  ## lint, types, generated code fresh
 	@$(BIN)/ruff format --check .
 	@cd build/__editable__.* && MYPYPATH=. $(CURDIR)/$(BIN)/mypy --config-file $(CURDIR)/pyproject.toml --cache-dir $(CURDIR)/.mypy_cache -p quorumlog
 	@$(MAKE) --no-print-directory proto OUT=build/proto
-	@diff -r -q -x '*.proto' -x '*.py.typed' -x __pycache__ -x decoded_size.py -x entry.py -x columns.py -x kafka_batch.py -x kafka_compression.py -x kafka_entry.py -x kafka_records.py -x kafka_translation.py -x payload.py -x request_limits.py -x scram.py -x splicing.py -x __init__.py -x py.typed -x consumer_protocol.py -x kafka_kernels.py proto/quorumlog/v1 build/proto/quorumlog/v1 || { echo "generated code is stale: run make proto and commit" >&2; exit 1; }
+	@diff -r -q -x '*.proto' -x '*.py.typed' -x __pycache__ -x decoded_size.py -x entry.py -x columns.py -x kafka_batch.py -x kafka_compression.py -x kafka_entry.py -x kafka_records.py -x kafka_translation.py -x payload.py -x request_limits.py -x saslprep.py -x scram.py -x splicing.py -x __init__.py -x py.typed -x consumer_protocol.py -x kafka_kernels.py proto/quorumlog/v1 build/proto/quorumlog/v1 || { echo "generated code is stale: run make proto and commit" >&2; exit 1; }
 
 OUT ?= proto
 proto: $(STAMP)  ## generate the code of proto/

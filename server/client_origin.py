@@ -25,7 +25,7 @@ class Listener(Enum):
     PEER = 2  #: nodes, by certificate
     CLIENT = 3  #: clients, by certificate
     PASSWORD = 4  #: clients, by password or token, over TLS
-    KAFKA = 5  #: clients of Kafka's protocol, that prove nothing
+    KAFKA = 5  #: clients of Kafka's protocol, in the way that the node's settings say
 
 
 @dataclass(slots=True, frozen=True)
@@ -38,6 +38,7 @@ class ClientOrigin:
         listener: where it came in; it is told of other nodes where they listen in the same way.
         serial: the serial number of its certificate in hexadecimal digits; empty without one.
         token: of its session, where it came in with one and the session has not been looked up yet.
+        proved_as: CLIENT or PASSWORD where it proves who it is in the way of that listener at another one.
     """
 
     client_id: str = ""
@@ -46,6 +47,12 @@ class ClientOrigin:
     listener: Listener = Listener.PLAINTEXT
     serial: str = ""
     token: str = field(default="", repr=False)
+    proved_as: Listener | None = None
+
+    @property
+    def proof(self) -> Listener:
+        """The listener in whose way it proves who it is."""
+        return self.proved_as or self.listener
 
 
 #: Of requests that nobody has said it of.

@@ -32,7 +32,7 @@ def check_listening(settings: Settings) -> None:
     }
     wanted = {settings_of[listener]: (address, listener) for listener, address in settings.listeners.items()}
     if settings.kafka_listen is not None:
-        wanted["kafka_listen"] = settings.kafka_listen, Listener.KAFKA
+        wanted["kafka_listen"] = settings.kafka_listen, settings.kafka_proof or Listener.KAFKA
     if settings.metrics_listen is not None:
         wanted["metrics_listen"] = settings.metrics_listen, Listener.PLAINTEXT
     if settings.metrics_tls_listen is not None:
@@ -44,7 +44,7 @@ def check_listening(settings: Settings) -> None:
                 f"{name} = {address} is beyond loopback, and nobody proves there who they are: listen on 127.0.0.1,"
                 " set up TLS (docs/security.md), or say --insecure if everyone who can reach it may do everything"
             )
-        flag = "advertise" if listener is not Listener.KAFKA else "kafka_advertise"
+        flag = "advertise" if name != "kafka_listen" else "kafka_advertise"
         if not name.startswith("metrics_") and any(ip.is_unspecified for ip in beyond) and not getattr(settings, flag):
             raise ListenError(
                 f"{name} = {address} is every address of this machine: give --{flag.replace('_', '-')}, where others"

@@ -103,10 +103,15 @@ class Settings(BaseSettings):
         None, description="PLAINTEXT or SSL: how this node dials its peers; SSL where peer_listen is set"
     )
     kafka_listen: Address | None = Field(
-        None, description=f"{_AN_ADDRESS}: where this node serves clients of Kafka's protocol, without TLS"
+        None, description=f"{_AN_ADDRESS}: where this node serves clients of Kafka's protocol"
     )
     kafka_advertise: Address | None = Field(
         None, description=f"{_AN_ADDRESS}: where Kafka's clients reach this node, if not kafka_listen"
+    )
+    kafka_security_protocol: Literal["PLAINTEXT", "SSL", "SASL_SSL"] | None = Field(
+        None,
+        description="PLAINTEXT, SSL (clients by certificate) or SASL_SSL (by password): how kafka_listen is served; if"
+        " not set, as clients are beside it",
     )
     kafka_auto_create_topics_enable: bool = Field(
         False, description="true to create topics that Kafka's clients mention, false to say that they do not exist"
@@ -281,6 +286,13 @@ class Settings(BaseSettings):
         }
         return {listener: address for listener, address in wanted.items() if address is not None}
 
+    @property
+    def kafka_proof(self) -> Listener | None:
+        """The listener in whose way Kafka's clients prove who they are; None: they do not."""
+        by_default = "PLAINTEXT" if not self.has_tls else "SSL" if self.password_listen is None else "SASL_SSL"
+        proofs = {"SSL": Listener.CLIENT, "SASL_SSL": Listener.PASSWORD}
+        return proofs.get(self.kafka_security_protocol or by_default)
+
     def advertised(self, listener: Listener) -> str:
         """Where others reach one of its listeners: where it listens, at the host that is advertised if there is one."""
         address = self.listeners[listener]
@@ -304,8 +316,14 @@ class Settings(BaseSettings):
         """
         self._check_tls()
         self.token_options()
-        if self.kafka_advertise is not None and self.kafka_listen is None:
-            raise SettingsError(f"kafka_advertise is set without kafka_listen: expected {_expected('kafka_listen')}")
+        for name in ("kafka_advertise", "kafka_security_protocol"):
+            if getattr(self, name) is not None and self.kafka_listen is None:
+                raise SettingsError(f"{name} is set without kafka_listen: expected {_expected('kafka_listen')}")
+        if self.kafka_proof is not None and not self.has_tls:
+            raise SettingsError(
+                f"kafka_security_protocol is {self.kafka_security_protocol} without tls_certificate: expected"
+                f" {_expected('tls_certificate')}"
+            )
         own = self.controllers.get(self.node_id, self.address)
         if parse_address(own)[1] != parse_address(self.address)[1]:
             raise SettingsError(

@@ -28,6 +28,8 @@ CHECKSUMS = ROOT / "bench" / "peers" / "kafka.sha256"
 #: Each has a module of requests and one of responses.
 FAMILIES: dict[str, tuple[str, dict[str, tuple[int, int]]]] = {
     "version": ("which APIs a node speaks", {"ApiVersions": (0, 4)}),
+    # Behind version 0 of the handshake come bytes that are no requests.
+    "sasl": ("who a client is", {"SaslHandshake": (1, 1), "SaslAuthenticate": (0, 2)}),
     "metadata": ("nodes, topics, and who leads what", {"Metadata": (0, 13), "DescribeCluster": (0, 2)}),
     "produce": ("records in", {"Produce": (3, 13), "InitProducerId": (0, 5)}),
     "fetch": ("records out", {"Fetch": (4, 18)}),

@@ -23,6 +23,7 @@ from quorumlog.server.kafka.connection import (
     KafkaConnectionLimits,
     KafkaRequest,
 )
+from quorumlog.server.kafka.mapping.steps import LongWork
 from quorumlog.server.kafka.mapping.table import served_versions
 from quorumlog.server.metadata.image import MetadataImage
 
@@ -130,12 +131,12 @@ class SimKafkaLink:
         """Nobody waits for that reply."""
         self._abandoned.add(number)
 
-    def work(self, work: Callable[[], object], on_done: Callable[[object, Exception | None], None]) -> None:
+    def work(self, wanted: LongWork, on_done: Callable[[object, Exception | None], None]) -> None:
         """Has something done beside all else."""
 
         def carry_out() -> None:
             try:
-                done = work()
+                done = wanted.work()
             except Exception as problem:
                 on_done(None, problem)
             else:

@@ -1,23 +1,13 @@
-"""Passwords as SCRAM takes them: the same one, however it was typed (SASLprep, RFC 4013)."""
+"""Passwords as arguments."""
 
 from __future__ import annotations
 
-import stringprep
-import unicodedata
-
 from quorumlog.sdk.errors import IllegalArgumentError
-
-#: Characters of a password.
-MAX_PASSWORD_LENGTH = 1_024
-_PROHIBITED = (
-    stringprep.in_table_a1, stringprep.in_table_c12, stringprep.in_table_c21_c22, stringprep.in_table_c3,
-    stringprep.in_table_c4, stringprep.in_table_c5, stringprep.in_table_c6, stringprep.in_table_c7,
-    stringprep.in_table_c8, stringprep.in_table_c9,
-)  # fmt: skip
+from quorumlog.v1.saslprep import PasswordError, prepared
 
 
 def prepared_password(password: str, name: str = "password") -> bytes:
-    """The bytes that are hashed.
+    """The bytes that are hashed (SASLprep, RFC 4013).
 
     Arguments:
         name: of the argument, for messages. What it holds is never repeated.
@@ -27,17 +17,7 @@ def prepared_password(password: str, name: str = "password") -> bytes:
     """
     if not isinstance(password, str):
         raise IllegalArgumentError(f"{name} is not text")
-    if not 1 <= len(password) <= MAX_PASSWORD_LENGTH:
-        raise IllegalArgumentError(f"{name} has {len(password)} characters: give 1 to {MAX_PASSWORD_LENGTH}")
-    mapped = "".join(
-        " " if stringprep.in_table_c12(letter) else letter for letter in password if not stringprep.in_table_b1(letter)
-    )
-    normal = unicodedata.normalize("NFKC", mapped)
-    if not normal or any(prohibited(letter) for letter in normal for prohibited in _PROHIBITED):
-        raise IllegalArgumentError(f"{name} has characters that no password has, such as a line break")
-    right_to_left = [stringprep.in_table_d1(letter) for letter in normal]
-    if any(right_to_left) and (
-        any(map(stringprep.in_table_d2, normal)) or not (right_to_left[0] and right_to_left[-1])
-    ):
-        raise IllegalArgumentError(f"{name} mixes directions of writing in a way that cannot be typed again")
-    return normal.encode()
+    try:
+        return prepared(password)
+    except PasswordError as problem:
+        raise IllegalArgumentError(f"{name} {problem}") from None

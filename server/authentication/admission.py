@@ -56,14 +56,14 @@ class Admission(NodeService):
 
         A stream whose request is not served ends.
         """
-        if asked.client.listener not in (Listener.CLIENT, Listener.PASSWORD) or isinstance(asked.message, _SIGN_IN):
+        if asked.client.proof not in (Listener.CLIENT, Listener.PASSWORD) or isinstance(asked.message, _SIGN_IN):
             return None
         known = self._streams.get(asked.stream)
         if known is not None:
             asked.client = known.client
             return None
         session, refused = None, None
-        if asked.client.listener is Listener.PASSWORD:
+        if asked.client.proof is Listener.PASSWORD:
             session = self._sessions.find(now, asked.client.token)
             if session is None:
                 refused = _session_over() if asked.client.token else _not_signed_in()
@@ -93,13 +93,13 @@ class Admission(NodeService):
         Arguments:
             credentials_index: the state of users and revocations by which it was let in.
         """
-        if asked.client.listener not in (Listener.CLIENT, Listener.PASSWORD):
+        if asked.client.proof not in (Listener.CLIENT, Listener.PASSWORD):
             return None
         if asked.stream:
             return None if asked.stream in self._streams else _session_over()
         if credentials_index == self._current.image.credentials.index:
             return None
-        return self._refuse_certificate(asked.client) if asked.client.listener is Listener.CLIENT else _session_over()
+        return self._refuse_certificate(asked.client) if asked.client.proof is Listener.CLIENT else _session_over()
 
     # -- what ends --------------------------------------------------------------------------------------------
 
@@ -139,8 +139,12 @@ class Admission(NodeService):
     def stream_closed(self, stream: int) -> None:
         """A stream of a client has ended by itself."""
         opened = self._streams.pop(stream, None)
-        if opened is not None and opened.session is not None:
-            opened.session.streams.pop(stream, None)
+        if opened is None or opened.session is None:
+            return
+        opened.session.streams.pop(stream, None)
+        if opened.client.listener is Listener.KAFKA:
+            # Its client cannot come back to it: each connection has a sign-in of its own.
+            self._sessions.end(opened.session)
 
     def take_ended(self) -> list[EndedStream]:
         """Takes out the streams that are to end."""

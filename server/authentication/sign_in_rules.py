@@ -37,7 +37,7 @@ class SignInRules:
         Arguments:
             user: the name that was given, whether or not there is such a user.
         """
-        if client.listener is not Listener.PASSWORD:
+        if client.proof is not Listener.PASSWORD:
             return error(ErrorCode.INVALID_REQUEST, "sign-in is for listeners that ask for passwords")
         wait_us = self._failures.wait_us(now, user, client.host)
         if not wait_us:

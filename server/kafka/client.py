@@ -15,6 +15,7 @@ from google.protobuf.message import Message as ProtoMessage
 
 from quorumlog.server.kafka.codec.primitives import Buffer, KafkaMessage, UnencodableMessageError
 from quorumlog.server.kafka.connection import KafkaConnection, KafkaConnectionEnd, KafkaRequest
+from quorumlog.server.kafka.mapping.sign_in_state import KafkaSignIn
 from quorumlog.server.kafka.mapping.steps import (
     KafkaCall,
     KafkaClusterView,
@@ -39,7 +40,7 @@ class KafkaClientNode(Protocol):
     def abandon(self, number: int) -> None:
         """Nobody waits for that reply any more."""
 
-    def work(self, work: Callable[[], object], on_done: Callable[[object, Exception | None], None]) -> None:
+    def work(self, wanted: LongWork, on_done: Callable[[object, Exception | None], None]) -> None:
         """Has something done beside all else; what it returned or raised comes later."""
 
     def count(self, request: KafkaRequest) -> None:
@@ -70,6 +71,7 @@ class KafkaClient:
         creates_topics: unknown topics are created when it mentions them.
         now_us: the clock of the connection.
         changed: is called when there is something to send, or more may be read, because of the node.
+        sign_in: by which the node knows who asks, where clients sign in on the connection.
     """
 
     def __init__(
@@ -80,6 +82,7 @@ class KafkaClient:
         creates_topics: bool,
         now_us: Callable[[], int],
         changed: Callable[[], None],
+        sign_in: KafkaSignIn | None = None,
     ) -> None:
         self._connection = connection
         self._node = node
@@ -87,6 +90,7 @@ class KafkaClient:
         self._creates_topics = creates_topics
         self._now_us = now_us
         self._changed = changed
+        self._sign_in = sign_in
         self._questions: dict[int, None] = {}
         #: The request behind which nothing is begun.
         self._holding: _Conversation | None = None
@@ -158,7 +162,7 @@ class KafkaClient:
     def _begin(self, request: KafkaRequest) -> None:
         self._node.count(request)
         served = SERVED[request.api.request.API_KEY]
-        call = KafkaCall(request.message, request.version, self._cluster, self._creates_topics)
+        call = KafkaCall(request.message, request.version, self._cluster, self._creates_topics, self._sign_in)
         conversation = _Conversation(request, served.serve(call), served.holds_up)
         if served.holds_up:
             self._holding = conversation
@@ -170,6 +174,7 @@ class KafkaClient:
             wanted = step()
         except StopIteration as done:
             self._answer(request, done.value)
+            self._look_at_sign_in()
         except (RefusedAsAWholeError, KafkaConnectionRefusedError) as problem:
             self._connection.refuse(request, str(problem))
         except Exception as problem:  # What one client's request meets is not the end of all others'.
@@ -181,7 +186,7 @@ class KafkaClient:
                 if not conversation.has_asked:
                     # What was sent behind it must not reach the node before it.
                     self._holding = conversation
-                self._node.work(wanted.work, partial(self._worked, conversation))
+                self._node.work(wanted, partial(self._worked, conversation))
             return
         self._release(conversation)
 
@@ -190,6 +195,14 @@ class KafkaClient:
             self._connection.answer(request, response, self._now_us())
         except UnencodableMessageError as problem:
             self._connection.fail(request, str(problem))
+
+    def _look_at_sign_in(self) -> None:
+        if self._sign_in is None:
+            return
+        if self._sign_in.failure is not None:
+            self._connection.distrust(self._sign_in.failure)
+        elif self._sign_in.token:
+            self._connection.trust()
 
     def _ask(self, conversation: _Conversation, messages: Sequence[ProtoMessage]) -> None:
         conversation.replies = [None] * len(messages)

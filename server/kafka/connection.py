@@ -11,6 +11,8 @@ Everything is bounded (``KafkaConnectionLimits``): a frame before any of it is k
 bytes that the client does not take, and its silence. What is no request of an API and version that is served ends the
 connection, because nothing can be answered in a form that the client would understand. The one exception is the
 question which versions there are (KIP-511).
+
+Where clients have to sign in, nothing else is taken before, of a smaller size and not for long.
 """
 
 from __future__ import annotations
@@ -29,9 +31,12 @@ from quorumlog.server.kafka.codec.headers import (
     unpack_request_head,
 )
 from quorumlog.server.kafka.codec.primitives import Buffer, KafkaMessage, MalformedKafkaMessageError, decode, encode
+from quorumlog.server.kafka.codec.sasl_requests import SaslAuthenticateRequest, SaslHandshakeRequest
 from quorumlog.server.kafka.version_table import API_VERSIONS, UNSUPPORTED_VERSION, VersionTable
 
 _SIZE = Struct(">i")
+#: What clients need to sign in.
+_BEFORE_SIGN_IN = frozenset((API_VERSIONS, SaslHandshakeRequest.API_KEY, SaslAuthenticateRequest.API_KEY))
 
 
 @dataclass(slots=True, frozen=True)
@@ -44,12 +49,16 @@ class KafkaConnectionLimits:
             before the answers are handed out.
         unsent_bytes: of answers, from where no more requests are taken.
         silence_us: how long a client with nothing to wait for may send no whole request.
+        strangers_bytes: size of a request of a client that has not signed in where it has to.
+        sign_in_us: how long it may take for that.
     """
 
     request_bytes: int = 32 << 20
     unanswered_requests: int = 100
     unsent_bytes: int = 32 << 20
     silence_us: int = 600_000_000
+    strangers_bytes: int = 64 << 10
+    sign_in_us: int = 30_000_000
 
 
 class KafkaConnectionFault(Enum):
@@ -59,6 +68,7 @@ class KafkaConnectionFault(Enum):
     MALFORMED = "malformed"  #: bytes that are no request
     UNSERVED = "unserved"  #: an API or a version that is not served
     SILENT = "silent"  #: nothing was asked for too long
+    UNSIGNED = "unsigned"  #: the client has not signed in, and has to
     REFUSED = "refused"  #: a request failed that has no answer
     FAILED = "failed"  #: a request failed for which no error is known
 
@@ -92,9 +102,12 @@ class KafkaConnection:
 
     Arguments:
         now_us: the time on the clock of all other calls, which never goes back.
+        asks_to_sign_in: until ``trust`` nothing is taken but what it needs to sign in.
     """
 
-    def __init__(self, versions: VersionTable, limits: KafkaConnectionLimits, now_us: int) -> None:
+    def __init__(
+        self, versions: VersionTable, limits: KafkaConnectionLimits, now_us: int, *, asks_to_sign_in: bool = False
+    ) -> None:
         self._versions = versions
         self._limits = limits
         self._received = bytearray()
@@ -108,6 +121,13 @@ class KafkaConnection:
         self._leaving_bytes = 0
         self._heard_us = now_us
         self._end: KafkaConnectionEnd | None = None
+        #: When it ends if the client has not signed in by then; None: it has, or need not.
+        self._sign_in_ends_us = now_us + limits.sign_in_us if asks_to_sign_in else None
+
+    @property
+    def is_trusted(self) -> bool:
+        """Whether the client has signed in, or need not."""
+        return self._sign_in_ends_us is None
 
     @property
     def end(self) -> KafkaConnectionEnd | None:
@@ -175,6 +195,14 @@ class KafkaConnection:
         """Says that a request met a fault of the node's own."""
         self._finish(KafkaConnectionFault.FAILED, f"{request.api.name} of version {request.version} failed: {detail}")
 
+    def trust(self) -> None:
+        """The client has signed in."""
+        self._sign_in_ends_us = None
+
+    def distrust(self, detail: str) -> None:
+        """The client was not let in, which was answered."""
+        self._finish(KafkaConnectionFault.UNSIGNED, detail)
+
     def take_output(self) -> list[Buffer]:
         """What is to be sent now, in this order."""
         output, self._output = self._output, []
@@ -189,7 +217,9 @@ class KafkaConnection:
         self._leaving_bytes = size_bytes
 
     def on_time(self, now_us: int) -> None:
-        """Ends the connection of a client that was silent for too long."""
+        """Ends the connection of a client that was silent for too long, or has not signed in in time."""
+        if self._sign_in_ends_us is not None and now_us >= self._sign_in_ends_us:
+            self._finish(KafkaConnectionFault.UNSIGNED, f"no sign-in for {self._limits.sign_in_us // 1_000_000} s")
         if self.silence_ends_us is not None and now_us >= self.silence_ends_us:
             self._finish(KafkaConnectionFault.SILENT, f"no request for {self._limits.silence_us // 1_000_000} s")
 
@@ -198,11 +228,10 @@ class KafkaConnection:
         if len(self._received) < _SIZE.size:
             return None
         (size,) = _SIZE.unpack_from(self._received)
-        if not 0 <= size <= self._limits.request_bytes:
-            self._finish(
-                KafkaConnectionFault.OVERSIZED,
-                f"a request of {size} bytes, and it may have {self._limits.request_bytes}",
-            )
+        most = self._limits.request_bytes if self.is_trusted else self._limits.strangers_bytes
+        if not 0 <= size <= most:
+            before = "" if self.is_trusted else " before the sign-in"
+            self._finish(KafkaConnectionFault.OVERSIZED, f"a request of {size} bytes, and it may have {most}{before}")
             return None
         end = _SIZE.size + size
         if len(self._received) < end:
@@ -222,6 +251,9 @@ class KafkaConnection:
                 self._tell_versions(head, version=0, error_code=UNSUPPORTED_VERSION)
             else:
                 self._finish(KafkaConnectionFault.UNSERVED, f"API {head.api_key} in version {head.api_version}")
+            return None
+        if not self.is_trusted and head.api_key not in _BEFORE_SIGN_IN:
+            self._finish(KafkaConnectionFault.UNSIGNED, f"{api.name} before the sign-in: security.protocol=SASL_SSL")
             return None
         client_id, at = unpack_client_id(frame, flexible=head.api_version >= api.request.FLEXIBLE_FROM)
         # Kafka does not look at what stands behind a request, and librdkafka relies on that: it asks Metadata of all

@@ -1,13 +1,17 @@
 """Where Kafka's clients connect: the one module that knows their sockets.
 
-Each connection is bounded by itself (``connection.py``). Here it is bounded how many there are, in all and of one
-address, and a socket is not read while its connection, or the node, should take no more.
+Each connection is bounded by itself (``connection.py``). Here it is bounded how many there are, in all, of one address
+and of clients that have not proved yet who they are, and a socket is not read while its connection, or the node, should
+take no more. With TLS a connection counts from before its handshake.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
+import secrets
+import socket
+import ssl
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -17,18 +21,24 @@ from typing import cast
 
 from google.protobuf.message import Message as ProtoMessage
 
-from quorumlog.server.client_origin import ClientOrigin, Listener
+from quorumlog.server.client_origin import ANONYMOUS, ClientOrigin, Listener
 from quorumlog.server.events import EndedStream
 from quorumlog.server.kafka.client import KafkaClient
 from quorumlog.server.kafka.cluster_view import ImageView
 from quorumlog.server.kafka.connection import KafkaConnection, KafkaConnectionFault, KafkaConnectionLimits, KafkaRequest
+from quorumlog.server.kafka.mapping.sign_in_state import KafkaSignIn
+from quorumlog.server.kafka.mapping.steps import KafkaConnectionRefusedError, LongWork
 from quorumlog.server.kafka.mapping.table import served_versions
 from quorumlog.server.log_output import Log
 from quorumlog.server.metrics import Meters
 from quorumlog.server.setting_values import parse_address
 from quorumlog.server.transport.callers import MAX_CLIENT_ID_LENGTH
+from quorumlog.server.transport.certificate_ends import certificate_end_of
 from quorumlog.server.transport.client_requests import ClientRequests
+from quorumlog.server.transport.principals import auth_context_of, principal_of, serial_of
+from quorumlog.server.transport.tls_contexts import TlsContexts
 from quorumlog.v1.data_plane_pb2 import FetchRequest, FetchResponse, ProduceRequest
+from quorumlog.v1.sign_in_pb2 import BeginScramRequest, FinishScramRequest
 
 #: How often silent connections, and those that wait for the node to have room, are looked at.
 _LOOK_AT_SILENCE_S = 5.0
@@ -39,6 +49,14 @@ _LOOK_AT_CLUSTER_S = 0.1
 _TOLD_AFTER_S = 5.0
 #: For so long no other refused connection is told of.
 _TELL_AGAIN_S = 1.0
+#: How long a handshake of TLS may take, and its end.
+_HANDSHAKE_S = 5.0
+#: Connections that wait to be taken, and the pause after one could not be.
+_BACKLOG = 128
+_ACCEPT_AGAIN_S = 0.05
+#: Passwords that are hashed or wait for that, in all and of one address: each takes some 70 ms.
+_HASHED_AT_ONCE = 64
+_HASHED_OF_ADDRESS = 16
 #: Of a connection's output, bytes from which on the socket is asked to wait before it is given more.
 _SOCKET_BUFFER_BYTES = 1 << 20
 
@@ -53,6 +71,7 @@ class KafkaListenerOptions:
         connections_per_ip: of one address.
         creates_topics: unknown topics are created when clients mention them.
         feature_level: the one from which on the cluster keeps what Kafka's clients write.
+        proof: the listener in whose way clients prove who they are; None: they do not.
     """
 
     address: str
@@ -61,26 +80,44 @@ class KafkaListenerOptions:
     creates_topics: bool
     feature_level: int
     limits: KafkaConnectionLimits
+    proof: Listener | None = None
 
 
 class KafkaListener:
-    """Serves Kafka's clients on one address."""
+    """Serves Kafka's clients on one address.
+
+    Arguments:
+        contexts: for TLS; None: without.
+    """
 
     def __init__(
-        self, options: KafkaListenerOptions, cluster: ImageView, requests: ClientRequests, log: Log, meters: Meters
+        self,
+        options: KafkaListenerOptions,
+        cluster: ImageView,
+        requests: ClientRequests,
+        log: Log,
+        meters: Meters,
+        contexts: TlsContexts | None = None,
     ) -> None:
         self.options = options
         self.cluster = cluster
         self.requests = requests
         self.log = log
         self.meters = meters
-        self.versions = served_versions()
+        self.contexts = contexts
+        self.versions = served_versions(asks_to_sign_in=options.proof is Listener.PASSWORD)
         self._open: set[_KafkaSocket] = set()
+        self._strangers: set[_KafkaSocket] = set()
         self._of_address: Counter[str] = Counter()
         self._server: asyncio.Server | None = None
+        #: With TLS: those that take connections, and handshakes.
+        self._tasks: set[asyncio.Task[None]] = set()
         self._tell_again_s = 0.0
         #: Translations, one after the other: they are paced by what one thread gets done beside the node's.
         self._workers = ThreadPoolExecutor(1, "kafka-batches")
+        #: Passwords that are hashed, of each address, on a thread that strangers cannot keep from translating.
+        self._hashing: Counter[str] = Counter()
+        self._hashers = ThreadPoolExecutor(1, "kafka-passwords")
 
     @property
     def connections(self) -> int:
@@ -92,17 +129,46 @@ class KafkaListener:
         await self._wait_for_cluster()
         host, port = parse_address(self.options.address)
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: _KafkaSocket(self), host, port)
+        if self.contexts is None:
+            self._server = await loop.create_server(lambda: _KafkaSocket(self), host, port)
+        else:
+            found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+            for family, at in {(family, at[:2]) for family, _, _, _, at in found}:
+                listening = socket.create_server((str(at[0]), int(at[1])), family=family, backlog=_BACKLOG)
+                self._tasks.add(loop.create_task(self._accept(listening, self.contexts)))
+        acceptors = list(self._tasks)
         self.log.info("kafka_listening", address=self.options.address)
         looked_s = loop.time()
         while True:
             await asyncio.sleep(_LOOK_FOR_ROOM_S if any(each.waits for each in self._open) else _LOOK_AT_SILENCE_S / 10)
+            for acceptor in acceptors:
+                if acceptor.done():
+                    acceptor.result()
             is_due = loop.time() >= looked_s + _LOOK_AT_SILENCE_S
             if is_due:
                 looked_s = loop.time()
             for each in list(self._open):
                 if is_due or each.waits:
                     each.look()
+
+    async def _accept(self, listening: socket.socket, contexts: TlsContexts) -> None:
+        """Takes connections, each of which counts from here on and has the certificate as it is now."""
+        loop = asyncio.get_running_loop()
+        with listening:
+            listening.setblocking(False)
+            while True:
+                try:
+                    accepted, peer = await loop.sock_accept(listening)
+                except OSError:  # The client has gone again, or there are no descriptors left.
+                    await asyncio.sleep(_ACCEPT_AGAIN_S)
+                    continue
+                one, host = _KafkaSocket(self), str(peer[0])
+                if not self.admit(one, host):
+                    accepted.close()
+                    continue
+                task = loop.create_task(one.shake_hands(accepted, host, contexts.current()))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
 
     async def _wait_for_cluster(self) -> None:
         clock = asyncio.get_running_loop().time
@@ -117,9 +183,12 @@ class KafkaListener:
         """Takes no more connections and ends those that there are."""
         if self._server is not None:
             self._server.close()
+        for task in list(self._tasks):
+            task.cancel()
         for each in list(self._open):
             each.close()
         self._workers.shutdown(wait=False, cancel_futures=True)
+        self._hashers.shutdown(wait=False, cancel_futures=True)
 
     def admit(self, one: _KafkaSocket, host: str) -> bool:
         """Takes a connection, unless there are as many as there may be. Of a flood of them one in a while is told."""
@@ -127,34 +196,69 @@ class KafkaListener:
             refusal = f"{len(self._open)} connections are open, and there may be {self.options.connections}"
         elif self._of_address[host] >= self.options.connections_per_ip:
             refusal = f"{self._of_address[host]} connections of this address are open: kafka_max_connections_per_ip"
+        elif self.options.proof is not None and len(self._strangers) >= self._most_strangers:
+            refusal = f"{len(self._strangers)} clients have not proved yet who they are"
         else:
             self._open.add(one)
             self._of_address[host] += 1
+            if self.options.proof is not None:
+                self._strangers.add(one)
             return True
         self.meters.kafka_connections_refused += 1
+        self.tell_refusal(host, refusal)
+        return False
+
+    @property
+    def _most_strangers(self) -> int:
+        return max(1, self.options.connections // 2)
+
+    def tell_refusal(self, host: str, refusal: str) -> None:
+        """Says in the log why a connection was not taken, of many of them one in a while."""
         now_s = asyncio.get_running_loop().time()
         if now_s >= self._tell_again_s:
             self._tell_again_s = now_s + _TELL_AGAIN_S
             self.log.warning("kafka_connection_refused", address=host, reason=refusal)
-        return False
+
+    def trust(self, one: _KafkaSocket) -> None:
+        """A client has proved who it is."""
+        self._strangers.discard(one)
 
     def dismiss(self, one: _KafkaSocket, host: str) -> None:
         """A connection that was taken is over."""
         self._open.discard(one)
+        self._strangers.discard(one)
         self._of_address[host] -= 1
         if not self._of_address[host]:
             del self._of_address[host]
 
-    def work(self, work: Callable[[], object], on_done: Callable[[object, Exception | None], None]) -> None:
-        """Has something done on the thread for that."""
+    def work(self, wanted: LongWork, host: str, on_done: Callable[[object, Exception | None], None]) -> None:
+        """Has something done on the thread for that.
+
+        Arguments:
+            host: the address that it is done for.
+        """
+        loop = asyncio.get_running_loop()
+        if wanted.is_password:
+            if self._hashing[host] >= _HASHED_OF_ADDRESS or self._hashing.total() >= _HASHED_AT_ONCE:
+                busy = KafkaConnectionRefusedError(
+                    "too many clients sign in by PLAIN: try again, or with SCRAM-SHA-256"
+                )
+                loop.call_soon(on_done, None, busy)
+                return
+            self._hashing[host] += 1
 
         def done(future: asyncio.Future[object]) -> None:
+            if wanted.is_password:
+                self._hashing[host] -= 1
+                if not self._hashing[host]:
+                    del self._hashing[host]
             if not future.cancelled():
                 problem = future.exception()
                 assert problem is None or isinstance(problem, Exception)
                 on_done(None if problem is not None else future.result(), problem)
 
-        asyncio.get_running_loop().run_in_executor(self._workers, work).add_done_callback(done)
+        executor = self._hashers if wanted.is_password else self._workers
+        loop.run_in_executor(executor, wanted.work).add_done_callback(done)
 
 
 class _KafkaSocket(asyncio.Protocol):
@@ -163,7 +267,11 @@ class _KafkaSocket(asyncio.Protocol):
     def __init__(self, listener: KafkaListener) -> None:
         self._listener = listener
         self._requests = listener.requests
+        self._proof = listener.options.proof
         self._host = ""
+        self._sign_in: KafkaSignIn | None = None
+        #: By certificate: who the client is, its serial number, and when it ends.
+        self._principal, self._serial, self._ends_s = ANONYMOUS, "", math.inf
         self._stream = 0
         self._is_served = False
         self._is_reading = True
@@ -174,26 +282,51 @@ class _KafkaSocket(asyncio.Protocol):
     # -- asyncio --------------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A client has connected."""
+        """A client has connected, and with TLS has shaken hands."""
         # uvloop's has no such base.
         self._transport = transport = cast("asyncio.Transport", transport)
-        peer = transport.get_extra_info("peername")
-        self._host = str(peer[0]) if peer else ""
-        if not self._listener.admit(self, self._host):
+        if self._listener.contexts is None:
+            peer = transport.get_extra_info("peername")
+            self._host = str(peer[0]) if peer else ""
+            self._is_served = self._listener.admit(self, self._host)
+        if not self._is_served:
             transport.abort()
             return
-        self._is_served = True
+        if self._proof is Listener.CLIENT:
+            proved = auth_context_of(transport.get_extra_info("ssl_object"))
+            self._principal, self._serial = principal_of(proved), serial_of(proved)
+            self._ends_s = certificate_end_of(proved)
+            self._listener.trust(self)
         transport.set_write_buffer_limits(high=_SOCKET_BUFFER_BYTES)
         self._stream = self._requests.open_stream()
         self._requests.watch_stream(self._stream, self)
+        limits, asks = self._listener.options.limits, self._proof is Listener.PASSWORD
+        self._sign_in = KafkaSignIn(_draw_nonce) if asks else None
         self._client = KafkaClient(
-            KafkaConnection(self._listener.versions, self._listener.options.limits, _now_us()),
+            KafkaConnection(self._listener.versions, limits, _now_us(), asks_to_sign_in=asks),
             self,
             self._listener.cluster,
             self._listener.options.creates_topics,
             _now_us,
             self._flush,
+            self._sign_in,
         )
+
+    async def shake_hands(self, accepted: socket.socket, host: str, context: ssl.SSLContext) -> None:
+        """Has a client that was admitted shake hands; it goes on with ``connection_made``."""
+        self._host, self._is_served = host, True
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(
+                lambda: self,
+                accepted,
+                ssl=context,
+                ssl_handshake_timeout=_HANDSHAKE_S,
+                ssl_shutdown_timeout=_HANDSHAKE_S,
+            )
+        except Exception as problem:  # TLS has many, the loop has its own. It is one client's matter.
+            self._listener.tell_refusal(host, f"no handshake of TLS: {problem or type(problem).__name__}")
+            accepted.close()
+            self.connection_lost(None)
 
     def data_received(self, data: bytes) -> None:
         """Bytes came."""
@@ -210,7 +343,8 @@ class _KafkaSocket(asyncio.Protocol):
         if self._is_served:
             self._is_served = False
             self._listener.dismiss(self, self._host)
-            self._requests.close_stream(self._stream, is_known=True)
+            if self._stream:
+                self._requests.close_stream(self._stream, is_known=True)
         if self._client is not None:
             self._client.gone()
             self._client = None
@@ -224,7 +358,10 @@ class _KafkaSocket(asyncio.Protocol):
 
     def look(self) -> None:
         """Goes on where it can, and ends what was silent for too long."""
-        if self._client is not None:
+        if time.time() > self._ends_s:
+            self._listener.tell_refusal(self._host, "its certificate is not valid any more")
+            self.close()
+        elif self._client is not None:
             self._client.on_time()
             self._client.go_on()
             self._flush()
@@ -266,27 +403,37 @@ class _KafkaSocket(asyncio.Protocol):
             on_reply(reply)
             self._requests.times.written(number)
 
-        number = self._requests.submit(message, size, take, self._stream, self._origin(client_id))
+        # Whoever signs in has no session yet that the stream could belong to.
+        stream = 0 if isinstance(message, (BeginScramRequest, FinishScramRequest)) else self._stream
+        number = self._requests.submit(message, size, take, stream, self._origin(client_id))
         return number
 
     def abandon(self, number: int) -> None:
         """Nobody waits for this reply any more."""
         self._requests.abandon(number)
 
-    def work(self, work: Callable[[], object], on_done: Callable[[object, Exception | None], None]) -> None:
+    def work(self, wanted: LongWork, on_done: Callable[[object, Exception | None], None]) -> None:
         """Has something done beside all else."""
-        self._listener.work(work, on_done)
+        self._listener.work(wanted, self._host, on_done)
 
     def count(self, request: KafkaRequest) -> None:
         """A request was begun."""
         self._listener.meters.kafka_requests += 1
 
     def _origin(self, client_id: str) -> ClientOrigin:
-        origin = self._origins.get(client_id)
-        if origin is None:
+        origin, token = self._origins.get(client_id), self._sign_in.token if self._sign_in is not None else ""
+        if origin is None or origin.token != token:
             if len(self._origins) > 8:
                 self._origins.clear()
-            origin = ClientOrigin(client_id[:MAX_CLIENT_ID_LENGTH], self._host, listener=Listener.KAFKA)
+            origin = ClientOrigin(
+                client_id[:MAX_CLIENT_ID_LENGTH],
+                self._host,
+                self._principal,
+                Listener.KAFKA,
+                self._serial,
+                token,
+                self._proof,
+            )
             self._origins[client_id] = origin
         return origin
 
@@ -299,6 +446,8 @@ class _KafkaSocket(asyncio.Protocol):
             transport.writelines(output)
             # There may be requests again that can be answered at once.
             client.note_unsent(transport.get_write_buffer_size())
+        if self._sign_in is not None and self._sign_in.token:
+            self._listener.trust(self)
         end = client.end
         if end is not None:
             level = self._listener.log.info if end.fault is KafkaConnectionFault.SILENT else self._listener.log.warning
@@ -310,6 +459,10 @@ class _KafkaSocket(asyncio.Protocol):
         if client.reads_on != self._is_reading:
             self._is_reading = client.reads_on
             (transport.resume_reading if self._is_reading else transport.pause_reading)()
+
+
+def _draw_nonce() -> str:
+    return secrets.token_hex(16)
 
 
 def _now_us() -> int:

@@ -481,7 +481,7 @@ class Node:
         request_id, message = request.request_id, request.message
         if self._member is not None and not self._member.lets_in(request):
             return
-        is_open = self._member is not None or request.client.listener is not Listener.PASSWORD
+        is_open = self._member is not None or request.client.proof is not Listener.PASSWORD
         if isinstance(message, admin_pb2.DescribeNodeRequest) and is_open:
             refused = self._member.refuse(request) if self._member is not None else None
             told = self.describe() if refused is None else admin_pb2.DescribeNodeResponse(error=refused)

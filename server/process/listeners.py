@@ -29,6 +29,7 @@ from quorumlog.server.transport.peer_service import PeerService
 from quorumlog.server.transport.refused_peers import RefusedPeers
 from quorumlog.server.transport.session_gate import SessionGate
 from quorumlog.server.transport.sign_in_service import KeysForNode, sign_in_handlers
+from quorumlog.server.transport.tls_contexts import TlsContexts
 from quorumlog.server.transport.unary_calls import Handlers
 
 if TYPE_CHECKING:
@@ -82,7 +83,11 @@ class Listeners:
         connections = max(1, room_for_connections(wanted * listeners) // listeners)
         if connections < wanted:
             log.warning("connections_limited", max_connections=connections, reason="file descriptors (ulimit -n)")
-        self._kafka = _kafka_listener(settings, connections, node, driver, log, meters)
+        kafka_pair = None
+        if settings.kafka_listen is not None and settings.kafka_proof is not None:
+            kafka_pair = watch_pair(settings, settings.kafka_proof, log, "kafka")
+            self._pairs += [kafka_pair] if kafka_pair is not None else []
+        self._kafka = _kafka_listener(settings, connections, node, driver, log, meters, kafka_pair)
         self._supervisor = driver.supervisor
         clients = _client_handlers(settings, driver, meters)
         refused = RefusedPeers(log, driver.tell_audit)
@@ -157,7 +162,13 @@ class Listeners:
 
 
 def _kafka_listener(
-    settings: Settings, connections: int, node: DrivenNode, driver: Driver, log: Log, meters: Meters
+    settings: Settings,
+    connections: int,
+    node: DrivenNode,
+    driver: Driver,
+    log: Log,
+    meters: Meters,
+    pair: WatchedPair | None,
 ) -> KafkaListener | None:
     if settings.kafka_listen is None:
         return None
@@ -173,8 +184,10 @@ def _kafka_listener(
         creates_topics=settings.kafka_auto_create_topics_enable,
         feature_level=SECOND_FEATURE_LEVEL,
         limits=KafkaConnectionLimits(request_bytes=settings.max_request_bytes),
+        proof=settings.kafka_proof,
     )
-    return KafkaListener(options, ImageView(node, settings.node_id), driver.requests, log, meters)
+    contexts = TlsContexts(pair) if pair is not None else None
+    return KafkaListener(options, ImageView(node, settings.node_id), driver.requests, log, meters, contexts)
 
 
 def _client_handlers(settings: Settings, driver: Driver, meters: Meters) -> tuple[Handlers, ...]:

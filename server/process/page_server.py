@@ -12,9 +12,10 @@ from socketserver import ThreadingMixIn
 from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
-from quorumlog.server.certificates.pairs import Pair, WatchedPair, changed_since
+from quorumlog.server.certificates.pairs import WatchedPair
 from quorumlog.server.client_origin import ClientOrigin, Listener
-from quorumlog.server.transport.principals import AuthContext, principal_of, serial_of
+from quorumlog.server.transport.principals import auth_context_of, principal_of, serial_of
+from quorumlog.server.transport.tls_contexts import TlsContexts
 
 #: A client that says nothing for so long is cut off.
 SILENCE_S = 10.0
@@ -77,46 +78,19 @@ class TlsPageServer(PageServer):
     """
 
     def __init__(self, address: tuple[str, int], handler: type[WSGIRequestHandler], watched: WatchedPair) -> None:
-        self._watched = watched
-        self._pair = watched.pair
-        self._context = _context_of(watched, self._pair)
+        self._contexts = TlsContexts(watched)
         super().__init__(address, handler)
 
     def finish_request(self, request: Any, client_address: Any) -> None:
         """Shakes hands, and serves whoever has proved who they are."""
         assert isinstance(request, socket.socket)
         request.settimeout(HANDSHAKE_S)
-        with self._current().wrap_socket(request, server_side=True) as secured:
+        with self._contexts.current().wrap_socket(request, server_side=True) as secured:
             super().finish_request(secured, client_address)
-
-    def _current(self) -> ssl.SSLContext:
-        pair = changed_since(self._watched, self._pair)
-        if pair is not None:
-            self._context, self._pair = _context_of(self._watched, pair), pair
-        return self._context
 
 
 def client_of(connection: ssl.SSLSocket, host: str) -> ClientOrigin:
     """Who is at the other end, by the certificate."""
-    shown, der = connection.getpeercert() or {}, connection.getpeercert(binary_form=True)
-    assert der is not None, "nobody comes in without a certificate"
-    alternatives: Any = shown.get("subjectAltName", ())
-    subject: Any = shown.get("subject", ())
-    proved: AuthContext = {
-        "x509_pem_cert": [ssl.DER_cert_to_PEM_cert(der).encode()],
-        "peer_uri": [value.encode() for kind, value in alternatives if kind == "URI"],
-        "x509_common_name": [
-            value.encode() for names in subject for kind, value in names if kind == "commonName"
-        ],
-    }  # fmt: skip
+    proved = auth_context_of(connection)
+    assert proved, "nobody comes in without a certificate"
     return ClientOrigin("metrics", host, principal_of(proved), Listener.CLIENT, serial_of(proved))
-
-
-def _context_of(watched: WatchedPair, pair: Pair) -> ssl.SSLContext:
-    assert pair.authorities is not None, "clients are asked for a certificate"
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.verify_mode = ssl.CERT_REQUIRED
-    context.load_verify_locations(cadata=pair.authorities.decode("ascii", "ignore"))
-    context.load_cert_chain(watched.files.certificate, watched.files.key)
-    return context

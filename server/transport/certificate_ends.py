@@ -10,7 +10,7 @@ from typing import TypeAlias
 import grpc.aio
 
 from quorumlog.server.certificates.x509 import CertificateError, validity
-from quorumlog.server.transport.principals import certificate_of
+from quorumlog.server.transport.principals import AuthContext, certificate_of
 from quorumlog.server.transport.rpc_errors import refuse
 from quorumlog.server.wire_errors import error
 from quorumlog.v1.errors_pb2 import ErrorCode
@@ -22,7 +22,12 @@ ENDED = "the certificate of this connection is not valid any more: connect with 
 
 def certificate_end_s(context: Context) -> float:
     """When the other side's certificate ends, in seconds since 1970; never without one."""
-    certificate = certificate_of(context.auth_context())
+    return certificate_end_of(context.auth_context())
+
+
+def certificate_end_of(auth_context: AuthContext) -> float:
+    """The same, by what a connection has proved."""
+    certificate = certificate_of(auth_context)
     return math.inf if certificate is None else _end_s(certificate)
 
 

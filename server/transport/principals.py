@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
+from typing import Any
 
 from quorumlog.server.certificates.names import node_of, user_of
 from quorumlog.server.certificates.x509 import CertificateError, serial_number
@@ -12,7 +14,8 @@ from quorumlog.server.client_origin import ANONYMOUS, EVERYBODY, USER_PREFIX, Li
 #: Characters of a common name that is taken for a user's.
 MAX_NAME_LENGTH = 249
 
-#: What gRPC tells of a connection. Without TLS nothing of it is proved, and none of the keys below is there.
+#: What gRPC tells of a connection, or :func:`auth_context_of` of one without gRPC.
+#: Without TLS nothing of it is proved, and none of the keys below is there.
 AuthContext = Mapping[str, Iterable[bytes]]
 
 
@@ -34,6 +37,22 @@ def principal_of(auth_context: AuthContext) -> str:
         return ANONYMOUS
     principal = f"{USER_PREFIX}{names[0]}"
     return ANONYMOUS if principal == EVERYBODY else principal
+
+
+def auth_context_of(connection: ssl.SSLSocket | ssl.SSLObject) -> AuthContext:
+    """What gRPC would tell of a connection: the certificate of the other side, and whom it names."""
+    shown, der = connection.getpeercert() or {}, connection.getpeercert(binary_form=True)
+    if der is None:
+        return {}
+    alternatives: Any = shown.get("subjectAltName", ())
+    subject: Any = shown.get("subject", ())
+    return {
+        "x509_pem_cert": [ssl.DER_cert_to_PEM_cert(der).encode()],
+        "peer_uri": [value.encode() for kind, value in alternatives if kind == "URI"],
+        "x509_common_name": [
+            value.encode() for names in subject for kind, value in names if kind == "commonName"
+        ],
+    }  # fmt: skip
 
 
 def node_id_of(auth_context: AuthContext) -> int | None:

@@ -13,7 +13,7 @@ from quorumlog.chaos.checkers.history import Operation, OperationKind, Operation
 from quorumlog.chaos.processes import scenarios
 from quorumlog.chaos.processes.compaction_rounds import CompactionRun
 from quorumlog.chaos.processes.nemesis import ChaosError, Nemesis
-from quorumlog.chaos.processes.once_writers import Gate, OnceWriter, WriterKind, await_ended
+from quorumlog.chaos.processes.once_writers import Gate, SdkOnceWriter, WriterKind, await_ended
 from quorumlog.chaos.processes.report import Report
 from quorumlog.chaos.processes.scenario_cluster import ClientOptions, ScenarioCluster
 from quorumlog.chaos.processes.workload import Recorder, sequential_writer
@@ -204,7 +204,7 @@ def test_a_key_that_was_being_written_when_the_writer_failed_has_no_last_value_t
 
 def test_writers_that_go_on_are_waited_for_no_longer_than_said() -> None:
     gate = Gate()
-    writer = OnceWriter(0, WriterKind.REPLAYING, 1_000, {"bootstrap_servers": "nowhere:1"}, "t", gate, 1)
+    writer = SdkOnceWriter(0, WriterKind.REPLAYING, 1_000, {"bootstrap_servers": "nowhere:1"}, "t", gate, 1)
     writer.start()
     with pytest.raises(TimeoutError, match=r"replaying-0 does not end within 0.01 s"):
         await_ended([writer], 0.01)

@@ -1,7 +1,7 @@
 """The checker of numbered records notices what it is there for."""
 
 from quorumlog.chaos.processes.once_checker import OnceChecker
-from quorumlog.chaos.processes.once_writers import VALUE, Fate, Gate, OnceWriter, WriterKind
+from quorumlog.chaos.processes.once_writers import VALUE, Fate, Gate, SdkOnceWriter, WriterKind
 from quorumlog.sdk.records.partitioner import partition_for_key
 
 
@@ -13,7 +13,7 @@ class Reading:
     """One writer of ten records, and a log that the test makes up."""
 
     def __init__(self, *fates: Fate) -> None:
-        self.writer = OnceWriter(0, WriterKind.UNNAMED, 10, {"bootstrap_servers": "127.0.0.1:1"}, "t", Gate(), 1)
+        self.writer = SdkOnceWriter(0, WriterKind.UNNAMED, 10, {"bootstrap_servers": "127.0.0.1:1"}, "t", Gate(), 1)
         self.writer.fates[: len(fates)] = bytes(fates)
         self.checker = OnceChecker([self.writer], 2)
 

@@ -14,8 +14,12 @@ import kafka.protocol.admin
 import kafka.protocol.consumer
 import kafka.protocol.metadata
 import kafka.protocol.producer
+import kafka.protocol.sasl
 
-_MODULES = (kafka.protocol.admin, kafka.protocol.consumer, kafka.protocol.metadata, kafka.protocol.producer)
+_MODULES = (
+    kafka.protocol.admin, kafka.protocol.consumer, kafka.protocol.metadata, kafka.protocol.producer,
+    kafka.protocol.sasl,
+)  # fmt: skip
 #: Fields that kafka-python calls by other names than Kafka's schemas.
 THEIR_NAMES = {
     "cluster_authorized_operations": "authorized_operations",

@@ -52,6 +52,8 @@ from quorumlog.server.kafka.codec.position_responses import ListOffsetsResponse,
 from quorumlog.server.kafka.codec.primitives import KafkaMessage
 from quorumlog.server.kafka.codec.produce_requests import InitProducerIdRequest, ProduceRequest
 from quorumlog.server.kafka.codec.produce_responses import InitProducerIdResponse, ProduceResponse
+from quorumlog.server.kafka.codec.sasl_requests import SaslAuthenticateRequest, SaslHandshakeRequest
+from quorumlog.server.kafka.codec.sasl_responses import SaslAuthenticateResponse, SaslHandshakeResponse
 from quorumlog.server.kafka.codec.topic_requests import (
     CreatePartitionsRequest,
     CreateTopicsRequest,
@@ -91,6 +93,7 @@ APIS: dict[int, Api] = {
     14: Api("SyncGroup", SyncGroupRequest, SyncGroupResponse),
     15: Api("DescribeGroups", DescribeGroupsRequest, DescribeGroupsResponse),
     16: Api("ListGroups", ListGroupsRequest, ListGroupsResponse),
+    17: Api("SaslHandshake", SaslHandshakeRequest, SaslHandshakeResponse),
     18: Api("ApiVersions", ApiVersionsRequest, ApiVersionsResponse),
     19: Api("CreateTopics", CreateTopicsRequest, CreateTopicsResponse),
     20: Api("DeleteTopics", DeleteTopicsRequest, DeleteTopicsResponse),
@@ -99,6 +102,7 @@ APIS: dict[int, Api] = {
     23: Api("OffsetForLeaderEpoch", OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse),
     32: Api("DescribeConfigs", DescribeConfigsRequest, DescribeConfigsResponse),
     33: Api("AlterConfigs", AlterConfigsRequest, AlterConfigsResponse),
+    36: Api("SaslAuthenticate", SaslAuthenticateRequest, SaslAuthenticateResponse),
     37: Api("CreatePartitions", CreatePartitionsRequest, CreatePartitionsResponse),
     42: Api("DeleteGroups", DeleteGroupsRequest, DeleteGroupsResponse),
     44: Api("IncrementalAlterConfigs", IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse),

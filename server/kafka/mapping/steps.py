@@ -14,6 +14,7 @@ from typing import Generic, NamedTuple, Protocol, TypeAlias, TypeVar, cast
 from google.protobuf.message import Message as ProtoMessage
 
 from quorumlog.server.kafka.codec.primitives import KafkaMessage
+from quorumlog.server.kafka.mapping.sign_in_state import KafkaSignIn
 from quorumlog.v1.errors_pb2 import Error
 from quorumlog.v1.request_limits import MAX_ITEMS
 
@@ -58,12 +59,14 @@ class KafkaCall(Generic[RequestT]):
 
     Arguments:
         creates_topics: unknown topics are created when clients mention them.
+        sign_in: how far the connection is with that; None: nobody signs in on it by password.
     """
 
     message: RequestT
     version: int
     cluster: KafkaClusterView
     creates_topics: bool = False
+    sign_in: KafkaSignIn | None = None
 
 
 class Questions(NamedTuple):
@@ -73,9 +76,14 @@ class Questions(NamedTuple):
 
 
 class LongWork(NamedTuple):
-    """Has something done beside all else; it is sent what that returns."""
+    """Has something done beside all else; it is sent what that returns.
+
+    Arguments:
+        is_password: a password is hashed, perhaps a stranger's: that waits for others of its kind only.
+    """
 
     work: Callable[[], object]
+    is_password: bool = False
 
 
 #: A part of serving a request that comes to something.
@@ -122,6 +130,16 @@ def ask_all(messages: Sequence[ProtoMessage], kind: type[ReplyT]) -> Steps[list[
             assert isinstance(reply, kind), f"a {type(reply).__name__} is no {kind.__name__}"
             found.append(reply)
     return found
+
+
+def hash_password(work: Callable[[], T]) -> Steps[T]:
+    """Has a password hashed.
+
+    Raises:
+        KafkaConnectionRefusedError: too many others are.
+    """
+    done = yield LongWork(work, is_password=True)
+    return cast("T", done)
 
 
 def _check_size(message: ProtoMessage) -> None:

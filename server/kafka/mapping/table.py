@@ -24,6 +24,7 @@ from quorumlog.server.kafka.codec.metadata_requests import DescribeClusterReques
 from quorumlog.server.kafka.codec.position_requests import ListOffsetsRequest
 from quorumlog.server.kafka.codec.primitives import KafkaMessage
 from quorumlog.server.kafka.codec.produce_requests import InitProducerIdRequest, ProduceRequest
+from quorumlog.server.kafka.codec.sasl_requests import SaslAuthenticateRequest, SaslHandshakeRequest
 from quorumlog.server.kafka.codec.topic_requests import (
     CreatePartitionsRequest,
     CreateTopicsRequest,
@@ -39,6 +40,7 @@ from quorumlog.server.kafka.mapping import (
     memberships,
     offsets,
     produce,
+    sign_in,
     topics,
 )
 from quorumlog.server.kafka.mapping.steps import KafkaCall, Steps
@@ -88,10 +90,19 @@ SERVED: dict[int, ServedApi] = {
     DescribeConfigsRequest.API_KEY: ServedApi(configs.describe_configs),
     AlterConfigsRequest.API_KEY: ServedApi(configs.alter_configs),
     IncrementalAlterConfigsRequest.API_KEY: ServedApi(configs.alter_configs_incrementally),
+    # What comes behind them may need what they bring.
+    SaslHandshakeRequest.API_KEY: ServedApi(sign_in.shake_hands, holds_up=True),
+    SaslAuthenticateRequest.API_KEY: ServedApi(sign_in.authenticate, holds_up=True),
 }
+_OF_SIGN_IN = (SaslHandshakeRequest.API_KEY, SaslAuthenticateRequest.API_KEY)
 
 
-def served_versions() -> VersionTable:
-    """The APIs that are served, in the versions in which they are."""
-    cut = {key: served.highest for key, served in SERVED.items() if served.highest is not None}
-    return VersionTable(SERVED, cut)
+def served_versions(*, asks_to_sign_in: bool = False) -> VersionTable:
+    """The APIs that are served, in the versions in which they are.
+
+    Arguments:
+        asks_to_sign_in: those of sign-in among them.
+    """
+    wanted = [key for key in SERVED if asks_to_sign_in or key not in _OF_SIGN_IN]
+    cut = {key: served.highest for key, served in SERVED.items() if served.highest is not None and key in wanted}
+    return VersionTable(wanted, cut)

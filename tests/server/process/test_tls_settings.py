@@ -54,6 +54,8 @@ def test_where_a_node_listens_everywhere_all_its_listeners_are_at_the_host_that_
         ({"security_inter_broker_protocol": "PLAINTEXT"}, "give plaintext_listen for PLAINTEXT"),
         ({"security_inter_broker_protocol": "TLS"}, "PLAINTEXT or SSL"),
         ({"controllers": "1@127.0.0.1:19092"}, "the same port in controllers"),
+        ({"kafka_security_protocol": "SSL"}, "kafka_security_protocol is set without kafka_listen"),
+        ({"kafka_listen": "127.0.0.1:9092", "kafka_security_protocol": "SASL_PLAINTEXT"}, "SSL .* or SASL_SSL"),
     ],
 )
 def test_what_does_not_go_together_is_refused(more: dict[str, object], words: str) -> None:
@@ -66,6 +68,25 @@ def test_what_does_not_go_together_is_refused(more: dict[str, object], words: st
 def test_other_listeners_come_with_a_certificate(name: str) -> None:
     with pytest.raises(SettingsError, match=f"{name} is set without tls_certificate"):
         load({**PLAIN, "controllers": "1@127.0.0.1:19092", name: "127.0.0.1:19094"}).node_options()
+
+
+@pytest.mark.parametrize("protocol", ["SSL", "SASL_SSL"])
+def test_kafkas_clients_prove_who_they_are_over_tls_only(protocol: str) -> None:
+    more = {"controllers": "1@127.0.0.1:19092", "kafka_listen": "127.0.0.1:9092", "kafka_security_protocol": protocol}
+    with pytest.raises(SettingsError, match=f"kafka_security_protocol is {protocol} without tls_certificate"):
+        load({**PLAIN, **more}).node_options()
+
+
+def test_kafkas_clients_prove_who_they_are_as_other_clients_do_unless_it_is_said() -> None:
+    own = {"kafka_listen": "192.0.2.7:9092"}
+    assert load({**PLAIN, **own}).kafka_proof is None
+    assert loaded(**own).kafka_proof is Listener.CLIENT
+    assert loaded(**own, password_listen="127.0.0.1:19094").kafka_proof is Listener.PASSWORD
+    assert loaded(**own, kafka_security_protocol="SASL_SSL").kafka_proof is Listener.PASSWORD
+    with pytest.raises(ListenError, match=r"192\.0\.2\.7 is no address of this machine"):
+        check_listening(loaded(**own))
+    with pytest.raises(ListenError, match=r"kafka_listen = 192\.0\.2\.7:9092 is beyond loopback"):
+        check_listening(loaded(**own, kafka_security_protocol="PLAINTEXT"))
 
 
 def test_listeners_that_ask_who_one_is_may_be_beyond_loopback_and_others_only_if_it_is_said_aloud() -> None:

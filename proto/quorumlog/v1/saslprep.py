@@ -1,0 +1,40 @@
+"""Passwords as SCRAM takes them: the same one, however it was typed (SASLprep, RFC 4013)."""
+
+from __future__ import annotations
+
+import stringprep
+import unicodedata
+
+#: Characters of a password.
+MAX_PASSWORD_LENGTH = 1_024
+_PROHIBITED = (
+    stringprep.in_table_a1, stringprep.in_table_c12, stringprep.in_table_c21_c22, stringprep.in_table_c3,
+    stringprep.in_table_c4, stringprep.in_table_c5, stringprep.in_table_c6, stringprep.in_table_c7,
+    stringprep.in_table_c8, stringprep.in_table_c9,
+)  # fmt: skip
+
+
+class PasswordError(Exception):
+    """Something cannot be a password. The message goes on after its name, and repeats nothing of it."""
+
+
+def prepared(password: str) -> bytes:
+    """The bytes that are hashed.
+
+    Raises:
+        PasswordError: it cannot be a password.
+    """
+    if not 1 <= len(password) <= MAX_PASSWORD_LENGTH:
+        raise PasswordError(f"has {len(password)} characters: give 1 to {MAX_PASSWORD_LENGTH}")
+    mapped = "".join(
+        " " if stringprep.in_table_c12(letter) else letter for letter in password if not stringprep.in_table_b1(letter)
+    )
+    normal = unicodedata.normalize("NFKC", mapped)
+    if not normal or any(prohibited(letter) for letter in normal for prohibited in _PROHIBITED):
+        raise PasswordError("has characters that no password has, such as a line break")
+    right_to_left = [stringprep.in_table_d1(letter) for letter in normal]
+    if any(right_to_left) and (
+        any(map(stringprep.in_table_d2, normal)) or not (right_to_left[0] and right_to_left[-1])
+    ):
+        raise PasswordError("mixes directions of writing in a way that cannot be typed again")
+    return normal.encode()

@@ -1,0 +1,41 @@
+"""TLS without gRPC, with a pair of files that change now and then."""
+
+from __future__ import annotations
+
+import ssl
+
+from quorumlog.server.certificates.pairs import Pair, WatchedPair, changed_since
+
+
+class TlsContexts:
+    """What connections that begin now are served with.
+
+    Whoever connects has to have a certificate where the pair has authorities for that.
+    """
+
+    def __init__(self, watched: WatchedPair) -> None:
+        self._watched = watched
+        self._pair = watched.pair
+        self._context = _context_of(watched, self._pair)
+
+    def current(self) -> ssl.SSLContext:
+        """The context: with the newest pair, and the one before where that cannot be loaded."""
+        pair = changed_since(self._watched, self._pair)
+        if pair is not None:
+            try:
+                self._context = _context_of(self._watched, pair)
+            except (ssl.SSLError, OSError):
+                return self._context  # The files are being replaced right now: the next connection looks again.
+            self._pair = pair
+        return self._context
+
+
+def _context_of(watched: WatchedPair, pair: Pair) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_RENEGOTIATION
+    if pair.authorities is not None:
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.load_verify_locations(cadata=pair.authorities.decode("ascii", "ignore"))
+    context.load_cert_chain(watched.files.certificate, watched.files.key)
+    return context
