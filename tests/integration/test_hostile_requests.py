@@ -98,7 +98,8 @@ class Maker:
         if each.message_type is not None:
             return self.message(each.message_type, depth + 1)
         if each.file.name.endswith("/groups.proto") and each.name in GROUP_VALUES:
-            return self.chance.choice(GROUP_VALUES[each.name])
+            chosen = self.chance.choice(GROUP_VALUES[each.name])
+            return min(chosen, 2**31 - 1) if each.cpp_type == FieldDescriptor.CPPTYPE_INT32 else chosen  # type: ignore[type-var]
         if each.name in ("topic_id", "partition") and self.chance.random() < 0.7:
             return self.topic_id if each.name == "topic_id" else self.chance.choice((0, 1))
         if each.name in ("timeout_ms", "max_wait_ms"):
