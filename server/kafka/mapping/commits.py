@@ -82,6 +82,12 @@ def fetch_committed(call: KafkaCall[OffsetFetchRequest]) -> Steps[OffsetFetchRes
         wanted = [(group.group_id, group.topics) for group in request.groups]
     else:
         wanted = [(request.group_id, request.topics)]
+    group_ids = [group_id for group_id, _ in wanted]
+    if len(set(group_ids)) < len(group_ids):
+        # Few bytes repeat a name, and all that a group has committed would answer each time.
+        return OffsetFetchResponse(
+            groups=[OffsetFetchResponseGroup(each, (), KafkaError.INVALID_REQUEST) for each in group_ids]
+        )
     names = {topic.name for _, topics in wanted for topic in topics or ()}
     found = yield from find_topics(call.cluster, sorted(names))
     questions = [_question(group_id, topics, found) for group_id, topics in wanted]

@@ -53,7 +53,13 @@ def describe_configs(call: KafkaCall[DescribeConfigsRequest]) -> Steps[DescribeC
     names = dict.fromkeys(each.resource_name for each in call.message.resources if each.resource_type == _TOPIC)
     reply = yield from ask(admin_pb2.DescribeConfigsRequest(names=names), admin_pb2.DescribeConfigsResponse)
     topics = {each.name: each for each in reply.results}
-    return DescribeConfigsResponse(results=[_described(call.message, each, topics) for each in call.message.resources])
+    results, told = [], set[_Resource]()
+    for each in call.message.resources:
+        place = each.resource_type, each.resource_name
+        # Few bytes repeat a name, and many would answer each time.
+        results.append(_repeated(place) if place in told else _described(call.message, each, topics))
+        told.add(place)
+    return DescribeConfigsResponse(results=results)
 
 
 def alter_configs(call: KafkaCall[AlterConfigsRequest]) -> Steps[AlterConfigsResponse]:
@@ -152,6 +158,10 @@ def _increment(resource: IncrementalAlterConfigsRequestAlterConfigsResource) -> 
         elif each.config_operation != _Operation.SET:
             raise RefusedConfigError(f"{each.name} is no list to append to", KafkaError.INVALID_REQUEST)
     return change
+
+
+def _repeated(place: _Resource) -> DescribeConfigsResult:
+    return DescribeConfigsResult(*_refusal(place, is_repeated=True), *place, configs=())
 
 
 def _described(

@@ -121,8 +121,12 @@ def delete_topics(call: KafkaCall[DeleteTopicsRequest]) -> Steps[DeleteTopicsRes
             reply = yield from ask(question, admin_pb2.DeleteTopicsResponse)
             for each in reply.results:
                 if each.HasField("error"):
-                    waiting[each.name].error_code = kafka_code(each.error)
-                    waiting[each.name].error_message = each.error.message
+                    result = waiting[each.name]
+                    result.error_code = kafka_code(each.error)
+                    if question is by_id and result.error_code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                        result.name = None  # Who asked by id is not told a name by an error.
+                    else:
+                        result.error_message = each.error.message
     return DeleteTopicsResponse(responses=results)
 
 

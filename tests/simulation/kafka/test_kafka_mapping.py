@@ -615,6 +615,21 @@ def test_a_member_joins_syncs_lives_commits_and_leaves() -> None:
     assert rig.ask(delete, 2, DeleteGroupsResponse, node).results[0].error_code == KafkaError.NONE
 
 
+def test_a_name_that_a_request_repeats_is_answered_at_length_once() -> None:
+    rig = Rig()
+    node = coordinator(rig)
+    described = rig.ask(group_requests.DescribeGroupsRequest([GROUP] * 3), 6, DescribeGroupsResponse, node)
+    assert [each.group_id for each in described.groups] == [GROUP]
+    wanted = [commit_requests.OffsetFetchRequestGroup(GROUP, None)] * 3
+    fetched = rig.ask(commit_requests.OffsetFetchRequest(groups=wanted), 8, OffsetFetchResponse, node)
+    assert {each.error_code for each in fetched.groups} == {KafkaError.INVALID_REQUEST}
+    resources = [config_requests.DescribeConfigsResource(2, TOPIC, None)] * 3
+    told = rig.ask(config_requests.DescribeConfigsRequest(resources), 4, DescribeConfigsResponse, node=1).results
+    assert [(each.error_code, bool(each.configs)) for each in told] == [
+        (KafkaError.NONE, True), (KafkaError.INVALID_REQUEST, False), (KafkaError.INVALID_REQUEST, False),
+    ]  # fmt: skip
+
+
 def test_a_node_that_does_not_coordinate_a_group_says_so() -> None:
     rig = Rig()
     other = next(node for node in rig.cluster.node_ids if node != coordinator(rig))
