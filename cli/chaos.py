@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from quorumlog.chaos.hostile.caller import HostileCaller
-from quorumlog.cli.boundary import FAILED, CommandError
+from quorumlog.cli.boundary import FAILED, WRONG_USAGE, CommandError
 from quorumlog.cli.options import Output, OutputFormat, path
 from quorumlog.cli.rendering import print_json, print_table
 
@@ -111,6 +111,9 @@ def fuzz_nodes(
             "--report", metavar="DIR", parser=path, help="Write verdict and last requests into this directory."
         ),
     ] = None,
+    kafka: Annotated[
+        bool, typer.Option("--kafka", help="By Kafka's protocol, on the port for its clients; as anybody.")
+    ] = False,
     replay: Annotated[
         Path | None,
         typer.Option("--replay", metavar="FILE", parser=path, help="Send what an earlier run has recorded, instead."),
@@ -121,6 +124,8 @@ def fuzz_nodes(
     output: Output = OutputFormat.TABLE,
 ) -> None:
     """Sends valid and nearly valid requests to a cluster of its own; 1 if a node ends, breaks or works no more."""
+    if kafka and (caller is not HostileCaller.ANYBODY or replay is not None):
+        raise CommandError("--kafka is for anybody, and recorded by nobody: leave --as and --replay out", WRONG_USAGE)
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     from quorumlog.chaos.hostile.fuzzer import fuzz
     from quorumlog.chaos.hostile.replay import replay as send_again
@@ -147,6 +152,7 @@ def fuzz_nodes(
         duration_s=duration,
         workers=workers,
         report_dir=report,
+        kafka=kafka,
         say=say,
     )
     if as_json:

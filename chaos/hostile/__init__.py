@@ -13,6 +13,8 @@ work. What a request is made of comes from the descriptors of the services, so t
 - `wire`: calls and streams to the nodes, noted as they leave.
 - `record`: what was sent last, and the file that brings it back.
 - `stories`: sequences of requests: a producer, a member, a fetch session that go well until they do not.
+- `kafka_clients`: frames on the port for Kafka's clients, whole, cut, altered and random; `kafka_requests` makes them
+  from the codec's messages, `kafka_batches` what they write.
 - `strangers`: what somebody who is no node of the cluster says to the services between nodes.
 - `worker`: a process full of such clients.
 - `verdict`: whether the nodes are those of the start, and the cluster works.

@@ -94,6 +94,7 @@ def fuzz(
     duration_s: float | None = None,
     workers: int = WORKERS,
     report_dir: Path | None = None,
+    kafka: bool = False,
     say: Say = print,
 ) -> FuzzReport:
     """Sends requests to a cluster of its own until so many are sent, the time is up, or something was found.
@@ -101,13 +102,17 @@ def fuzz(
     Arguments:
         seed: drawn when None.
         caller: as whom they are sent.
+        kafka: they speak Kafka's protocol. What they sent is not in the record.
         report_dir: where the record goes if something was found; a temporary directory when None.
     """
     seed = secrets.randbelow(1 << 31) if seed is None else seed
     whose = "" if caller is HostileCaller.ANYBODY else f" as {caller}"
     say(f"hostile clients: {requests} requests{whose} to {NODES} nodes; seed {seed}")
     report = FuzzReport(seed, caller)
-    with tempfile.TemporaryDirectory(prefix="quorumlog-fuzz-") as scratch, staged_cluster(caller) as staged:
+    with (
+        tempfile.TemporaryDirectory(prefix="quorumlog-fuzz-") as scratch,
+        staged_cluster(caller, kafka=kafka) as staged,
+    ):
         cluster = staged.cluster
         watch = Watch.of(cluster)
         began = time.monotonic()

@@ -55,6 +55,7 @@ class Entrance:
 
     Arguments:
         nodes: node id -> host:port.
+        kafka: the same for Kafka's clients, where they are the ones that mean no good.
         options: of a client, as the SDK takes them; none without TLS.
         forbidden: what no answer may hold.
     """
@@ -62,6 +63,7 @@ class Entrance:
     nodes: dict[int, str]
     options: dict[str, str] = field(default_factory=dict)
     forbidden: tuple[str, ...] = ()
+    kafka: dict[int, str] = field(default_factory=dict)
 
     def credentials(self) -> grpc.ChannelCredentials | None:
         """For connections; None without TLS."""
@@ -129,13 +131,20 @@ class StagedCluster:
 
 
 @contextmanager
-def staged_cluster(caller: HostileCaller = HostileCaller.ANYBODY) -> Iterator[StagedCluster]:
+def staged_cluster(caller: HostileCaller = HostileCaller.ANYBODY, *, kafka: bool = False) -> Iterator[StagedCluster]:
     """A cluster with the topics of the stage; nothing of it is left behind."""
     if caller is HostileCaller.ANYBODY:
-        with LocalCluster(nodes=NODES, settings=SETTINGS) as cluster:
+        with LocalCluster(nodes=NODES, settings=SETTINGS, kafka=kafka) as cluster:
             with grpc.insecure_channel(cluster.address(1)) as channel:
                 admin_pb2_grpc.AdminStub(channel).CreateTopics(stage(list(STAGE)), timeout=10)
-            yield StagedCluster(cluster, Entrance({node: cluster.address(node) for node in cluster.node_ids}))
+            kafka_places = cluster.kafka_bootstrap_servers.split(",") if kafka else []
+            yield StagedCluster(
+                cluster,
+                Entrance(
+                    {node: cluster.address(node) for node in cluster.node_ids},
+                    kafka=dict(zip(cluster.node_ids, kafka_places, strict=kafka)),
+                ),
+            )
         return
     with ExitStack() as open_until_the_end:
         reserved = ReservedPorts(NODES)

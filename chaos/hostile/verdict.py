@@ -21,7 +21,7 @@ MOST_PARTITIONS = 60
 #: How long the cluster may take to work again (s): it has elections and rebalancing behind it.
 RECOVERY_S = 30.0
 #: Lines of a node's log that no client may bring about.
-_BROKEN = re.compile(r"Traceback|level=(error|critical)|Exception|Error:|never retrieved|never awaited")
+_BROKEN = re.compile(r"Traceback|level=(error|critical)|Exception|Error:|never retrieved|never awaited|fault=failed")
 
 
 @dataclass(slots=True)

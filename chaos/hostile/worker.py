@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TextIO
 
 from quorumlog.chaos.hostile.caller import HostileCaller
+from quorumlog.chaos.hostile.kafka_clients import HostileKafkaClients
 from quorumlog.chaos.hostile.record import SentLog, write_record
 from quorumlog.chaos.hostile.requests import RequestMaker
 from quorumlog.chaos.hostile.services import METHODS, SIGN_IN_METHODS
@@ -63,8 +64,9 @@ class WorkerOrder:
         values = json.loads(line)
         entrance = values.pop("entrance")
         nodes = {int(node): address for node, address in entrance.pop("nodes").items()}
+        kafka = {int(node): address for node, address in entrance.pop("kafka").items()}
         caller = HostileCaller(values.pop("caller"))
-        return cls(**values, caller=caller, entrance=Entrance(nodes=nodes, **entrance))
+        return cls(**values, caller=caller, entrance=Entrance(nodes=nodes, kafka=kafka, **entrance))
 
 
 @dataclass(slots=True)
@@ -100,6 +102,8 @@ class HostileProcess:
         methods = METHODS | SIGN_IN_METHODS if order.caller.by_password else METHODS
         self._stories = Stories(self._wire, self._vocabulary, self._maker, chance, methods)
         self._strangers = Strangers(self._wire, self._vocabulary, self._maker, chance)
+        kafka = order.entrance.kafka
+        self._kafka = HostileKafkaClients(kafka, self._vocabulary, chance) if kafka else None
         self._over = asyncio.Event()
 
     async def run(self, stop: TextIO, out: TextIO) -> None:
@@ -125,9 +129,15 @@ class HostileProcess:
                 raise problem
         print(self._news(done=True), file=out, flush=True)
 
+    @property
+    def _sent(self) -> int:
+        return self._wire.sent + (0 if self._kafka is None else self._kafka.sent)
+
     async def _client(self) -> None:
-        while not self._over.is_set() and self._wire.sent < self._order.requests:
-            if self._chance.random() < _STRANGERS:
+        while not self._over.is_set() and self._sent < self._order.requests:
+            if self._kafka is not None:
+                await self._kafka.visit()
+            elif self._chance.random() < _STRANGERS:
                 await self._strangers.visit()
             else:
                 await self._chance.choice(self._stories.all)()
@@ -162,9 +172,14 @@ class HostileProcess:
         # The same finding a thousand times is one.
         findings = list(dict.fromkeys(wire.findings))[:100]
         news = WorkerNews(
-            wire.sent, done, dict(wire.outcomes), dict(wire.by_method), dict(wire.answers), findings,
+            self._sent, done, dict(wire.outcomes), dict(wire.by_method), dict(wire.answers), findings,
             list(self._tokens.values()),
         )  # fmt: skip
+        if self._kafka is not None:
+            news.outcomes |= self._kafka.outcomes
+            news.by_method |= self._kafka.by_method
+            news.answers |= self._kafka.answers
+            news.findings += list(dict.fromkeys(self._kafka.findings))[:100]
         return json.dumps(asdict(news))
 
 

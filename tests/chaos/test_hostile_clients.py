@@ -54,6 +54,15 @@ def test_a_user_with_few_rights_breaks_nothing_and_learns_no_secret() -> None:
 
 @pytest.mark.cluster
 @pytest.mark.timeout(120)
+def test_nodes_live_on_whatever_comes_to_the_port_for_kafkas_clients() -> None:
+    report = fuzz(requests=3_000, seed=18, duration_s=10, kafka=True, say=lambda line: None)
+    assert report.passed, report.findings
+    assert report.requests > 1_000
+    assert report.outcomes["kafka answered"] > 100
+
+
+@pytest.mark.cluster
+@pytest.mark.timeout(120)
 def test_who_has_not_signed_in_gets_nothing_but_sign_in() -> None:
     report = fuzz(requests=2_000, seed=17, duration_s=3, caller=HostileCaller.UNSIGNED, say=lambda line: None)
     assert report.passed, report.findings

@@ -1,0 +1,377 @@
+"""Hostile clients on the port for Kafka's clients: what they send, in which order, and how they treat connections."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import struct
+import time
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from quorumlog.chaos.hostile.kafka_requests import KafkaRequestMaker, error_codes_of
+from quorumlog.chaos.hostile.vocabulary import GROUPS, STAGE, Vocabulary
+from quorumlog.server.kafka.codec.apis import APIS
+from quorumlog.server.kafka.codec.headers import unpack_response_header
+from quorumlog.server.kafka.codec.membership_requests import (
+    GroupHeartbeatRequest,
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
+)
+from quorumlog.server.kafka.codec.metadata_requests import MetadataRequest
+from quorumlog.server.kafka.codec.primitives import KafkaMessage, MalformedKafkaMessageError, decode
+from quorumlog.server.kafka.codec.produce_requests import (
+    InitProducerIdRequest,
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
+from quorumlog.server.kafka.codec.version_requests import ApiVersionsRequest
+from quorumlog.server.kafka.mapping.error_codes import KafkaError
+
+_SIZE = struct.Struct(">i")
+#: An answer that has more is none.
+_MOST_ANSWER_BYTES = 256 << 20
+_CONNECT_S, _ANSWER_S = 5.0, 3.0
+#: A node that has not answered a new connection after this hangs.
+HUNG_S = 20.0
+_KEPT_MEMBERS = 40
+_FETCH, _API_VERSIONS, _PRODUCE = 1, 18, 0
+_KNOWN = {each.value for each in KafkaError}
+_UNKNOWN = -1
+
+
+class HostileKafkaClients:
+    """What they do, and what came of it.
+
+    Arguments:
+        places: node id -> host:port.
+        chance: decides on everything.
+    """
+
+    def __init__(self, places: Mapping[int, str], vocabulary: Vocabulary, chance: random.Random) -> None:
+        self._places = dict(places)
+        self._vocabulary = vocabulary
+        self._chance = chance
+        self._maker = KafkaRequestMaker(chance)
+        self.sent = 0
+        self.outcomes: Counter[str] = Counter()
+        self.by_method: Counter[str] = Counter()
+        self.answers: Counter[str] = Counter()
+        self.findings: list[str] = []
+        #: How long the slowest new connection waited for its first answer (s).
+        self.slowest_s = 0.0
+        self._stories: tuple[tuple[int, Callable[[], Awaitable[None]]], ...] = (
+            (60, self._ask_anything), (12, self._produce), (10, self._join), (10, self._alter), (4, self._babble),
+            (2, self._stop_half_way), (2, self._read_slowly), (3, self._knock), (1, self._flood_versions),
+        )  # fmt: skip
+
+    async def visit(self) -> None:
+        """One story, at one node."""
+        weights, stories = zip(*self._stories, strict=True)
+        with contextlib.suppress(OSError, TimeoutError, asyncio.IncompleteReadError):
+            await self._chance.choices(stories, weights)[0]()
+
+    async def knock_at_all(self) -> None:
+        """Looks whether each node answers a new connection."""
+        for node in self._places:
+            with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+                await self._knock_at(node)
+
+    # -- stories --------------------------------------------------------------------------------------------------
+
+    async def _ask_anything(self) -> None:
+        async with self._connected() as one:
+            for _ in range(self._chance.choice((5, 20, 60))):
+                if one.over:
+                    return
+                key, version, frame, message = self._maker.framed(one.next_number)
+                await one.send(key, version, frame, message)
+                if self._chance.random() < 0.3:
+                    await one.settle(_ANSWER_S)
+            await one.settle(_ANSWER_S)
+
+    async def _produce(self) -> None:
+        """A producer that goes well until it does not."""
+        chance = self._chance
+        async with self._connected() as one:
+            answer = await self._ask(one, InitProducerIdRequest(transaction_timeout_ms=1_000), 4)
+            known: tuple[int, int] = (answer.producer_id, answer.producer_epoch) if answer is not None else (-1, -1)
+            self._maker.producers = [*self._maker.producers[-8:], known]
+            topic, partition, sequence = chance.choice(STAGE), chance.randrange(2), 0
+            if chance.random() < 0.2:
+                sequence = (1 << 31) - 3
+            for _ in range(chance.randint(1, 12)):
+                if one.over:
+                    return
+                count, batch = self._maker.batches.batch(*known, sequence)
+                data = [TopicProduceData(topic, partition_data=[PartitionProduceData(partition, batch)])]
+                request = ProduceRequest(acks=chance.choice((-1, -1, 1, 0, 2)), timeout_ms=1_000, topic_data=data)
+                await self._send(one, request, chance.randint(3, 12))
+                if chance.random() < 0.8:
+                    sequence = (sequence + count) % (1 << 31)
+                else:
+                    sequence = chance.choice((0, sequence + 1, -1, (1 << 31) - 1)) % (1 << 31)
+                if chance.random() < 0.1:
+                    known = known[0], min(known[1] + 1, (1 << 15) - 1)
+            await one.settle(_ANSWER_S)
+
+    async def _join(self) -> None:
+        """A member that joins, assigns nonsense, and is gone."""
+        chance = self._chance
+        group = chance.choice(GROUPS)
+        member, generation = "", -1
+        async with self._connected() as one:
+            for _ in range(chance.randint(1, 4)):
+                protocols = [
+                    JoinGroupRequestProtocol(name, chance.choice((b"", b"\0" * 20, b"\xff" * 300, b"m" * 20_000)))
+                    for name in ("range", "roundrobin")
+                ]
+                request = JoinGroupRequest(
+                    group, chance.choice((6_000, 10_000, 300_000)), chance.choice((1, 500, 60_000)), member,
+                    protocol_type="consumer", protocols=protocols,
+                )  # fmt: skip
+                answer = await self._ask(one, request, chance.randint(5, 9))
+                if answer is None:
+                    return
+                member, generation = answer.member_id or member, answer.generation_id
+                self._maker.members = [*self._maker.members[-_KEPT_MEMBERS:], member]
+                self._maker.generations = [*self._maker.generations[-_KEPT_MEMBERS:], generation]
+                if answer.error_code == KafkaError.NONE:
+                    given = [
+                        SyncGroupRequestAssignment(chance.choice((member, "nobody")), b"a" * chance.choice((0, 9)))
+                        for _ in range(chance.randint(0, 3))
+                    ]  # fmt: skip
+                    await self._ask(one, SyncGroupRequest(group, generation, member, assignments=given), 4)
+                    await self._ask(one, GroupHeartbeatRequest(group, generation, member), 4)
+
+    async def _alter(self) -> None:
+        """Frames that were requests once."""
+        async with self._connected() as one:
+            for _ in range(self._chance.choice((1, 5, 20))):
+                if one.over:
+                    return
+                key, version, frame, _ = self._maker.framed(one.next_number)
+                altered = self._maker.altered(frame)
+                one.forget_order()
+                await one.send(key, version, altered, None)
+                if self._chance.random() < 0.5:
+                    await one.settle(0.05)
+
+    async def _babble(self) -> None:
+        """Bytes that never were anything."""
+        chance = self._chance
+        async with self._connected() as one:
+            one.forget_order()
+            for _ in range(chance.choice((1, 3))):
+                start = chance.choice(
+                    (b"", b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\0", b"\x7f\xff\xff\xff", b"\xff" * 4)
+                )
+                await one.send_raw(start + chance.randbytes(chance.choice((1, 40, 5_000))))
+                self._note("random bytes")
+            await one.settle(0.1)
+
+    async def _stop_half_way(self) -> None:
+        """The first part of a large frame, and silence."""
+        chance = self._chance
+        async with self._connected() as one:
+            one.forget_order()
+            head = struct.pack(">hhi", 0, 9, 1)
+            await one.send_raw(
+                _SIZE.pack(chance.choice((100, 1 << 20, 31 << 20))) + head + bytes(chance.choice((0, 80, 1 << 20)))
+            )
+            self._note("half a frame")
+            await asyncio.sleep(chance.choice((0.1, 2.0, 8.0)))
+
+    async def _read_slowly(self) -> None:
+        """Many questions with large answers, that are not read."""
+        async with self._connected() as one:
+            one.read_no_more()
+            for _ in range(300):
+                key, version, frame, message = self._maker.framed(
+                    one.next_number, self._chance.choice((1, 3, 15, 16, 32))
+                )
+                await one.send(key, version, frame, message)
+                if one.over:
+                    return
+            await asyncio.sleep(self._chance.choice((0.1, 3.0)))
+
+    async def _flood_versions(self) -> None:
+        """The one question that is answered at once, many times over."""
+        async with self._connected() as one:
+            for _ in range(300):
+                await self._send(one, ApiVersionsRequest("x", "1"), self._chance.randint(0, 3))
+            await one.settle(_ANSWER_S)
+
+    async def _knock(self) -> None:
+        await self._knock_at(self._chance.choice(list(self._places)))
+
+    async def _knock_at(self, node: int) -> None:
+        began = time.monotonic()
+        try:
+            async with asyncio.timeout(HUNG_S), self._connected(node) as one:
+                await self._ask(one, MetadataRequest(topics=None), 1, HUNG_S)
+        except TimeoutError:
+            self.findings.append(f"node {node} does not answer a new connection of Kafka's within {HUNG_S:.0f} s")
+        self.slowest_s = max(self.slowest_s, time.monotonic() - began)
+
+    # -- connections ----------------------------------------------------------------------------------------------
+
+    async def _send(self, one: _Conversing, message: KafkaMessage, version: int) -> None:
+        frame = self._maker.frame(message.API_KEY, version, message, one.next_number)
+        if frame is not None:
+            await one.send(message.API_KEY, version, frame, message)
+
+    async def _ask(
+        self, one: _Conversing, message: KafkaMessage, version: int, timeout_s: float = _ANSWER_S
+    ) -> Any | None:
+        one.last = None
+        await self._send(one, message, version)
+        if not await one.settle(timeout_s):
+            return None
+        return one.last if isinstance(one.last, APIS[message.API_KEY].response) else None
+
+    @contextlib.asynccontextmanager
+    async def _connected(self, node: int | None = None) -> Any:
+        node = self._chance.choice(list(self._places)) if node is None else node
+        host, _, port = self._places[node].rpartition(":")
+        async with asyncio.timeout(_CONNECT_S):
+            reader, writer = await asyncio.open_connection(host, int(port), limit=1 << 20)
+        for topic in self._vocabulary.topics.values():
+            if topic.topic_id not in self._maker.topic_ids:
+                self._maker.topic_ids = [*self._maker.topic_ids[-12:], topic.topic_id]
+        one = _Conversing(node, self, reader, writer)
+        try:
+            yield one
+        finally:
+            await one.close()
+
+    def _note(self, what: str) -> None:
+        self.sent += 1
+        self.by_method[f"Kafka {what}"] += 1
+
+    def noted(self, key: int, version: int, frame: bytes) -> None:
+        """Takes note of a frame that goes out."""
+        self._note(APIS[key].name)
+
+    def learn(self, node: int, key: int, version: int, frame: bytes, answer: KafkaMessage) -> None:
+        """Takes up an answer."""
+        name = APIS[key].name
+        for code in error_codes_of(answer):
+            known = KafkaError(code).name if code in _KNOWN else str(code)
+            self.answers[f"Kafka {name} {known}"] += 1
+            if code == _UNKNOWN:
+                self.findings.append(
+                    f"node {node} answered {name} of version {version} with UNKNOWN_SERVER_ERROR: {frame[:200].hex()}"
+                )
+
+
+class _Conversing:
+    """One connection. Answers are read as they come, unless it is a slow reader's."""
+
+    def __init__(
+        self, node: int, clients: HostileKafkaClients, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        self._node = node
+        self._clients = clients
+        self._reader, self._writer = reader, writer
+        self._asked: deque[tuple[int, int, int, bytes]] = deque()
+        self._in_order = True
+        self._number = 0
+        self._news = asyncio.Event()
+        self._may_read = asyncio.Event()
+        self._may_read.set()
+        self.over = False
+        self.last: KafkaMessage | None = None
+        self._task = asyncio.ensure_future(self._read())
+
+    @property
+    def next_number(self) -> int:
+        """Of the next request."""
+        self._number += 1
+        return self._number
+
+    def read_no_more(self) -> None:
+        """Leaves answers where they are."""
+        self._may_read.clear()
+
+    def forget_order(self) -> None:
+        """What comes now need not be an answer to anything."""
+        self._in_order = False
+
+    async def send(self, key: int, version: int, frame: bytes, message: KafkaMessage | None) -> None:
+        """Sends a frame."""
+        self._clients.noted(key, version, frame)
+        if message is not None and not (isinstance(message, ProduceRequest) and message.acks == 0):
+            self._asked.append((self._number, key, version, frame))
+        await self.send_raw(_SIZE.pack(len(frame)) + frame)
+
+    async def send_raw(self, data: bytes) -> None:
+        """Sends bytes."""
+        if self.over:
+            return
+        try:
+            self._writer.write(data)
+            async with asyncio.timeout(_ANSWER_S):
+                await self._writer.drain()
+        except (OSError, TimeoutError):
+            self.over = True
+
+    async def settle(self, timeout_s: float) -> bool:
+        """Waits until all is answered, or the connection is over; whether it is answered."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                while self._asked and not self.over:
+                    self._news.clear()
+                    await self._news.wait()
+        return not self._asked
+
+    async def _read(self) -> None:
+        try:
+            while True:
+                await self._may_read.wait()
+                (size,) = _SIZE.unpack(await self._reader.readexactly(_SIZE.size))
+                if not 0 <= size <= _MOST_ANSWER_BYTES:
+                    self._find(f"sent an answer of {size} bytes")
+                    return
+                self._take(await self._reader.readexactly(size))
+                self._news.set()
+        except (OSError, asyncio.IncompleteReadError):
+            self._clients.outcomes["kafka connection ended by the node"] += 1
+        finally:
+            self.over = True
+            self._news.set()
+
+    def _take(self, data: bytes) -> None:
+        if not self._in_order:
+            return
+        if not self._asked:
+            self._find("sent an answer to no request")
+            return
+        number, key, version, frame = self._asked.popleft()
+        kind = APIS[key].response
+        try:
+            told, at = unpack_response_header(data, flexible=version >= kind.FLEXIBLE_FROM and key != _API_VERSIONS)
+            if told != number:
+                self._find(f"answered request {told} where {number} was to be answered ({APIS[key].name})")
+                return
+            answer = decode(kind, data, version, at=at, most_elements=10_000_000)
+        except MalformedKafkaMessageError as problem:
+            self._find(f"answered {APIS[key].name} of version {version} with no answer: {problem}: {data[:60].hex()}")
+            return
+        self.last = answer
+        self._clients.outcomes["kafka answered"] += 1
+        self._clients.learn(self._node, key, version, frame, answer)
+
+    def _find(self, what: str) -> None:
+        self._clients.findings.append(f"node {self._node} {what}")
+
+    async def close(self) -> None:
+        """Ends the connection, mostly without a word."""
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        self._writer.transport.abort()
