@@ -258,6 +258,8 @@ def test_progress_that_cannot_be_shown_is_logged_once_and_stops_nothing(
         end = source.latestOffset(place, ReadAllAvailable())
         assert source.latestOffset(end, ReadAllAvailable()) == end, "and its progress has been tried to show"
         source.commit(end)
+        assert source._mirror is not None
+        assert source._mirror.flush(60), "else it is still trying, and says so, when another test runs"
     assert caplog.text.count("progress is not shown in group 'g': ") == 3, "once in each run"
     assert "does not offer this call" in caplog.text
 
