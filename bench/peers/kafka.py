@@ -68,7 +68,7 @@ SIDES = (
     Side("Kafka, kafka-python, batches of 1 MiB", Kind.PRODUCE, _PYTHON, LARGE_PYTHON_BATCHES, share=0.1),
     Side("Kafka, confluent-kafka", Kind.CONSUME, _C),
     Side("Kafka, confluent-kafka, large fetches", Kind.CONSUME, _C, LARGE_FETCHES),
-    Side("Kafka, kafka-python", Kind.CONSUME, _PYTHON, share=0.2),
+    Side("Kafka, kafka-python", Kind.CONSUME, _PYTHON, share=0.04),
     Side("Kafka, confluent-kafka, linger 0", Kind.SINGLY, _C, {"linger.ms": 0}),
     Side("Kafka, confluent-kafka, linger 0, flush.messages=1", Kind.SINGLY, _C, {"linger.ms": 0}, FLUSHED),
     Side("Kafka, confluent-kafka, defaults", Kind.SINGLY, _C),

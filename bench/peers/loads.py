@@ -9,6 +9,8 @@ from bench.peers.peer import Kind
 KIB = 1024
 #: Bytes of a record, and how many make a run.
 COUNTS = {100: 1_000_000, KIB: 200_000, 64 * KIB: 4_000}
+#: As many times as much is read: a reader that is done in a tenth of a second shows how it starts, not how it reads.
+READ_TIMES = 5
 #: Of a record where one is sent at a time, and while a server is killed.
 SINGLE_BYTES = KIB
 #: Fewer records than this say nothing.
@@ -59,6 +61,6 @@ def loads(scale: float, sizes: tuple[int, ...] = tuple(COUNTS)) -> list[PeerLoad
     found = [PeerLoad(Kind.PRODUCE, size, count) for size, count in counts.items()]
     if KIB in counts:
         found.append(PeerLoad(Kind.PRODUCE, KIB, counts[KIB], partitions=3))
-    found += [PeerLoad(Kind.CONSUME, size, count) for size, count in counts.items()]
+    found += [PeerLoad(Kind.CONSUME, size, READ_TIMES * count) for size, count in counts.items()]
     singles = max(_LEAST, int(1_000 * scale))
     return [*found, PeerLoad(Kind.SINGLY, SINGLE_BYTES, singles), PeerLoad(Kind.STEADY, SINGLE_BYTES, 0)]

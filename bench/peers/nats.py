@@ -25,7 +25,7 @@ cluster {{ name: bench, listen: "127.0.0.1:{route}", routes: [{routes}] }}
 _CLIENT = "nats"
 SIDES = (
     Side("NATS, publish_async", Kind.PRODUCE, _CLIENT, share=0.1),
-    Side("NATS, ordered consumer", Kind.CONSUME, _CLIENT, share=0.2),
+    Side("NATS, ordered consumer", Kind.CONSUME, _CLIENT, share=0.04),
     Side("NATS", Kind.SINGLY, _CLIENT),
     Side("NATS", Kind.STEADY, _CLIENT),
 )

@@ -29,7 +29,7 @@ _LOOPBACK = "-kernel inet_dist_use_interface {127,0,0,1}"
 _CLIENT = "rstream"
 SIDES = (
     Side("RabbitMQ streams, rstream's send_batch", Kind.PRODUCE, _CLIENT, share=0.2),
-    Side("RabbitMQ streams, rstream", Kind.CONSUME, _CLIENT, share=0.2),
+    Side("RabbitMQ streams, rstream", Kind.CONSUME, _CLIENT, share=0.04),
     Side("RabbitMQ streams", Kind.SINGLY, _CLIENT),
     Side("RabbitMQ streams", Kind.STEADY, _CLIENT),
 )
