@@ -6,7 +6,7 @@ are integers in microseconds on one monotonic clock per node; ``wall_ms`` is mil
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, NamedTuple
@@ -16,9 +16,10 @@ from google.protobuf.message import Message as ProtoMessage
 from quorumlog.raft.types import Configuration, EntryId, Message
 from quorumlog.server.bearer_tokens import TokenVerifier
 from quorumlog.server.client_origin import UNKNOWN_CLIENT, ClientOrigin
+from quorumlog.server.fetch_splicing import spliced, whole
 from quorumlog.storage.interface import StorageEngineError
 from quorumlog.storage.transaction import Transaction
-from quorumlog.v1 import errors_pb2, peer_pb2
+from quorumlog.v1 import data_plane_pb2, errors_pb2, peer_pb2
 
 
 class Stream(Enum):
@@ -309,10 +310,31 @@ Event = (
 
 @dataclass(slots=True)
 class Reply:
-    """The answer to a ClientRequest: the matching response message."""
+    """The answer to a ClientRequest: the matching response message.
+
+    Arguments:
+        told: the message; of an answer to a fetch all but the entries.
+        entries: of such an answer, for each of its results.
+    """
 
     request_id: int
-    message: ProtoMessage
+    told: ProtoMessage
+    entries: Sequence[Sequence[bytes]] = ()
+
+    @property
+    def message(self) -> ProtoMessage:
+        """The whole message."""
+        if not self.entries:
+            return self.told
+        assert isinstance(self.told, data_plane_pb2.FetchResponse)
+        return whole(self.told, self.entries)
+
+    def to_bytes(self) -> bytes:
+        """The bytes of the whole message."""
+        if not self.entries:
+            return self.told.SerializeToString()
+        assert isinstance(self.told, data_plane_pb2.FetchResponse)
+        return spliced(self.told, self.entries)
 
 
 @dataclass(slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from google.protobuf.message import Message as ProtoMessage
@@ -27,11 +28,15 @@ class Replies:
         self._gathered: list[Reply] = []
         self.listener: ReplyListener | None = None
 
-    def reply(self, request_id: int, message: ProtoMessage) -> None:
-        """Answers a client's request."""
+    def reply(self, request_id: int, message: ProtoMessage, entries: Sequence[Sequence[bytes]] = ()) -> None:
+        """Answers a client's request.
+
+        Arguments:
+            entries: of an answer to a fetch, for each of its results, which have none themselves.
+        """
         if self.listener is not None:
             self.listener.replied(request_id, message)
-        self._gathered.append(Reply(request_id, message))
+        self._gathered.append(Reply(request_id, message, entries))
 
     def take_gathered(self) -> list[Reply]:
         """Takes out what was answered since the last call, in order."""

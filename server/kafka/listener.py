@@ -22,7 +22,7 @@ from typing import cast
 from google.protobuf.message import Message as ProtoMessage
 
 from quorumlog.server.client_origin import ANONYMOUS, ClientOrigin, Listener
-from quorumlog.server.events import EndedStream
+from quorumlog.server.events import EndedStream, Reply
 from quorumlog.server.kafka.client import KafkaClient
 from quorumlog.server.kafka.cluster_view import ImageView
 from quorumlog.server.kafka.connection import KafkaConnection, KafkaConnectionFault, KafkaConnectionLimits, KafkaRequest
@@ -397,10 +397,11 @@ class _KafkaSocket(asyncio.Protocol):
             self._listener.meters.fetch_requests += 1
         number = 0
 
-        def take(reply: ProtoMessage) -> None:
-            if isinstance(reply, FetchResponse):
-                self._listener.meters.fetch_bytes += reply.ByteSize()
-            on_reply(reply)
+        def take(reply: Reply) -> None:
+            answer = reply.message
+            if isinstance(answer, FetchResponse):
+                self._listener.meters.fetch_bytes += answer.ByteSize()
+            on_reply(answer)
             self._requests.times.written(number)
 
         # Whoever signs in has no session yet that the stream could belong to.

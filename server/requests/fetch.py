@@ -5,6 +5,7 @@ What changes in a partition is looked up there alone, however many others a wait
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -244,6 +245,7 @@ class FetchRequests(NodeService):
         self._parked.take(fetch.request_id)
         session.waiting = None
         response = data_plane_pb2.FetchResponse(correlation_id=fetch.correlation_id)
+        entries: list[Sequence[bytes]] = []
         handed_out = 0
         for reader, found in fetch.found.items():
             if found.size_bytes and not found.entries:
@@ -254,8 +256,9 @@ class FetchRequests(NodeService):
             response.results.add(
                 topic_id=reader.topic_id, partition=reader.number, error=found.error,
                 high_watermark=found.high_watermark, log_start_offset=found.log_start_offset,
-                leader_epoch=found.leader_epoch, entries=found.entries, compacted_offset=found.compacted_offset,
+                leader_epoch=found.leader_epoch, compacted_offset=found.compacted_offset,
             )  # fmt: skip
+            entries.append(found.entries)
             if found.error is not None:
                 self._unwatch(session.drop(reader.key))
                 continue
@@ -267,7 +270,7 @@ class FetchRequests(NodeService):
             self._quotas.handed_out(session.client.principal, handed_out)
         if not session.incremental:
             self._release(session)
-        self._replies.reply(fetch.request_id, response)
+        self._replies.reply(fetch.request_id, response, entries if handed_out else ())
 
     # -- what happens meanwhile -------------------------------------------------------------------------------
 

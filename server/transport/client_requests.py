@@ -56,7 +56,7 @@ class ClientRequests:
     def __init__(self, emit: Callable[[Event], None]) -> None:
         self._emit = emit
         self._numbers = count(1)
-        self._pending: dict[int, tuple[int, Callable[[ProtoMessage], None]]] = {}
+        self._pending: dict[int, tuple[int, Callable[[Reply], None]]] = {}
         self._pending_bytes = 0
         self.times = RequestTimes()
         self._streams: dict[int, WatchedStream] = {}
@@ -100,7 +100,7 @@ class ClientRequests:
         self,
         message: ProtoMessage,
         size_bytes: int,
-        on_reply: Callable[[ProtoMessage], None],
+        on_reply: Callable[[Reply], None],
         stream: int = 0,
         client: ClientOrigin = UNKNOWN_CLIENT,
         arrived_us: int = 0,
@@ -128,8 +128,8 @@ class ClientRequests:
         entry = self._pending.pop(reply.request_id, None)
         if entry is not None:
             self._pending_bytes -= entry[0]
-            self.times.answered(reply.request_id, reply.message)
-            entry[1](reply.message)
+            self.times.answered(reply.request_id, reply.told)
+            entry[1](reply)
 
     def abandon(self, number: int) -> None:
         """Nobody waits for this reply any more."""
@@ -154,9 +154,9 @@ class ClientRequests:
         """
         answer: asyncio.Future[ProtoMessage] = asyncio.get_running_loop().create_future()
 
-        def take(reply: ProtoMessage) -> None:
+        def take(reply: Reply) -> None:
             if not answer.done():
-                answer.set_result(reply)
+                answer.set_result(reply.message)
 
         number = self.submit(message, size_bytes, take, client=client)
         stopping = asyncio.ensure_future(self.closed.wait())

@@ -20,7 +20,7 @@ from google.protobuf.message import DecodeError
 from google.protobuf.message import Message as ProtoMessage
 
 from quorumlog.server.client_origin import UNKNOWN_CLIENT, ClientOrigin, Listener
-from quorumlog.server.events import EndedStream
+from quorumlog.server.events import EndedStream, Reply
 from quorumlog.server.transport.callers import Context
 from quorumlog.server.transport.certificate_ends import certificate_end_s, refuse_ended
 from quorumlog.server.transport.client_requests import STOPPING, ClientRequests
@@ -86,8 +86,8 @@ class RequestStream:
         self._ended = asyncio.Event()
         self._why_ended: Error | None = None
         self._pending: dict[int, None] = {}
-        #: With the number of the request, 0 of one that the node was never asked.
-        self._answers: deque[tuple[int, ProtoMessage, Callable[[int], None] | None]] = deque()
+        #: The number of the request is 0 of one that the node was never asked.
+        self._answers: deque[tuple[Reply, Callable[[int], None] | None]] = deque()
         self._unanswered = 0
         self._is_paused = False
         #: True once the client was over a quota.
@@ -128,8 +128,8 @@ class RequestStream:
             await asyncio.gather(*tasks, return_exceptions=True)
             for number in self._pending:
                 self._requests.abandon(number)
-            for number, _, _ in self._answers:
-                self._requests.times.abandoned(number)
+            for reply, _ in self._answers:
+                self._requests.times.abandoned(reply.request_id)
             self._requests.close_stream(self._number, is_known=self.in_session)
 
     async def dismiss_slow_reader(self) -> None:
@@ -164,13 +164,13 @@ class RequestStream:
         for ``ClientRequests.submit``."""
         number = 0
 
-        def reply(message: ProtoMessage) -> None:
+        def take(reply: Reply) -> None:
             self._pending.pop(number, None)
-            self._queue(number, message, count)
+            self._queue(reply, count)
 
         self._unanswered += 1
         self.in_session = self.in_session or self._is_let_in
-        number = self._requests.submit(request, size_bytes, reply, self._number, self.client, arrived_us)
+        number = self._requests.submit(request, size_bytes, take, self._number, self.client, arrived_us)
         self._pending[number] = None
 
     def submit_unanswered(self, request: ProtoMessage, size_bytes: int) -> None:
@@ -192,10 +192,10 @@ class RequestStream:
     def answer(self, message: ProtoMessage) -> None:
         """Queues an answer to what the node is not asked."""
         self._unanswered += 1
-        self._queue(0, message)
+        self._queue(Reply(0, message))
 
-    def _queue(self, number: int, message: ProtoMessage, count: Callable[[int], None] | None = None) -> None:
-        self._answers.append((number, message, count))
+    def _queue(self, reply: Reply, count: Callable[[int], None] | None = None) -> None:
+        self._answers.append((reply, count))
         self._wake_writer.set()
 
     async def _read(self, take: Callable[[bytes, RequestStream], Awaitable[None]]) -> None:
@@ -218,8 +218,8 @@ class RequestStream:
         clock = asyncio.get_running_loop().time
         while self._stalled_writer is None:
             while self._answers:
-                number, message, count = self._answers.popleft()
-                data = message.SerializeToString()
+                reply, count = self._answers.popleft()
+                number, data = reply.request_id, reply.to_bytes()
                 if count is not None:
                     count(len(data))
                 self._writing_since_s = clock()

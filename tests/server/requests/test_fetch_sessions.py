@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, cast
 
 import pytest
@@ -10,7 +10,7 @@ from google.protobuf.message import Message as ProtoMessage
 
 from quorumlog.server.broker.replicas import Replicas
 from quorumlog.server.client_origin import ClientOrigin
-from quorumlog.server.events import ClientRequest
+from quorumlog.server.events import ClientRequest, Reply
 from quorumlog.server.node_service import StepTime
 from quorumlog.server.options import NodeLimits
 from quorumlog.server.replies import Replies
@@ -105,9 +105,10 @@ class Rig:
     def problem(self, topic_id: bytes, number: int) -> errors_pb2.Error:
         return error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "gone")
 
-    def reply(self, request_id: int, message: ProtoMessage) -> None:
-        assert isinstance(message, pb.FetchResponse) and request_id not in self.replies
-        self.replies[request_id] = message
+    def reply(self, request_id: int, message: ProtoMessage, entries: Sequence[Sequence[bytes]] = ()) -> None:
+        answer = Reply(request_id, message, entries).message
+        assert isinstance(answer, pb.FetchResponse) and request_id not in self.replies
+        self.replies[request_id] = answer
         self.order.append(request_id)
 
     def ask(
