@@ -13,6 +13,10 @@ from quorumlog.server.kafka.codec.config_requests import (
 from quorumlog.server.kafka.codec.fetch_requests import FetchRequest
 from quorumlog.server.kafka.codec.groups.commit_requests import OffsetCommitRequest, OffsetDeleteRequest
 from quorumlog.server.kafka.codec.groups.committed_requests import OffsetFetchRequest
+from quorumlog.server.kafka.codec.groups.consumer_group_requests import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupHeartbeatRequest,
+)
 from quorumlog.server.kafka.codec.groups.group_requests import (
     DeleteGroupsRequest,
     DescribeGroupsRequest,
@@ -40,6 +44,7 @@ from quorumlog.server.kafka.mapping import (
     cluster,
     commits,
     configs,
+    consumer_groups,
     fetch,
     groups,
     memberships,
@@ -82,8 +87,10 @@ SERVED: dict[int, ServedApi] = {
     SyncGroupRequest.API_KEY: ServedApi(memberships.sync),
     GroupHeartbeatRequest.API_KEY: ServedApi(memberships.heartbeat),
     LeaveGroupRequest.API_KEY: ServedApi(memberships.leave),
-    OffsetCommitRequest.API_KEY: ServedApi(commits.commit, highest=8),
-    OffsetFetchRequest.API_KEY: ServedApi(commits.fetch_committed, highest=8),
+    ConsumerGroupHeartbeatRequest.API_KEY: ServedApi(consumer_groups.heartbeat),
+    ConsumerGroupDescribeRequest.API_KEY: ServedApi(consumer_groups.describe),
+    OffsetCommitRequest.API_KEY: ServedApi(commits.commit),
+    OffsetFetchRequest.API_KEY: ServedApi(commits.fetch_committed),
     OffsetDeleteRequest.API_KEY: ServedApi(commits.delete_committed),
     ListGroupsRequest.API_KEY: ServedApi(groups.list_groups),
     DescribeGroupsRequest.API_KEY: ServedApi(groups.describe_groups),
