@@ -21,7 +21,9 @@ class ConsumerGroupLimits:
         classic_group_bytes: of what all its members say; as many again of assignments.
         classic_protocols: that one such member can take part in.
         initial_rebalance_delay_ms: how long the first round of a classic group waits for further members.
+        session_timeout_ms: of members that do not choose one; see ``usual_session_ms``.
         heartbeat_interval_ms: after which a member is to be heard again, or a third of its session if that is shorter.
+        waiting_interval_ms: the same of a member that waits for partitions, and whose heartbeats do not wait for news.
     """
 
     groups: int = 10_000
@@ -33,8 +35,15 @@ class ConsumerGroupLimits:
     min_session_timeout_ms: int = 1_000
     max_session_timeout_ms: int = 1_800_000
     max_rebalance_timeout_ms: int = 86_400_000
+    session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 3_000
+    waiting_interval_ms: int = 500
     classic_member_bytes: int = 1 << 20
     classic_group_bytes: int = 8 << 20
     classic_protocols: int = 100
     initial_rebalance_delay_ms: int = 500
+
+    @property
+    def usual_session_ms(self) -> int:
+        """The session of members that do not choose one: within what others may choose."""
+        return min(max(self.session_timeout_ms, self.min_session_timeout_ms), self.max_session_timeout_ms)

@@ -231,12 +231,13 @@ class Settings(BaseSettings):
         604_800_000, description=f"{_A_TIME}, at least 1000: how long committed offsets are kept that nobody needs"
     )
     group_min_session_timeout_ms: Milliseconds | None = Field(
-        None,
-        description=f"{_A_TIME}, at least three times election_timeout_ms (by default that, or 2000): the least that a"
-        " member may ask for",
+        None, description=f"{_A_TIME}, at least three times election_timeout_ms (by default that or 2000): least"
     )
     group_max_session_timeout_ms: Milliseconds = Field(
         1_800_000, description=f"{_A_TIME}, at least group_min_session_timeout_ms: the most that a member may ask for"
+    )
+    group_session_timeout_ms: Milliseconds | None = Field(
+        None, description=f"{_A_TIME}, between the two above: of members that ask for no session (by default 45000)"
     )
     group_initial_rebalance_delay_ms: Annotated[int, Field(ge=0, le=60_000)] = Field(
         500, description=f"{_A_TIME}, at most 60000: how long a classic group's first round waits for further members"
@@ -462,15 +463,16 @@ class Settings(BaseSettings):
         factor, longest = self.group_coordinators_replication_factor, self.group_max_session_timeout_ms
         # A leader that was cut off must have noticed before its successor gives away what its members have.
         least = ELECTIONS_PER_SESSION * self.election_timeout_ms
-        shortest = max(LEAST_SESSION_MS, least)
-        if self.group_min_session_timeout_ms is not None:
-            shortest = self.group_min_session_timeout_ms
-        if shortest < least:
-            raise SettingsError(_wrong("group_min_session_timeout_ms", shortest, "a setting"))
-        if longest < shortest:
-            raise SettingsError(_wrong("group_max_session_timeout_ms", longest, "a setting"))
-        if factor not in (0, 1, 3, 5, 7):
-            raise SettingsError(_wrong("group_coordinators_replication_factor", factor, "a setting"))
+        shortest = self.group_min_session_timeout_ms or max(LEAST_SESSION_MS, least)
+        session = self.group_session_timeout_ms
+        for name, value, is_right in (
+            ("group_min_session_timeout_ms", shortest, shortest >= least),
+            ("group_max_session_timeout_ms", longest, longest >= shortest),
+            ("group_session_timeout_ms", session, session is None or shortest <= session <= longest),
+            ("group_coordinators_replication_factor", factor, factor in (0, 1, 3, 5, 7)),
+        ):
+            if not is_right:
+                raise SettingsError(_wrong(name, value, "a setting"))
         return ConsumerGroupOptions(
             coordinators=self.group_coordinators,
             coordinators_factor=factor,
@@ -478,6 +480,7 @@ class Settings(BaseSettings):
             limits=ConsumerGroupLimits(
                 min_session_timeout_ms=shortest,
                 max_session_timeout_ms=longest,
+                session_timeout_ms=45_000 if session is None else session,
                 initial_rebalance_delay_ms=self.group_initial_rebalance_delay_ms,
             ),
         )

@@ -24,6 +24,7 @@ Then a decision is made, without any I/O:
 - `draft`: a view of the consumer groups in which requests make changes, until these become one command.
 - `topic_catalog`: the topics that there are.
 - `heartbeat_decisions`: what a heartbeat does, and what is answered.
+- `heartbeat_omissions`: what a heartbeat leaves out because it is as it was.
 - `member_changes`: a member joins, stays, leaves, or is removed.
 - `group_edit`: one consumer group as the draft changes it.
 - `group`: a consumer group, and what must hold of every one.

@@ -11,8 +11,12 @@ again after waiting, is among it. That takes three things of the two sides.
   version does not name is given up, however late it comes and whichever coordinator it comes to. An older one is told
   the newest assignment, and nothing that it says is believed.
 
-A member that repeats no version (an older client) is given nothing new within an epoch. So within an epoch it only
-gives up, too; each partition that others release for it then costs the consumer group an epoch.
+A member that repeats no version (an older client, and Kafka's) is given nothing new within an epoch. So within an epoch
+it only gives up, too; each partition that others release for it then costs the consumer group an epoch.
+
+A client of Kafka's says only what has changed. What its heartbeat leaves out is filled in when it is decided, from what
+the heartbeats before it have made of the member. Its heartbeats do not wait for news: while its member waits for
+partitions it is asked to be heard soon.
 """
 
 from __future__ import annotations
@@ -23,10 +27,11 @@ from quorumlog.server.client_origin import ClientOrigin
 from quorumlog.server.consumer_group_limits import ConsumerGroupLimits
 from quorumlog.server.coordinator.draft import Draft
 from quorumlog.server.coordinator.group import ConsumerGroup, SubscribedTopic
-from quorumlog.server.coordinator.member import JOIN_EPOCH, STABLE, GroupMember
+from quorumlog.server.coordinator.heartbeat_omissions import filled_in, owned_by
+from quorumlog.server.coordinator.member import JOIN_EPOCH, STABLE, UNREVOKED, GroupMember
 from quorumlog.server.coordinator.member_changes import is_of_newest_assignment, join, leave, stay
 from quorumlog.server.coordinator.reconciliation import reconcile
-from quorumlog.server.coordinator.records import numbers_by_topic, partitions_of
+from quorumlog.server.coordinator.records import numbers_by_topic
 from quorumlog.server.coordinator.request_checks import check_heartbeat
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import errors_pb2, groups_pb2
@@ -51,9 +56,9 @@ def heartbeats(
     Returns:
         The answers; None for a heartbeat that has no news for its member and may wait for some.
     """
-    quiet = [_is_quiet(draft, request, origin.principal) for request, origin in batch]
+    quiet = [_is_quiet(draft, filled_in(draft, request), origin.principal) for request, origin in batch]
     refused = [
-        None if is_quiet else _admit(draft, request, origin)
+        None if is_quiet else _admit(draft, filled_in(draft, request), origin)
         for is_quiet, (request, origin) in zip(quiet, batch, strict=True)
     ]
     answers: list[groups_pb2.GroupHeartbeatResponse | None] = []
@@ -140,7 +145,7 @@ def _answer(draft: Draft, request: groups_pb2.GroupHeartbeatRequest) -> groups_p
     updated = member
     if epoch == member.member_epoch and is_of_newest_assignment(member, request):
         target = group.targets[member.member_id]
-        owned = partitions_of(request.owned) if not group.has_arrived(member) else ()
+        owned = owned_by(member, request) if not group.has_arrived(member) else ()
         updated = reconcile(member, target, group.assignment_epoch, owned, group.holders, group.version + 1)
         if not request.assignment_version and _is_given_more_in_its_epoch(member, updated):
             # The heartbeats of this epoch that do not name the new partitions would look like their release.
@@ -160,6 +165,9 @@ def _answer(draft: Draft, request: groups_pb2.GroupHeartbeatRequest) -> groups_p
     if not is_news and request.max_wait_ms > 0:
         return None
     response = _response(updated, request, draft.limits)
+    if request.HasField("omitted") and updated.state != UNREVOKED and not group.has_arrived(updated):
+        # Others are to release something for it, or the next epoch gives it what they have released.
+        response.heartbeat_interval_ms = min(response.heartbeat_interval_ms, draft.limits.waiting_interval_ms)
     if is_news:
         response.assignment.CopyFrom(_assignment(draft, group, updated))
     return response

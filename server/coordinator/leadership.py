@@ -27,6 +27,7 @@ from quorumlog.server.coordinator.draft import Draft
 from quorumlog.server.coordinator.group import ConsumerGroup
 from quorumlog.server.coordinator.group_table import GroupTable
 from quorumlog.server.coordinator.heartbeat_decisions import heartbeats, nothing_new
+from quorumlog.server.coordinator.member import JOIN_EPOCH
 from quorumlog.server.coordinator.member_changes import expire_rebalance, expire_session
 from quorumlog.server.coordinator.member_timers import MemberTimers
 from quorumlog.server.coordinator.parked_heartbeats import HeartbeatCall, ParkedHeartbeats
@@ -39,6 +40,7 @@ from quorumlog.server.wire_errors import error
 from quorumlog.v1 import errors_pb2
 from quorumlog.v1.coordinator_log_pb2 import GroupCommand
 from quorumlog.v1.errors_pb2 import ErrorCode
+from quorumlog.v1.groups_pb2 import GroupHeartbeatRequest
 
 #: Bytes of changes at which a decision takes no further calls.
 DECISION_BYTES = 1 << 20
@@ -167,6 +169,8 @@ class CoordinatorLeadership:
         #: By consumer group and member: the newest heartbeat that came. Those of members that are no more are forgotten
         #: in the order in which they were heard, when there are too many.
         self._newest: dict[tuple[str, str], int] = {}
+        #: How many members got an id here. A term has one leader: no other one gives an id that begins so.
+        self._named = 0
         self._decision: _Decision | None = None
         self._retry_at = 0
         self._unconfirmed = 0
@@ -201,10 +205,12 @@ class CoordinatorLeadership:
         """A heartbeat came; ``decide`` is to follow. One of the same member that is parked here is answered: its client
         has moved on."""
         request = call.request
+        if request.HasField("omitted"):
+            self._name(request)
         key = (request.group_id, request.member_id)
         newest = self._newest.pop(key, -1)
         self._newest[key] = max(newest, request.correlation_id)
-        if request.correlation_id <= newest:
+        if request.correlation_id <= newest and not request.HasField("omitted"):
             # Decided late, it could say of the member's partitions what has long been otherwise.
             late = f"heartbeat {request.correlation_id} of this member comes after {newest}: number them upwards"
             call.refuse(error(ErrorCode.INVALID_REQUEST, late))
@@ -219,6 +225,12 @@ class CoordinatorLeadership:
             return
         self._timers.heard(self._clock.awake_us, *key)
         self._heartbeats.append(call)
+
+    def _name(self, request: GroupHeartbeatRequest) -> None:
+        """Gives a member an id that joins without one, as Kafka's older clients do."""
+        if not request.member_id and request.member_epoch == JOIN_EPOCH:
+            self._named += 1
+            request.member_id = f"{self.term}-{self._named}"
 
     def submit(self, call: CoordinatorCall) -> None:
         """Takes a call that may change something; ``decide`` is to follow."""
@@ -404,7 +416,8 @@ class CoordinatorLeadership:
         earlier = self._parked.take_of_member(request.group_id, request.member_id)
         if earlier is not None:
             self._answer_nothing_new(earlier)
-        call.deadline = min(call.deadline, call.came + request.session_timeout_ms * 1000 // PARKED_SESSIONS)
+        session_ms = request.session_timeout_ms or self._options.limits.usual_session_ms
+        call.deadline = min(call.deadline, call.came + session_ms * 1000 // PARKED_SESSIONS)
         newest = self._newest.get((request.group_id, request.member_id))
         if call.deadline <= self._clock.awake_us or newest not in (None, request.correlation_id):
             self._answer_nothing_new(call)

@@ -115,7 +115,8 @@ def _has_missed_an_answer(member: GroupMember, request: groups_pb2.GroupHeartbea
     """Whether a member is one epoch behind, and can be told again: it has nothing that it may not have."""
     if not member.is_present or request.member_epoch > member.member_epoch:
         return False
-    if request.member_epoch != member.previous_epoch:
+    # One that has missed an answer says all anew: of what it leaves out nobody can tell when it was so.
+    if request.member_epoch != member.previous_epoch or request.omitted.owned:
         return False
     return all(member.held_since(partition) is not None for partition in partitions_of(request.owned))
 

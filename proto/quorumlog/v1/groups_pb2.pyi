@@ -264,12 +264,15 @@ class GroupHeartbeatRequest(_message.Message):
     FULL_FIELD_NUMBER: _builtins.int
     MAX_WAIT_MS_FIELD_NUMBER: _builtins.int
     ASSIGNMENT_VERSION_FIELD_NUMBER: _builtins.int
+    OMITTED_FIELD_NUMBER: _builtins.int
     correlation_id: _builtins.int
-    """Chosen by the client; returned in the response."""
+    """Chosen by the client, counting upwards; returned in the response. Not looked at where omitted is set."""
     group_id: _builtins.str
     """The group."""
     member_id: _builtins.str
-    """The member: chosen by the client at random for each incarnation, 1 to 64 characters (KIP-1082)."""
+    """The member: chosen by the client at random for each incarnation, 1 to 64 characters (KIP-1082). Empty, where omitted
+    is set and the member joins: the coordinator chooses.
+    """
     member_epoch: _builtins.int
     """What the member has heard last. 0: it joins; -1: it leaves; -2: a static member leaves and will be back."""
     instance_id: _builtins.str
@@ -279,7 +282,9 @@ class GroupHeartbeatRequest(_message.Message):
     rebalance_timeout_ms: _builtins.int
     """How long the member may take to give partitions up, in milliseconds."""
     session_timeout_ms: _builtins.int
-    """After how much silence it counts as dead, in milliseconds."""
+    """After how much silence it counts as dead, in milliseconds; 0: as long as the node's setting says
+    (group_session_timeout_ms).
+    """
     topic_pattern: _builtins.str
     """Topics by regular expression (RE2), beside those by name; it must match the whole name. Empty: none."""
     assignor: _builtins.str
@@ -305,6 +310,10 @@ class GroupHeartbeatRequest(_message.Message):
     def owned(self) -> _containers.RepeatedCompositeFieldContainer[Global___TopicPartitions]:
         """The partitions that the member has not given up: those it works on and those it is about to release."""
 
+    @_builtins.property
+    def omitted(self) -> Global___HeartbeatOmissions:
+        """Set by clients that say only what has changed, and do not number what they say (Kafka's)."""
+
     def __init__(
         self,
         *,
@@ -323,14 +332,63 @@ class GroupHeartbeatRequest(_message.Message):
         full: _builtins.bool = ...,
         max_wait_ms: _builtins.int = ...,
         assignment_version: _builtins.int = ...,
+        omitted: Global___HeartbeatOmissions | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["omitted", b"omitted"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignment_version", b"assignment_version", "assignor", b"assignor", "correlation_id", b"correlation_id", "full", b"full", "group_id", b"group_id", "instance_id", b"instance_id", "max_wait_ms", b"max_wait_ms", "member_epoch", b"member_epoch", "member_id", b"member_id", "owned", b"owned", "rack", b"rack", "rebalance_timeout_ms", b"rebalance_timeout_ms", "session_timeout_ms", b"session_timeout_ms", "topic_pattern", b"topic_pattern", "topics", b"topics"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignment_version", b"assignment_version", "assignor", b"assignor", "correlation_id", b"correlation_id", "full", b"full", "group_id", b"group_id", "instance_id", b"instance_id", "max_wait_ms", b"max_wait_ms", "member_epoch", b"member_epoch", "member_id", b"member_id", "omitted", b"omitted", "owned", b"owned", "rack", b"rack", "rebalance_timeout_ms", b"rebalance_timeout_ms", "session_timeout_ms", b"session_timeout_ms", "topic_pattern", b"topic_pattern", "topics", b"topics"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GroupHeartbeatRequest: _TypeAlias = GroupHeartbeatRequest  # noqa: Y015
+
+@_typing.final
+class HeartbeatOmissions(_message.Message):
+    """Which fields of a heartbeat are left out, because they are as the coordinator has them. A member that joins leaves
+    nothing out: what it does not say is nothing.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INSTANCE_ID_FIELD_NUMBER: _builtins.int
+    RACK_FIELD_NUMBER: _builtins.int
+    REBALANCE_TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    TOPICS_FIELD_NUMBER: _builtins.int
+    TOPIC_PATTERN_FIELD_NUMBER: _builtins.int
+    ASSIGNOR_FIELD_NUMBER: _builtins.int
+    OWNED_FIELD_NUMBER: _builtins.int
+    instance_id: _builtins.bool
+    """The static name."""
+    rack: _builtins.bool
+    """The rack."""
+    rebalance_timeout_ms: _builtins.bool
+    """The time to give partitions up."""
+    topics: _builtins.bool
+    """The topics by name."""
+    topic_pattern: _builtins.bool
+    """The regular expression."""
+    assignor: _builtins.bool
+    """The assignor."""
+    owned: _builtins.bool
+    """The partitions: the member has given up none since."""
+    def __init__(
+        self,
+        *,
+        instance_id: _builtins.bool = ...,
+        rack: _builtins.bool = ...,
+        rebalance_timeout_ms: _builtins.bool = ...,
+        topics: _builtins.bool = ...,
+        topic_pattern: _builtins.bool = ...,
+        assignor: _builtins.bool = ...,
+        owned: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignor", b"assignor", "instance_id", b"instance_id", "owned", b"owned", "rack", b"rack", "rebalance_timeout_ms", b"rebalance_timeout_ms", "topic_pattern", b"topic_pattern", "topics", b"topics"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HeartbeatOmissions: _TypeAlias = HeartbeatOmissions  # noqa: Y015
 
 @_typing.final
 class GroupHeartbeatResponse(_message.Message):
@@ -351,7 +409,9 @@ class GroupHeartbeatResponse(_message.Message):
     member_epoch: _builtins.int
     """Its epoch from now on."""
     heartbeat_interval_ms: _builtins.int
-    """How often to be heard at least, in milliseconds: what to ask for as max_wait_ms."""
+    """How often to be heard at least, in milliseconds: what to ask for as max_wait_ms. Soon, for a member that waits for
+    partitions and whose heartbeats do not wait (where omitted is set).
+    """
     @_builtins.property
     def error(self) -> _errors_pb2.Error:
         """Why the heartbeat was refused."""

@@ -6,8 +6,12 @@ from collections.abc import Mapping, Sequence
 from struct import Struct
 from typing import TypeVar
 
-from quorumlog.server.kafka.codec.group_requests import DeleteGroupsRequest, DescribeGroupsRequest, ListGroupsRequest
-from quorumlog.server.kafka.codec.group_responses import (
+from quorumlog.server.kafka.codec.groups.group_requests import (
+    DeleteGroupsRequest,
+    DescribeGroupsRequest,
+    ListGroupsRequest,
+)
+from quorumlog.server.kafka.codec.groups.group_responses import (
     DeletableGroupResult,
     DeleteGroupsResponse,
     DescribedGroup,
@@ -24,7 +28,8 @@ from quorumlog.server.kafka.mapping.steps import KafkaCall, Steps, ask
 from quorumlog.v1 import groups_pb2
 
 K = TypeVar("K")
-_STATES = {
+#: As Kafka calls them.
+STATES = {
     groups_pb2.GROUP_EMPTY: "Empty",
     groups_pb2.GROUP_ASSIGNING: "Assigning",
     groups_pb2.GROUP_RECONCILING: "Reconciling",
@@ -47,7 +52,7 @@ _NO_USER_DATA = b"\xff\xff\xff\xff"
 def list_groups(call: KafkaCall[ListGroupsRequest]) -> Steps[ListGroupsResponse]:
     """Answers ListGroups: the groups that this node coordinates."""
     request = call.message
-    states = _named(_STATES, request.states_filter)
+    states = _named(STATES, request.states_filter)
     kinds = _named(_KINDS, request.types_filter)
     if (request.states_filter and not states) or (request.types_filter and not kinds):
         return ListGroupsResponse()  # Nothing is of a kind that is not known here.
@@ -62,7 +67,7 @@ def list_groups(call: KafkaCall[ListGroupsRequest]) -> Steps[ListGroupsResponse]
             ListedGroup(
                 each.group_id,
                 each.protocol_type or ("" if each.kind == groups_pb2.GROUP_KIND_CLASSIC else _CONSUMER),
-                _STATES.get(each.state, _DEAD),
+                STATES.get(each.state, _DEAD),
                 _KINDS.get(each.kind, _CONSUMER),
             )
             for each in reply.groups
@@ -116,7 +121,7 @@ def _described(call: KafkaCall[DescribeGroupsRequest], group: groups_pb2.GroupDe
     is_classic = group.kind == groups_pb2.GROUP_KIND_CLASSIC
     return DescribedGroup(
         group_id=group.group_id,
-        group_state=_STATES.get(group.state, _DEAD),
+        group_state=STATES.get(group.state, _DEAD),
         protocol_type=group.protocol_type if is_classic else _CONSUMER,
         protocol_data=group.protocol if is_classic else group.assignor,
         members=[

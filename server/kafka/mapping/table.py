@@ -5,15 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from quorumlog.server.kafka.codec.commit_requests import OffsetCommitRequest, OffsetDeleteRequest, OffsetFetchRequest
 from quorumlog.server.kafka.codec.config_requests import (
     AlterConfigsRequest,
     DescribeConfigsRequest,
     IncrementalAlterConfigsRequest,
 )
 from quorumlog.server.kafka.codec.fetch_requests import FetchRequest
-from quorumlog.server.kafka.codec.group_requests import DeleteGroupsRequest, DescribeGroupsRequest, ListGroupsRequest
-from quorumlog.server.kafka.codec.membership_requests import (
+from quorumlog.server.kafka.codec.groups.commit_requests import OffsetCommitRequest, OffsetDeleteRequest
+from quorumlog.server.kafka.codec.groups.committed_requests import OffsetFetchRequest
+from quorumlog.server.kafka.codec.groups.consumer_group_requests import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupHeartbeatRequest,
+)
+from quorumlog.server.kafka.codec.groups.group_requests import (
+    DeleteGroupsRequest,
+    DescribeGroupsRequest,
+    ListGroupsRequest,
+)
+from quorumlog.server.kafka.codec.groups.membership_requests import (
     FindCoordinatorRequest,
     GroupHeartbeatRequest,
     JoinGroupRequest,
@@ -35,6 +44,7 @@ from quorumlog.server.kafka.mapping import (
     cluster,
     commits,
     configs,
+    consumer_groups,
     fetch,
     groups,
     memberships,
@@ -77,6 +87,8 @@ SERVED: dict[int, ServedApi] = {
     SyncGroupRequest.API_KEY: ServedApi(memberships.sync),
     GroupHeartbeatRequest.API_KEY: ServedApi(memberships.heartbeat),
     LeaveGroupRequest.API_KEY: ServedApi(memberships.leave),
+    ConsumerGroupHeartbeatRequest.API_KEY: ServedApi(consumer_groups.heartbeat),
+    ConsumerGroupDescribeRequest.API_KEY: ServedApi(consumer_groups.describe),
     OffsetCommitRequest.API_KEY: ServedApi(commits.commit),
     OffsetFetchRequest.API_KEY: ServedApi(commits.fetch_committed),
     OffsetDeleteRequest.API_KEY: ServedApi(commits.delete_committed),

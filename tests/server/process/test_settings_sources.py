@@ -118,6 +118,7 @@ def test_settings_of_permission_that_make_no_sense_are_one_line(wrong: dict[str,
         ("offsets_retention_ms", 7_777, "groups.offsets_retention_ms", 7_777),
         ("group_min_session_timeout_ms", 7_777, "groups.limits.min_session_timeout_ms", 7_777),
         ("group_max_session_timeout_ms", 7_777, "groups.limits.max_session_timeout_ms", 7_777),
+        ("group_session_timeout_ms", 7_777, "groups.limits.session_timeout_ms", 7_777),
         ("group_initial_rebalance_delay_ms", 777, "groups.limits.initial_rebalance_delay_ms", 777),
     ],
 )
@@ -157,7 +158,7 @@ def test_sessions_may_be_as_short_as_what_they_depend_on_allows() -> None:
     shortest = {"broker_heartbeat_interval_ms": 500, "broker_session_timeout_ms": 1_000}
     shortest |= {"heartbeat_interval_ms": 100, "election_timeout_ms": 200, "group_min_session_timeout_ms": 600}
     options = load({**FLAGS, **shortest, "group_max_session_timeout_ms": 600}).node_options()
-    assert options.groups.limits.max_session_timeout_ms == 600
+    assert options.groups.limits.max_session_timeout_ms == options.groups.limits.usual_session_ms == 600
     for name, value in (
         ("broker_session_timeout_ms", 999),
         ("election_timeout_ms", 199),
@@ -208,6 +209,8 @@ def test_a_missing_setting_is_named_with_the_ways_to_give_it() -> None:
         ("group_coordinators_replication_factor", "2", "1, 3, 5 or 7 replicas"),
         ("group_min_session_timeout_ms", "1000", "at least three times election_timeout_ms"),
         ("group_max_session_timeout_ms", "1000", "at least group_min_session_timeout_ms"),
+        ("group_session_timeout_ms", "1000", "between the two above"),
+        ("group_session_timeout_ms", "1800001", "between the two above"),
         ("offsets_retention_ms", "5", "at least 1000"),
     ],
 )
