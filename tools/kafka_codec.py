@@ -25,7 +25,7 @@ JAR = ROOT / "build" / "peers" / f"kafka-{KAFKA}" / f"kafka-clients-{KAFKA}.jar"
 CHECKSUMS = ROOT / "bench" / "peers" / "kafka.sha256"
 
 #: Family -> what its modules say of themselves, and its APIs with the versions that are written, lowest and highest.
-#: Each has a module of requests and one of responses.
+#: Each has a module of requests and one of responses. Before a slash stands the room that they are in.
 FAMILIES: dict[str, tuple[str, dict[str, tuple[int, int]]]] = {
     "version": ("which APIs a node speaks", {"ApiVersions": (0, 4)}),
     # Behind version 0 of the handshake come bytes that are no requests.
@@ -60,6 +60,23 @@ FAMILIES: dict[str, tuple[str, dict[str, tuple[int, int]]]] = {
         "configuration, shown and changed",
         {"DescribeConfigs": (1, 4), "AlterConfigs": (0, 2), "IncrementalAlterConfigs": (0, 1)},
     ),
+    "administration/placement": (
+        "where replicas are, and who leads",
+        {"ElectLeaders": (0, 2), "AlterPartitionReassignments": (0, 1), "ListPartitionReassignments": (0, 0)},
+    ),
+    "administration/log_dir": ("what replicas take on a node's disk", {"DescribeLogDirs": (1, 4)}),
+    "administration/acl": (
+        "rules of who may do what",
+        {"DescribeAcls": (1, 3), "CreateAcls": (1, 3), "DeleteAcls": (1, 3)},
+    ),
+    "administration/user": (
+        "users who sign in by password",
+        {"DescribeUserScramCredentials": (0, 0), "AlterUserScramCredentials": (0, 0)},
+    ),
+    "administration/quota": (
+        "how much clients may do",
+        {"DescribeClientQuotas": (0, 1), "AlterClientQuotas": (0, 1)},
+    ),
 }
 #: Names of Kafka that mean something else in this project -> what they are called here.
 RENAMED = {
@@ -67,6 +84,13 @@ RENAMED = {
     "HeartbeatRequest": "GroupHeartbeatRequest",
     "HeartbeatResponse": "GroupHeartbeatResponse",
     "ReplicaState": "FetchReplicaState",
+    "TopicPartitions": "ElectableTopic",
+    "ElectLeadersRequestTopicPartitions": "ElectableTopic",
+    "PartitionResult": "PartitionElectionResult",
+    "UserName": "DescribedUserName",
+    "ComponentData": "QuotaComponent",
+    "OpData": "QuotaOperation",
+    "ValueData": "QuotaValue",
 }
 #: How the names of messages end -> how those of their modules do.
 ENDS = {"Request": "requests", "Response": "responses"}
@@ -90,7 +114,7 @@ def table(apis: dict[str, list[tuple[str, Structure]]]) -> str:
             "from typing import NamedTuple",
             "",
             *(
-                f"from quorumlog.server.kafka.codec.{module} import {', '.join(sorted(names))}"
+                f"from quorumlog.server.kafka.codec.{module.replace('/', '.')} import {', '.join(sorted(names))}"
                 for module, names in sorted({**imports, "primitives": ["KafkaMessage"]}.items())
             ),
             "",
@@ -153,6 +177,7 @@ def write(jar: Path, folder: Path) -> None:
     written = []
     for name, source in modules(jar).items():
         written.append(folder / name)
+        written[-1].parent.mkdir(exist_ok=True)
         written[-1].write_text(source)
     ruff = Path(sysconfig.get_path("scripts")) / "ruff"
     settings = ["--config", str(ROOT / "pyproject.toml")]

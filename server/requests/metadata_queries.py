@@ -196,6 +196,7 @@ class MetadataQueries(NodeService):
                 bytes_per_second=record.throttle,
                 adding=[node for node in record.wanted_voters if node not in record.voters],
                 removing=[node for node in record.hosts if node not in record.wanted_voters],
+                witnesses=sorted(record.witness_hosts),
             )
         self._replies.reply(request_id, response)
 

@@ -377,6 +377,17 @@ def unpack_int32_array(data: bytes, at: int, left: int) -> tuple[Sequence[int], 
     return unpack_from(f">{count}i", data, at), at + 4 * count, left
 
 
+def unpack_nullable_int32_array(data: bytes, at: int, left: int) -> tuple[Sequence[int] | None, int, int]:
+    """Numbers of 32 bits, or null."""
+    count, at, left = unpack_nullable_array(data, at, 4, left)
+    return (None, at, left) if count < 0 else (unpack_from(f">{count}i", data, at), at + 4 * count, left)
+
+
+def unpack_compact_nullable_int32_array(data: bytes, at: int, left: int) -> tuple[Sequence[int] | None, int, int]:
+    """Numbers of 32 bits in flexible versions, or null."""
+    return unpack_compact_int32_array(data, at, left) if data[at] else (None, at + 1, left)
+
+
 def unpack_compact_int32_array(data: bytes, at: int, left: int) -> tuple[Sequence[int], int, int]:
     """Numbers of 32 bits in flexible versions."""
     count, at, left = unpack_compact_array(data, at, 4, left)
@@ -406,6 +417,16 @@ def pack_compact_nullable_string_array(values: Sequence[str] | None) -> bytes:
 def pack_int32_array(values: Sequence[int]) -> bytes:
     """Numbers of 32 bits."""
     return pack(f">i{len(values)}i", len(values), *values)
+
+
+def pack_nullable_int32_array(values: Sequence[int] | None) -> bytes:
+    """Numbers of 32 bits, or null."""
+    return pack_count(_NULL) if values is None else pack_int32_array(values)
+
+
+def pack_compact_nullable_int32_array(values: Sequence[int] | None) -> bytes:
+    """Numbers of 32 bits in flexible versions, or null."""
+    return b"\0" if values is None else pack_compact_int32_array(values)
 
 
 def pack_compact_int32_array(values: Sequence[int]) -> bytes:

@@ -5,6 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from quorumlog.server.kafka.codec.administration.log_dir_requests import DescribeLogDirsRequest
+from quorumlog.server.kafka.codec.administration.placement_requests import (
+    AlterPartitionReassignmentsRequest,
+    ElectLeadersRequest,
+    ListPartitionReassignmentsRequest,
+)
 from quorumlog.server.kafka.codec.commit_requests import OffsetCommitRequest, OffsetDeleteRequest, OffsetFetchRequest
 from quorumlog.server.kafka.codec.config_requests import (
     AlterConfigsRequest,
@@ -37,8 +43,10 @@ from quorumlog.server.kafka.mapping import (
     configs,
     fetch,
     groups,
+    log_dirs,
     memberships,
     offsets,
+    placement,
     produce,
     sign_in,
     topics,
@@ -90,6 +98,10 @@ SERVED: dict[int, ServedApi] = {
     DescribeConfigsRequest.API_KEY: ServedApi(configs.describe_configs),
     AlterConfigsRequest.API_KEY: ServedApi(configs.alter_configs),
     IncrementalAlterConfigsRequest.API_KEY: ServedApi(configs.alter_configs_incrementally),
+    ElectLeadersRequest.API_KEY: ServedApi(placement.elect_leaders),
+    AlterPartitionReassignmentsRequest.API_KEY: ServedApi(placement.alter_reassignments),
+    ListPartitionReassignmentsRequest.API_KEY: ServedApi(placement.list_reassignments),
+    DescribeLogDirsRequest.API_KEY: ServedApi(log_dirs.describe_log_dirs),
     # What comes behind them may need what they bring.
     SaslHandshakeRequest.API_KEY: ServedApi(sign_in.shake_hands, holds_up=True),
     SaslAuthenticateRequest.API_KEY: ServedApi(sign_in.authenticate, holds_up=True),
