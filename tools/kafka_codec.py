@@ -25,16 +25,17 @@ JAR = ROOT / "build" / "peers" / f"kafka-{KAFKA}" / f"kafka-clients-{KAFKA}.jar"
 CHECKSUMS = ROOT / "bench" / "peers" / "kafka.sha256"
 
 #: Family -> what its modules say of themselves, and its APIs with the versions that are written, lowest and highest.
-#: Each has a module of requests and one of responses. Before a slash stands the room that they are in.
+#: Each has a module of requests and one of responses. What stands before a slash is a room inside of the codec's.
 FAMILIES: dict[str, tuple[str, dict[str, tuple[int, int]]]] = {
     "version": ("which APIs a node speaks", {"ApiVersions": (0, 4)}),
     # Behind version 0 of the handshake come bytes that are no requests.
     "sasl": ("who a client is", {"SaslHandshake": (1, 1), "SaslAuthenticate": (0, 2)}),
     "metadata": ("nodes, topics, and who leads what", {"Metadata": (0, 13), "DescribeCluster": (0, 2)}),
+    "topic_partition": ("topics and their partitions, page by page", {"DescribeTopicPartitions": (0, 0)}),
     "produce": ("records in", {"Produce": (3, 13), "InitProducerId": (0, 5)}),
     "fetch": ("records out", {"Fetch": (4, 18)}),
     "position": ("offsets by time, and ends of epochs", {"ListOffsets": (1, 11), "OffsetForLeaderEpoch": (2, 4)}),
-    "membership": (
+    "groups/membership": (
         "who is in a classic consumer group",
         {
             "FindCoordinator": (0, 6),
@@ -44,11 +45,13 @@ FAMILIES: dict[str, tuple[str, dict[str, tuple[int, int]]]] = {
             "LeaveGroup": (0, 5),
         },
     ),
-    "commit": (
-        "committed offsets of consumer groups",
-        {"OffsetCommit": (2, 8), "OffsetFetch": (1, 8), "OffsetDelete": (0, 0)},
+    "groups/consumer_group": (
+        "consumer groups whose coordinator assigns",
+        {"ConsumerGroupHeartbeat": (0, 1), "ConsumerGroupDescribe": (0, 1)},
     ),
-    "group": (
+    "groups/commit": ("offsets that consumer groups commit", {"OffsetCommit": (2, 10), "OffsetDelete": (0, 0)}),
+    "groups/committed": ("what consumer groups have committed", {"OffsetFetch": (1, 10)}),
+    "groups/group": (
         "consumer groups, from outside",
         {"ListGroups": (0, 5), "DescribeGroups": (0, 6), "DeleteGroups": (0, 2)},
     ),
@@ -80,9 +83,19 @@ FAMILIES: dict[str, tuple[str, dict[str, tuple[int, int]]]] = {
 }
 #: Names of Kafka that mean something else in this project -> what they are called here.
 RENAMED = {
+    "ConsumerGroupDescribeResponseAssignment": "DescribedAssignment",
+    "ConsumerGroupDescribeResponseDescribedGroup": "DescribedConsumerGroup",
+    "ConsumerGroupDescribeResponseTopicPartitions": "DescribedTopicPartitions",
+    "ConsumerGroupHeartbeatRequestTopicPartitions": "OwnedTopicPartitions",
+    "ConsumerGroupHeartbeatResponseAssignment": "GivenAssignment",
+    "ConsumerGroupHeartbeatResponseTopicPartitions": "GivenTopicPartitions",
     "Coordinator": "FoundCoordinator",
+    "DescribeGroupsResponseDescribedGroup": "DescribedGroup",
+    "DescribeTopicPartitionsRequestCursor": "PageBegin",
+    "DescribeTopicPartitionsResponseCursor": "NextPageBegin",
     "HeartbeatRequest": "GroupHeartbeatRequest",
     "HeartbeatResponse": "GroupHeartbeatResponse",
+    "Member": "DescribedConsumerMember",
     "ReplicaState": "FetchReplicaState",
     "TopicPartitions": "ElectableTopic",
     "ElectLeadersRequestTopicPartitions": "ElectableTopic",
@@ -91,6 +104,7 @@ RENAMED = {
     "ComponentData": "QuotaComponent",
     "OpData": "QuotaOperation",
     "ValueData": "QuotaValue",
+    "TopicRequest": "DescribedTopicRequest",
 }
 #: How the names of messages end -> how those of their modules do.
 ENDS = {"Request": "requests", "Response": "responses"}

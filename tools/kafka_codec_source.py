@@ -210,12 +210,14 @@ class MessageWriter:
         source, holder = self._source, of.holder
         assert holder is not None
         nullable = condition(holder.nullable, of.versions)
-        result = f"list[{of.name}]" + ("" if nullable == "False" else " | None") if holder.is_array else of.name
+        result = f"list[{of.name}]" if holder.is_array else of.name
+        result += "" if nullable == "False" else " | None"
         with source.block(
             f"def {reader_name(of)}(data: bytes, at: int, version: int, left: int) -> tuple[{result}, int, int]:"
         ):
             self._set_compact(of)
             if not holder.is_array:
+                self._read_null_by_byte(of, nullable)
                 source.line(f"each = {source.primitive('new')}({of.name})")
                 self._read_fields(of)
                 source.line("return each, at, left")
@@ -231,6 +233,16 @@ class MessageWriter:
                 self._read_fields(of)
                 source.line("found.append(each)")
             source.line("return found, at, left")
+
+    def _read_null_by_byte(self, of: Structure, nullable: str) -> None:
+        """The byte before a structure that may be null: below 0 where it is."""
+        source = self._source
+        if nullable == "False":
+            return
+        with source.block(f"if {nullable}:" if nullable else ""):
+            source.line(f"is_there, at = {source.primitive('unpack_presence')}(data, at)")
+            with source.block("if not is_there:"):
+                source.line("return None, at, left")
 
     def _read_fields(self, of: Structure) -> None:
         for step in of.steps():
@@ -332,9 +344,7 @@ class MessageWriter:
         assert holder is not None
         parts = f"parts: list[{source.primitive('Buffer')}]"
         if not holder.is_array:
-            with source.block(f"def {writer_name(of)}({parts}, each: {of.name}, version: int) -> None:"):
-                self._set_compact(of)
-                self._write_fields(of, "each")
+            self._write_lone_writer(of, holder, parts)
             return
         with source.block(
             f"def {writer_name(of)}({parts}, values: {source.typed(python_type(holder))}, version: int) -> None:"
@@ -354,6 +364,21 @@ class MessageWriter:
                 return
             with source.block("for each in values:"):
                 self._write_fields(of, "each")
+
+    def _write_lone_writer(self, of: Structure, holder: Field, parts: str) -> None:
+        source = self._source
+        nullable = condition(holder.nullable, of.versions)
+        null = "" if nullable == "False" else " | None"
+        with source.block(f"def {writer_name(of)}({parts}, each: {of.name}{null}, version: int) -> None:"):
+            self._set_compact(of)
+            if null:
+                with source.block(f"if {nullable}:" if nullable else ""):
+                    source.line(f"parts.append({source.primitive('pack_presence')}(each is not None))")
+                    with source.block("if each is None:"):
+                        source.line("return")
+                if nullable:
+                    source.line(f"each = {source.primitive('not_null')}(each)")
+            self._write_fields(of, "each")
 
     def _write_fields(self, of: Structure, name: str) -> None:
         for step in of.steps():
@@ -394,6 +419,8 @@ class MessageWriter:
     def _write_one(self, of: Structure, each: Field, value: str, parts: str) -> None:
         source = self._source
         if each.structure is not None:
+            if each.is_lone_structure and not each.is_null_by_byte and not self._in_tags:
+                value = f"{source.primitive('not_null')}({value})"
             source.line(f"{writer_name(each.structure)}({parts}, {value}, version)")
             return
         if each.is_fixed:

@@ -115,6 +115,11 @@ class Field:
     def is_lone_structure(self) -> bool:
         return self.structure is not None and not self.is_array
 
+    @property
+    def is_null_by_byte(self) -> bool:
+        """Whether it is a structure that may be null: a byte before it says whether it is."""
+        return self.is_lone_structure and bool(self.nullable & self.versions)
+
     def in_body(self, version: int) -> bool:
         """Whether it stands among the fields that are always sent."""
         return self.versions.has(version) and not self.tagged.has(version)
@@ -123,6 +128,8 @@ class Field:
         """Fewest bytes that it takes."""
         if self.is_fixed:
             return FIXED[self.kind].size
+        if self.structure is not None and not self.is_array:
+            return 1 if self.is_null_by_byte else self.structure.smallest_bytes()
         if compact:
             return 1
         return 4 if self.is_array else LONG[self.kind][1]
@@ -135,7 +142,7 @@ class Structure:
     Arguments:
         versions: of the message, those in which the structure occurs.
         flexible: versions of the message with compact lengths and tagged fields.
-        holder: the field that it is the type of; None for a message.
+        holder: the field that it is the type of, the first where there are several; None for a message.
     """
 
     name: str
@@ -150,12 +157,13 @@ class Structure:
         self.fields = [each for each in self.fields if each.versions & self.versions]
         self.tagged = sorted((each for each in self.fields if each.tagged & self.versions), key=lambda each: each.tag)
 
-    def inner(self) -> Iterator[Structure]:
-        """The structures in it, outer ones first."""
+    def inner(self) -> list[Structure]:
+        """The structures in it, outer ones first, each once."""
+        found: dict[int, Structure] = {}
         for each in self.fields:
             if each.structure is not None:
-                yield each.structure
-                yield from each.structure.inner()
+                found |= {id(one): one for one in (each.structure, *each.structure.inner())}
+        return [*found.values()]
 
     def smallest_bytes(self) -> int:
         """Fewest bytes that it takes in any version."""
@@ -196,6 +204,20 @@ def snake(name: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name[0].upper() + name[1:]).lower()
 
 
+class _Within(NamedTuple):
+    """The message that is read.
+
+    Arguments:
+        common: fields, as the schema has them, of structures that may stand in several places, by name.
+        made: those of them that have been met.
+    """
+
+    message: str
+    flexible: Versions
+    common: dict[str, Any]
+    made: dict[str, Structure]
+
+
 class Schemas:
     """The schemas in a jar.
 
@@ -225,20 +247,19 @@ class Schemas:
         versions = Versions(*written)
         if versions & Versions.parse(schema["validVersions"]) != versions:
             raise SchemaError(f"{name} has versions {schema['validVersions']}, not {written}")
-        common = {each["name"]: each["fields"] for each in schema.get("commonStructs", ())}
-        if common:
-            raise SchemaError(f"{name} has common structures: {', '.join(common)}")
         flexible = Versions.parse(schema["flexibleVersions"])
-        fields = [self._field(name, each, versions, flexible) for each in schema["fields"]]
+        common = {each["name"]: each["fields"] for each in schema.get("commonStructs", ())}
+        within = _Within(name, flexible, common, {})
+        fields = [self._field(within, each, versions) for each in schema["fields"]]
         made = Structure(self._renamed.get(name, name), versions, flexible, fields, api_key=schema["apiKey"])
         inner = [each.name for each in made.inner()]
         if len({*inner}) != len(inner):
-            raise SchemaError(f"{name} has a structure in two places")
+            raise SchemaError(f"{name} has two structures of one name")
         return made
 
-    def _field(self, message: str, schema: Any, versions: Versions, flexible: Versions) -> Field:
+    def _field(self, of: _Within, schema: Any, versions: Versions) -> Field:
         kind = schema["type"].removeprefix("[]")
-        place = f"{message}.{schema['name']}"
+        place = f"{of.message}.{schema['name']}"
         made = Field(
             name=snake(schema["name"]),
             kind=kind,
@@ -254,14 +275,30 @@ class Schemas:
             raise SchemaError(f"{place} is flexible in versions of its own")
         if made.tagged & within and made.tagged & within != within:
             raise SchemaError(f"{place} is a tagged field in some of its versions only")
-        if "fields" in schema:
-            if not made.is_array and within and (made.nullable & within or not made.tagged & within):
-                raise SchemaError(f"{place} is a structure, but no tagged field")
-            name = message + kind if kind in self._shared else kind
-            fields = [self._field(message, each, within, flexible) for each in schema["fields"]]
-            made.structure = Structure(self._renamed.get(name, name), within, flexible, fields, holder=made)
+        inner = schema.get("fields", of.common.get(kind))
+        if inner is not None:
+            if not made.is_array and made.nullable & made.tagged & within:
+                raise SchemaError(f"{place} is a structure in a tagged field that may be null")
+            made.structure = self._structure(of, made, inner, within, place)
         elif kind not in (ARRAYS if made.is_array else FIXED | LONG):
             raise SchemaError(f"{place} has the type {schema['type']}")
+        return made
+
+    def _structure(self, of: _Within, holder: Field, fields: Any, versions: Versions, place: str) -> Structure:
+        """The structure that is a field's type. A common one is made once, so its places have to be alike."""
+        known = of.made.get(holder.kind) if holder.kind in of.common else None
+        if known is not None and versions:
+            assert known.holder is not None
+            if (known.versions, known.holder.is_array) != (versions, holder.is_array):
+                raise SchemaError(f"{place} has another place for {holder.kind} than {known.holder.name}")
+            if holder.nullable != known.holder.nullable:
+                raise SchemaError(f"{place} may be null in other versions than {known.holder.name}")
+            return known
+        name = of.message + holder.kind if holder.kind in self._shared else holder.kind
+        inner = [self._field(of, each, versions) for each in fields]
+        made = Structure(self._renamed.get(name, name), versions, of.flexible, inner, holder=holder)
+        if holder.kind in of.common and versions:
+            of.made[holder.kind] = made
         return made
 
 
@@ -271,6 +308,9 @@ def _load(archive: zipfile.ZipFile, name: str) -> Any:
 
 
 def _structure_names(schema: Any) -> Iterator[str]:
+    for each in schema.get("commonStructs", ()):
+        yield each["name"]
+        yield from _structure_names(each)
     for each in schema["fields"]:
         if "fields" in each:
             yield each["type"].removeprefix("[]")

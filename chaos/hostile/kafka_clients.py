@@ -14,14 +14,14 @@ from typing import Any
 from quorumlog.chaos.hostile.kafka_requests import KafkaRequestMaker, error_codes_of
 from quorumlog.chaos.hostile.vocabulary import GROUPS, STAGE, Vocabulary
 from quorumlog.server.kafka.codec.apis import APIS
-from quorumlog.server.kafka.codec.headers import unpack_response_header
-from quorumlog.server.kafka.codec.membership_requests import (
+from quorumlog.server.kafka.codec.groups.membership_requests import (
     GroupHeartbeatRequest,
     JoinGroupRequest,
     JoinGroupRequestProtocol,
     SyncGroupRequest,
     SyncGroupRequestAssignment,
 )
+from quorumlog.server.kafka.codec.headers import unpack_response_header
 from quorumlog.server.kafka.codec.metadata_requests import MetadataRequest
 from quorumlog.server.kafka.codec.primitives import KafkaMessage, MalformedKafkaMessageError, decode
 from quorumlog.server.kafka.codec.produce_requests import (

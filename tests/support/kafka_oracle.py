@@ -1,7 +1,7 @@
 """Kafka's messages with random content, written by kafka-python, and what was put into them.
 
 kafka-python has the schemas too, and code of its own that follows them: what it writes, ours has to read, and to write
-in the same bytes.
+in the same bytes. Those that it lacks are in :mod:`tests.support.kafka_schemas`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,9 @@ import kafka.protocol.consumer
 import kafka.protocol.metadata
 import kafka.protocol.producer
 import kafka.protocol.sasl
+from kafka.protocol.api_message import ApiMessage
+
+from tests.support import kafka_schemas
 
 _MODULES = (
     kafka.protocol.admin, kafka.protocol.consumer, kafka.protocol.metadata, kafka.protocol.producer,
@@ -30,9 +33,18 @@ _MOST_ELEMENTS = 3
 _TEXTS = ("", "orders", "größe", "x" * 127, "y" * 128, "z" * 300)
 
 
+_ADDED: dict[str, Any] = {
+    name: type(ApiMessage)(name, (ApiMessage,), {}, load_json=kafka_schemas)
+    for name in (
+        "ConsumerGroupHeartbeatRequest", "ConsumerGroupHeartbeatResponse",
+        "ConsumerGroupDescribeRequest", "ConsumerGroupDescribeResponse",
+    )
+}  # fmt: skip
+
+
 def their_class(name: str) -> Any:
     """kafka-python's class for a message, by Kafka's name of it."""
-    return next(getattr(module, name) for module in _MODULES if hasattr(module, name))
+    return _ADDED.get(name) or next(getattr(module, name) for module in _MODULES if hasattr(module, name))
 
 
 def random_content(name: str, version: int, random: Random) -> dict[str, Any]:

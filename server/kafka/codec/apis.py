@@ -45,12 +45,6 @@ from quorumlog.server.kafka.codec.administration.user_responses import (
     AlterUserScramCredentialsResponse,
     DescribeUserScramCredentialsResponse,
 )
-from quorumlog.server.kafka.codec.commit_requests import OffsetCommitRequest, OffsetDeleteRequest, OffsetFetchRequest
-from quorumlog.server.kafka.codec.commit_responses import (
-    OffsetCommitResponse,
-    OffsetDeleteResponse,
-    OffsetFetchResponse,
-)
 from quorumlog.server.kafka.codec.config_requests import (
     AlterConfigsRequest,
     DescribeConfigsRequest,
@@ -63,20 +57,36 @@ from quorumlog.server.kafka.codec.config_responses import (
 )
 from quorumlog.server.kafka.codec.fetch_requests import FetchRequest
 from quorumlog.server.kafka.codec.fetch_responses import FetchResponse
-from quorumlog.server.kafka.codec.group_requests import DeleteGroupsRequest, DescribeGroupsRequest, ListGroupsRequest
-from quorumlog.server.kafka.codec.group_responses import (
+from quorumlog.server.kafka.codec.groups.commit_requests import OffsetCommitRequest, OffsetDeleteRequest
+from quorumlog.server.kafka.codec.groups.commit_responses import OffsetCommitResponse, OffsetDeleteResponse
+from quorumlog.server.kafka.codec.groups.committed_requests import OffsetFetchRequest
+from quorumlog.server.kafka.codec.groups.committed_responses import OffsetFetchResponse
+from quorumlog.server.kafka.codec.groups.consumer_group_requests import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupHeartbeatRequest,
+)
+from quorumlog.server.kafka.codec.groups.consumer_group_responses import (
+    ConsumerGroupDescribeResponse,
+    ConsumerGroupHeartbeatResponse,
+)
+from quorumlog.server.kafka.codec.groups.group_requests import (
+    DeleteGroupsRequest,
+    DescribeGroupsRequest,
+    ListGroupsRequest,
+)
+from quorumlog.server.kafka.codec.groups.group_responses import (
     DeleteGroupsResponse,
     DescribeGroupsResponse,
     ListGroupsResponse,
 )
-from quorumlog.server.kafka.codec.membership_requests import (
+from quorumlog.server.kafka.codec.groups.membership_requests import (
     FindCoordinatorRequest,
     GroupHeartbeatRequest,
     JoinGroupRequest,
     LeaveGroupRequest,
     SyncGroupRequest,
 )
-from quorumlog.server.kafka.codec.membership_responses import (
+from quorumlog.server.kafka.codec.groups.membership_responses import (
     FindCoordinatorResponse,
     GroupHeartbeatResponse,
     JoinGroupResponse,
@@ -92,6 +102,8 @@ from quorumlog.server.kafka.codec.produce_requests import InitProducerIdRequest,
 from quorumlog.server.kafka.codec.produce_responses import InitProducerIdResponse, ProduceResponse
 from quorumlog.server.kafka.codec.sasl_requests import SaslAuthenticateRequest, SaslHandshakeRequest
 from quorumlog.server.kafka.codec.sasl_responses import SaslAuthenticateResponse, SaslHandshakeResponse
+from quorumlog.server.kafka.codec.topic_partition_requests import DescribeTopicPartitionsRequest
+from quorumlog.server.kafka.codec.topic_partition_responses import DescribeTopicPartitionsResponse
 from quorumlog.server.kafka.codec.topic_requests import (
     CreatePartitionsRequest,
     CreateTopicsRequest,
@@ -157,4 +169,7 @@ APIS: dict[int, Api] = {
     50: Api("DescribeUserScramCredentials", DescribeUserScramCredentialsRequest, DescribeUserScramCredentialsResponse),
     51: Api("AlterUserScramCredentials", AlterUserScramCredentialsRequest, AlterUserScramCredentialsResponse),
     60: Api("DescribeCluster", DescribeClusterRequest, DescribeClusterResponse),
+    68: Api("ConsumerGroupHeartbeat", ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse),
+    69: Api("ConsumerGroupDescribe", ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse),
+    75: Api("DescribeTopicPartitions", DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse),
 }

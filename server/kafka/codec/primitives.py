@@ -175,6 +175,16 @@ def not_null(value: T | None) -> T:
     return value
 
 
+def unpack_presence(data: bytes, at: int) -> tuple[bool, int]:
+    """Whether a structure that may be null is there: a byte before it, which is below 0 where it is not."""
+    return data[at] < 0x80, at + 1
+
+
+def pack_presence(is_there: bool) -> bytes:
+    """The byte before a structure that may be null."""
+    return b"\x01" if is_there else b"\xff"
+
+
 # Strings.
 
 
@@ -377,21 +387,16 @@ def unpack_int32_array(data: bytes, at: int, left: int) -> tuple[Sequence[int], 
     return unpack_from(f">{count}i", data, at), at + 4 * count, left
 
 
-def unpack_nullable_int32_array(data: bytes, at: int, left: int) -> tuple[Sequence[int] | None, int, int]:
-    """Numbers of 32 bits, or null."""
-    count, at, left = unpack_nullable_array(data, at, 4, left)
-    return (None, at, left) if count < 0 else (unpack_from(f">{count}i", data, at), at + 4 * count, left)
-
-
-def unpack_compact_nullable_int32_array(data: bytes, at: int, left: int) -> tuple[Sequence[int] | None, int, int]:
-    """Numbers of 32 bits in flexible versions, or null."""
-    return unpack_compact_int32_array(data, at, left) if data[at] else (None, at + 1, left)
-
-
 def unpack_compact_int32_array(data: bytes, at: int, left: int) -> tuple[Sequence[int], int, int]:
     """Numbers of 32 bits in flexible versions."""
     count, at, left = unpack_compact_array(data, at, 4, left)
     return unpack_from(f">{count}i", data, at), at + 4 * count, left
+
+
+def unpack_compact_nullable_int32_array(data: bytes, at: int, left: int) -> tuple[Sequence[int] | None, int, int]:
+    """Numbers of 32 bits in flexible versions, or null."""
+    count, at, left = unpack_compact_nullable_array(data, at, 4, left)
+    return (None, at, left) if count < 0 else (unpack_from(f">{count}i", data, at), at + 4 * count, left)
 
 
 def pack_string_array(values: Sequence[str]) -> bytes:
@@ -419,19 +424,14 @@ def pack_int32_array(values: Sequence[int]) -> bytes:
     return pack(f">i{len(values)}i", len(values), *values)
 
 
-def pack_nullable_int32_array(values: Sequence[int] | None) -> bytes:
-    """Numbers of 32 bits, or null."""
-    return pack_count(_NULL) if values is None else pack_int32_array(values)
+def pack_compact_int32_array(values: Sequence[int]) -> bytes:
+    """Numbers of 32 bits in flexible versions."""
+    return pack_compact_count(len(values)) + pack(f">{len(values)}i", *values)
 
 
 def pack_compact_nullable_int32_array(values: Sequence[int] | None) -> bytes:
     """Numbers of 32 bits in flexible versions, or null."""
     return b"\0" if values is None else pack_compact_int32_array(values)
-
-
-def pack_compact_int32_array(values: Sequence[int]) -> bytes:
-    """Numbers of 32 bits in flexible versions."""
-    return pack_compact_count(len(values)) + pack(f">{len(values)}i", *values)
 
 
 # Tagged fields.

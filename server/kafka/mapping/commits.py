@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from quorumlog.server.kafka.codec.commit_requests import (
-    OffsetCommitRequest,
-    OffsetDeleteRequest,
-    OffsetFetchRequest,
-    OffsetFetchRequestTopic,
-    OffsetFetchRequestTopics,
-)
-from quorumlog.server.kafka.codec.commit_responses import (
+from quorumlog.server.kafka.codec.groups.commit_requests import OffsetCommitRequest, OffsetDeleteRequest
+from quorumlog.server.kafka.codec.groups.commit_responses import (
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
     OffsetDeleteResponse,
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
+)
+from quorumlog.server.kafka.codec.groups.committed_requests import (
+    OffsetFetchRequest,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+)
+from quorumlog.server.kafka.codec.groups.committed_responses import (
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
     OffsetFetchResponsePartition,
@@ -67,7 +68,7 @@ def commit(call: KafkaCall[OffsetCommitRequest]) -> Steps[OffsetCommitResponse]:
                 leader_epoch=each.committed_leader_epoch,
                 metadata=each.committed_metadata or "",
             )
-        responses.append(OffsetCommitResponseTopic(topic.name, partitions))
+        responses.append(OffsetCommitResponseTopic(topic.name, partitions=partitions))
     if waiting:
         reply = yield from ask(question, groups_pb2.CommitOffsetsResponse)
         _tell_outcomes(waiting, reply)
@@ -169,7 +170,7 @@ def _group(
                 continue
             code = refused if refused is KafkaError.TOPIC_AUTHORIZATION_FAILED else KafkaError.NONE
             partitions.append(OffsetFetchResponsePartitions(number, _NOTHING_COMMITTED, error_code=code))
-        topics.append(OffsetFetchResponseTopics(name, partitions))
+        topics.append(OffsetFetchResponseTopics(name, partitions=partitions))
     return OffsetFetchResponseGroup(group_id, topics)
 
 

@@ -6,8 +6,12 @@ from collections.abc import Mapping, Sequence
 from struct import Struct
 from typing import TypeVar
 
-from quorumlog.server.kafka.codec.group_requests import DeleteGroupsRequest, DescribeGroupsRequest, ListGroupsRequest
-from quorumlog.server.kafka.codec.group_responses import (
+from quorumlog.server.kafka.codec.groups.group_requests import (
+    DeleteGroupsRequest,
+    DescribeGroupsRequest,
+    ListGroupsRequest,
+)
+from quorumlog.server.kafka.codec.groups.group_responses import (
     DeletableGroupResult,
     DeleteGroupsResponse,
     DescribedGroup,

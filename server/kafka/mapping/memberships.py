@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from quorumlog.server.kafka.codec.membership_requests import (
+from quorumlog.server.kafka.codec.groups.membership_requests import (
     FindCoordinatorRequest,
     GroupHeartbeatRequest,
     JoinGroupRequest,
     LeaveGroupRequest,
     SyncGroupRequest,
 )
-from quorumlog.server.kafka.codec.membership_responses import (
+from quorumlog.server.kafka.codec.groups.membership_responses import (
     FindCoordinatorResponse,
     FoundCoordinator,
     GroupHeartbeatResponse,

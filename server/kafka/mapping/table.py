@@ -11,15 +11,20 @@ from quorumlog.server.kafka.codec.administration.placement_requests import (
     ElectLeadersRequest,
     ListPartitionReassignmentsRequest,
 )
-from quorumlog.server.kafka.codec.commit_requests import OffsetCommitRequest, OffsetDeleteRequest, OffsetFetchRequest
 from quorumlog.server.kafka.codec.config_requests import (
     AlterConfigsRequest,
     DescribeConfigsRequest,
     IncrementalAlterConfigsRequest,
 )
 from quorumlog.server.kafka.codec.fetch_requests import FetchRequest
-from quorumlog.server.kafka.codec.group_requests import DeleteGroupsRequest, DescribeGroupsRequest, ListGroupsRequest
-from quorumlog.server.kafka.codec.membership_requests import (
+from quorumlog.server.kafka.codec.groups.commit_requests import OffsetCommitRequest, OffsetDeleteRequest
+from quorumlog.server.kafka.codec.groups.committed_requests import OffsetFetchRequest
+from quorumlog.server.kafka.codec.groups.group_requests import (
+    DeleteGroupsRequest,
+    DescribeGroupsRequest,
+    ListGroupsRequest,
+)
+from quorumlog.server.kafka.codec.groups.membership_requests import (
     FindCoordinatorRequest,
     GroupHeartbeatRequest,
     JoinGroupRequest,
@@ -85,8 +90,8 @@ SERVED: dict[int, ServedApi] = {
     SyncGroupRequest.API_KEY: ServedApi(memberships.sync),
     GroupHeartbeatRequest.API_KEY: ServedApi(memberships.heartbeat),
     LeaveGroupRequest.API_KEY: ServedApi(memberships.leave),
-    OffsetCommitRequest.API_KEY: ServedApi(commits.commit),
-    OffsetFetchRequest.API_KEY: ServedApi(commits.fetch_committed),
+    OffsetCommitRequest.API_KEY: ServedApi(commits.commit, highest=8),
+    OffsetFetchRequest.API_KEY: ServedApi(commits.fetch_committed, highest=8),
     OffsetDeleteRequest.API_KEY: ServedApi(commits.delete_committed),
     ListGroupsRequest.API_KEY: ServedApi(groups.list_groups),
     DescribeGroupsRequest.API_KEY: ServedApi(groups.describe_groups),

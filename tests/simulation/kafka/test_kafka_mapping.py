@@ -9,20 +9,12 @@ import pytest
 
 from quorumlog.chaos.simulator.kafka_link import SimKafkaLink
 from quorumlog.server.kafka.codec import (
-    commit_requests,
     config_requests,
     fetch_requests,
-    group_requests,
-    membership_requests,
     metadata_requests,
     position_requests,
     produce_requests,
     topic_requests,
-)
-from quorumlog.server.kafka.codec.commit_responses import (
-    OffsetCommitResponse,
-    OffsetDeleteResponse,
-    OffsetFetchResponse,
 )
 from quorumlog.server.kafka.codec.config_responses import (
     AlterConfigsResponse,
@@ -30,12 +22,20 @@ from quorumlog.server.kafka.codec.config_responses import (
     IncrementalAlterConfigsResponse,
 )
 from quorumlog.server.kafka.codec.fetch_responses import FetchResponse, PartitionData
-from quorumlog.server.kafka.codec.group_responses import (
+from quorumlog.server.kafka.codec.groups import (
+    commit_requests,
+    committed_requests,
+    group_requests,
+    membership_requests,
+)
+from quorumlog.server.kafka.codec.groups.commit_responses import OffsetCommitResponse, OffsetDeleteResponse
+from quorumlog.server.kafka.codec.groups.committed_responses import OffsetFetchResponse
+from quorumlog.server.kafka.codec.groups.group_responses import (
     DeleteGroupsResponse,
     DescribeGroupsResponse,
     ListGroupsResponse,
 )
-from quorumlog.server.kafka.codec.membership_responses import (
+from quorumlog.server.kafka.codec.groups.membership_responses import (
     FindCoordinatorResponse,
     GroupHeartbeatResponse,
     JoinGroupResponse,
@@ -579,17 +579,17 @@ def test_a_member_joins_syncs_lives_commits_and_leaves() -> None:
 
     partition = commit_requests.OffsetCommitRequestPartition
     topics = [
-        commit_requests.OffsetCommitRequestTopic(TOPIC, [partition(0, 2, 3, note)]),
-        commit_requests.OffsetCommitRequestTopic("nowhere", [partition(0, 2)]),
+        commit_requests.OffsetCommitRequestTopic(TOPIC, partitions=[partition(0, 2, 3, note)]),
+        commit_requests.OffsetCommitRequestTopic("nowhere", partitions=[partition(0, 2)]),
     ]
     commit = commit_requests.OffsetCommitRequest(GROUP, generation, member, topics=topics)
     committed = rig.ask(commit, 8, OffsetCommitResponse, node)
     assert [each.partitions[0].error_code for each in committed.topics] == [0, KafkaError.UNKNOWN_TOPIC_OR_PARTITION]
-    wanted = commit_requests.OffsetFetchRequestGroup(GROUP, None)
-    (group,) = rig.ask(commit_requests.OffsetFetchRequest(groups=[wanted]), 8, OffsetFetchResponse, node).groups
+    wanted = committed_requests.OffsetFetchRequestGroup(GROUP, topics=None)
+    (group,) = rig.ask(committed_requests.OffsetFetchRequest(groups=[wanted]), 8, OffsetFetchResponse, node).groups
     (told,) = group.topics[0].partitions
     assert (told.committed_offset, told.committed_leader_epoch, told.metadata) == (2, 3, note)
-    old = commit_requests.OffsetFetchRequest(GROUP, [commit_requests.OffsetFetchRequestTopic(TOPIC, [0, 1])])
+    old = committed_requests.OffsetFetchRequest(GROUP, [committed_requests.OffsetFetchRequestTopic(TOPIC, [0, 1])])
     (topic,) = rig.ask(old, 7, OffsetFetchResponse, node).topics
     assert [each.committed_offset for each in topic.partitions] == [2, -1]
 
@@ -620,8 +620,8 @@ def test_a_name_that_a_request_repeats_is_answered_at_length_once() -> None:
     node = coordinator(rig)
     described = rig.ask(group_requests.DescribeGroupsRequest([GROUP] * 3), 6, DescribeGroupsResponse, node)
     assert [each.group_id for each in described.groups] == [GROUP]
-    wanted = [commit_requests.OffsetFetchRequestGroup(GROUP, None)] * 3
-    fetched = rig.ask(commit_requests.OffsetFetchRequest(groups=wanted), 8, OffsetFetchResponse, node)
+    wanted = [committed_requests.OffsetFetchRequestGroup(GROUP, topics=None)] * 3
+    fetched = rig.ask(committed_requests.OffsetFetchRequest(groups=wanted), 8, OffsetFetchResponse, node)
     assert {each.error_code for each in fetched.groups} == {KafkaError.INVALID_REQUEST}
     resources = [config_requests.DescribeConfigsResource(2, TOPIC, None)] * 3
     told = rig.ask(config_requests.DescribeConfigsRequest(resources), 4, DescribeConfigsResponse, node=1).results

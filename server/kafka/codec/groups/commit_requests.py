@@ -1,4 +1,4 @@
-"""Kafka's messages: committed offsets of consumer groups, requests.
+"""Kafka's messages: offsets that consumer groups commit, requests.
 
 Written by tools/kafka_codec.py after the message schemas of Apache Kafka 4.3.1 (Apache-2.0, see NOTICE): change that.
 """
@@ -11,26 +11,20 @@ from struct import Struct
 from typing import ClassVar
 
 from quorumlog.server.kafka.codec.primitives import (
+    NO_UUID,
     Buffer,
     new,
-    not_null,
     pack_compact_count,
-    pack_compact_int32_array,
     pack_compact_nullable_string,
     pack_compact_string,
     pack_count,
-    pack_int32_array,
     pack_nullable_string,
     pack_string,
     skip_tags,
     unpack_array,
     unpack_compact_array,
-    unpack_compact_int32_array,
-    unpack_compact_nullable_array,
     unpack_compact_nullable_string,
     unpack_compact_string,
-    unpack_int32_array,
-    unpack_nullable_array,
     unpack_nullable_string,
     unpack_string,
 )
@@ -39,16 +33,16 @@ _I = Struct(">i")
 _IQ = Struct(">iq")
 _IQI = Struct(">iqi")
 _Q = Struct(">q")
-_T = Struct(">?")
+_U = Struct(">16s")
 
 
 @dataclass(slots=True)
 class OffsetCommitRequest:
-    """API 8, versions 2 to 8."""
+    """API 8, versions 2 to 10."""
 
     API_KEY: ClassVar[int] = 8
     LOWEST: ClassVar[int] = 2
-    HIGHEST: ClassVar[int] = 8
+    HIGHEST: ClassVar[int] = 10
     FLEXIBLE_FROM: ClassVar[int] = 8
 
     group_id: str = ""
@@ -61,7 +55,7 @@ class OffsetCommitRequest:
     @classmethod
     def read(cls, data: bytes, at: int, version: int, left: int) -> tuple[OffsetCommitRequest, int, int]:
         """See ``primitives.KafkaMessage``."""
-        compact = version == 8
+        compact = version >= 8
         each = new(cls)
         each.group_id, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
         (each.generation_id_or_member_epoch,) = _I.unpack_from(data, at)
@@ -88,7 +82,7 @@ class OffsetCommitRequest:
 
     def write(self, parts: list[Buffer], version: int) -> None:
         """See ``primitives.KafkaMessage``."""
-        compact = version == 8
+        compact = version >= 8
         parts.append(pack_compact_string(self.group_id) if compact else pack_string(self.group_id))
         parts.append(_I.pack(self.generation_id_or_member_epoch))
         parts.append(pack_compact_string(self.member_id) if compact else pack_string(self.member_id))
@@ -107,15 +101,16 @@ class OffsetCommitRequest:
 
 @dataclass(slots=True)
 class OffsetCommitRequestTopic:
-    """``topics``, versions 2 to 8."""
+    """``topics``, versions 2 to 10."""
 
-    name: str = ""
+    name: str = ""  # to version 9
+    topic_id: bytes = NO_UUID  # from version 10
     partitions: Sequence[OffsetCommitRequestPartition] = ()
 
 
 @dataclass(slots=True)
 class OffsetCommitRequestPartition:
-    """``partitions``, versions 2 to 8."""
+    """``partitions``, versions 2 to 10."""
 
     partition_index: int = 0
     committed_offset: int = 0
@@ -126,12 +121,20 @@ class OffsetCommitRequestPartition:
 def _read_offset_commit_request_topics(
     data: bytes, at: int, version: int, left: int
 ) -> tuple[list[OffsetCommitRequestTopic], int, int]:
-    compact = version == 8
+    compact = version >= 8
     elements, at, left = unpack_compact_array(data, at, 3, left) if compact else unpack_array(data, at, 3, left)
     found = []
     for _ in range(elements):
         each = new(OffsetCommitRequestTopic)
-        each.name, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
+        if version <= 9:
+            each.name, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
+        else:
+            each.name = ""
+        if version >= 10:
+            (each.topic_id,) = _U.unpack_from(data, at)
+            at += 16
+        else:
+            each.topic_id = NO_UUID
         each.partitions, at, left = _read_offset_commit_request_partitions(data, at, version, left)
         if compact:
             if data[at]:
@@ -145,10 +148,13 @@ def _read_offset_commit_request_topics(
 def _write_offset_commit_request_topics(
     parts: list[Buffer], values: Sequence[OffsetCommitRequestTopic], version: int
 ) -> None:
-    compact = version == 8
+    compact = version >= 8
     parts.append(pack_compact_count(len(values)) if compact else pack_count(len(values)))
     for each in values:
-        parts.append(pack_compact_string(each.name) if compact else pack_string(each.name))
+        if version <= 9:
+            parts.append(pack_compact_string(each.name) if compact else pack_string(each.name))
+        if version >= 10:
+            parts.append(_U.pack(each.topic_id))
         _write_offset_commit_request_partitions(parts, each.partitions, version)
         if compact:
             parts.append(b"\0")
@@ -157,7 +163,7 @@ def _write_offset_commit_request_topics(
 def _read_offset_commit_request_partitions(
     data: bytes, at: int, version: int, left: int
 ) -> tuple[list[OffsetCommitRequestPartition], int, int]:
-    compact = version == 8
+    compact = version >= 8
     elements, at, left = unpack_compact_array(data, at, 14, left) if compact else unpack_array(data, at, 14, left)
     found = []
     for _ in range(elements):
@@ -184,7 +190,7 @@ def _read_offset_commit_request_partitions(
 def _write_offset_commit_request_partitions(
     parts: list[Buffer], values: Sequence[OffsetCommitRequestPartition], version: int
 ) -> None:
-    compact = version == 8
+    compact = version >= 8
     parts.append(pack_compact_count(len(values)) if compact else pack_count(len(values)))
     for each in values:
         if version >= 6:
@@ -198,193 +204,6 @@ def _write_offset_commit_request_partitions(
         )
         if compact:
             parts.append(b"\0")
-
-
-@dataclass(slots=True)
-class OffsetFetchRequest:
-    """API 9, versions 1 to 8."""
-
-    API_KEY: ClassVar[int] = 9
-    LOWEST: ClassVar[int] = 1
-    HIGHEST: ClassVar[int] = 8
-    FLEXIBLE_FROM: ClassVar[int] = 6
-
-    group_id: str = ""  # to version 7
-    topics: Sequence[OffsetFetchRequestTopic] | None = ()  # to version 7
-    groups: Sequence[OffsetFetchRequestGroup] = ()  # from version 8
-    require_stable: bool = False  # from version 7
-
-    @classmethod
-    def read(cls, data: bytes, at: int, version: int, left: int) -> tuple[OffsetFetchRequest, int, int]:
-        """See ``primitives.KafkaMessage``."""
-        compact = version >= 6
-        each = new(cls)
-        if version <= 7:
-            each.group_id, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
-        else:
-            each.group_id = ""
-        if version <= 7:
-            each.topics, at, left = _read_offset_fetch_request_topics(data, at, version, left)
-        else:
-            each.topics = ()
-        if version == 8:
-            each.groups, at, left = _read_offset_fetch_request_groups(data, at, version, left)
-        else:
-            each.groups = ()
-        if version >= 7:
-            (each.require_stable,) = _T.unpack_from(data, at)
-            at += 1
-        else:
-            each.require_stable = False
-        if compact:
-            if data[at]:
-                at, left = skip_tags(data, at, left)
-            else:
-                at += 1
-        return each, at, left
-
-    def write(self, parts: list[Buffer], version: int) -> None:
-        """See ``primitives.KafkaMessage``."""
-        compact = version >= 6
-        if version <= 7:
-            parts.append(pack_compact_string(self.group_id) if compact else pack_string(self.group_id))
-        if version <= 7:
-            _write_offset_fetch_request_topics(parts, self.topics, version)
-        if version == 8:
-            _write_offset_fetch_request_groups(parts, self.groups, version)
-        if version >= 7:
-            parts.append(_T.pack(self.require_stable))
-        if compact:
-            parts.append(b"\0")
-
-
-@dataclass(slots=True)
-class OffsetFetchRequestTopic:
-    """``topics``, versions 1 to 7."""
-
-    name: str = ""
-    partition_indexes: Sequence[int] = ()
-
-
-@dataclass(slots=True)
-class OffsetFetchRequestGroup:
-    """``groups``, version 8."""
-
-    group_id: str = ""
-    topics: Sequence[OffsetFetchRequestTopics] | None = ()
-
-
-@dataclass(slots=True)
-class OffsetFetchRequestTopics:
-    """``topics``, version 8."""
-
-    name: str = ""
-    partition_indexes: Sequence[int] = ()
-
-
-def _read_offset_fetch_request_topics(
-    data: bytes, at: int, version: int, left: int
-) -> tuple[list[OffsetFetchRequestTopic] | None, int, int]:
-    compact = version >= 6
-    if version >= 2:
-        elements, at, left = (
-            unpack_compact_nullable_array(data, at, 3, left) if compact else unpack_nullable_array(data, at, 3, left)
-        )
-    else:
-        elements, at, left = unpack_compact_array(data, at, 3, left) if compact else unpack_array(data, at, 3, left)
-    if elements < 0:
-        return None, at, left
-    found = []
-    for _ in range(elements):
-        each = new(OffsetFetchRequestTopic)
-        each.name, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
-        each.partition_indexes, at, left = (
-            unpack_compact_int32_array(data, at, left) if compact else unpack_int32_array(data, at, left)
-        )
-        if compact:
-            if data[at]:
-                at, left = skip_tags(data, at, left)
-            else:
-                at += 1
-        found.append(each)
-    return found, at, left
-
-
-def _write_offset_fetch_request_topics(
-    parts: list[Buffer], values: Sequence[OffsetFetchRequestTopic] | None, version: int
-) -> None:
-    compact = version >= 6
-    if values is None and version >= 2:
-        parts.append(pack_compact_count(-1) if compact else pack_count(-1))
-        return
-    values = not_null(values)
-    parts.append(pack_compact_count(len(values)) if compact else pack_count(len(values)))
-    for each in values:
-        parts.append(pack_compact_string(each.name) if compact else pack_string(each.name))
-        parts.append(
-            pack_compact_int32_array(each.partition_indexes) if compact else pack_int32_array(each.partition_indexes)
-        )
-        if compact:
-            parts.append(b"\0")
-
-
-def _read_offset_fetch_request_groups(
-    data: bytes, at: int, version: int, left: int
-) -> tuple[list[OffsetFetchRequestGroup], int, int]:
-    elements, at, left = unpack_compact_array(data, at, 3, left)
-    found = []
-    for _ in range(elements):
-        each = new(OffsetFetchRequestGroup)
-        each.group_id, at = unpack_compact_string(data, at)
-        each.topics, at, left = _read_offset_fetch_request_topicss(data, at, version, left)
-        if data[at]:
-            at, left = skip_tags(data, at, left)
-        else:
-            at += 1
-        found.append(each)
-    return found, at, left
-
-
-def _write_offset_fetch_request_groups(
-    parts: list[Buffer], values: Sequence[OffsetFetchRequestGroup], version: int
-) -> None:
-    parts.append(pack_compact_count(len(values)))
-    for each in values:
-        parts.append(pack_compact_string(each.group_id))
-        _write_offset_fetch_request_topicss(parts, each.topics, version)
-        parts.append(b"\0")
-
-
-def _read_offset_fetch_request_topicss(
-    data: bytes, at: int, version: int, left: int
-) -> tuple[list[OffsetFetchRequestTopics] | None, int, int]:
-    elements, at, left = unpack_compact_nullable_array(data, at, 3, left)
-    if elements < 0:
-        return None, at, left
-    found = []
-    for _ in range(elements):
-        each = new(OffsetFetchRequestTopics)
-        each.name, at = unpack_compact_string(data, at)
-        each.partition_indexes, at, left = unpack_compact_int32_array(data, at, left)
-        if data[at]:
-            at, left = skip_tags(data, at, left)
-        else:
-            at += 1
-        found.append(each)
-    return found, at, left
-
-
-def _write_offset_fetch_request_topicss(
-    parts: list[Buffer], values: Sequence[OffsetFetchRequestTopics] | None, version: int
-) -> None:
-    if values is None:
-        parts.append(pack_compact_count(-1))
-        return
-    parts.append(pack_compact_count(len(values)))
-    for each in values:
-        parts.append(pack_compact_string(each.name))
-        parts.append(pack_compact_int32_array(each.partition_indexes))
-        parts.append(b"\0")
 
 
 @dataclass(slots=True)
