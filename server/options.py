@@ -201,6 +201,7 @@ class NodeOptions:
         rack: for placement; empty when unknown.
         witness_only: it takes witnesses of partitions, and no replicas.
         session_lifetime_us: how long a sign-in is good unless it is renewed.
+        data_dir: where its storage is, to be told.
     """
 
     node_id: int
@@ -211,6 +212,7 @@ class NodeOptions:
     rack: str = ""
     witness_only: bool = False
     version: str = "0.1.0"
+    data_dir: str = ""
     raft: RaftOptions = field(default_factory=RaftOptions)
     limits: NodeLimits = field(default_factory=NodeLimits)
     balance: BalanceOptions = field(default_factory=BalanceOptions)

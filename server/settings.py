@@ -352,6 +352,7 @@ class Settings(BaseSettings):
             rack=self.rack,
             witness_only=self.witness_only,
             version=version("quorumlog"),
+            data_dir=str(self.data_dir.absolute()),
             raft=RaftOptions(
                 election_timeout_us=self.election_timeout_ms * _MS,
                 heartbeat_interval_us=self.heartbeat_interval_ms * _MS,

@@ -63,6 +63,23 @@ FAMILIES: dict[str, tuple[str, dict[str, tuple[int, int]]]] = {
         "configuration, shown and changed",
         {"DescribeConfigs": (1, 4), "AlterConfigs": (0, 2), "IncrementalAlterConfigs": (0, 1)},
     ),
+    "administration/placement": (
+        "where replicas are, and who leads",
+        {"ElectLeaders": (0, 2), "AlterPartitionReassignments": (0, 1), "ListPartitionReassignments": (0, 0)},
+    ),
+    "administration/log_dir": ("what replicas take on a node's disk", {"DescribeLogDirs": (1, 4)}),
+    "administration/acl": (
+        "rules of who may do what",
+        {"DescribeAcls": (1, 3), "CreateAcls": (1, 3), "DeleteAcls": (1, 3)},
+    ),
+    "administration/user": (
+        "users who sign in by password",
+        {"DescribeUserScramCredentials": (0, 0), "AlterUserScramCredentials": (0, 0)},
+    ),
+    "administration/quota": (
+        "how much clients may do",
+        {"DescribeClientQuotas": (0, 1), "AlterClientQuotas": (0, 1)},
+    ),
 }
 #: Names of Kafka that mean something else in this project -> what they are called here.
 RENAMED = {
@@ -80,6 +97,13 @@ RENAMED = {
     "HeartbeatResponse": "GroupHeartbeatResponse",
     "Member": "DescribedConsumerMember",
     "ReplicaState": "FetchReplicaState",
+    "TopicPartitions": "ElectableTopic",
+    "ElectLeadersRequestTopicPartitions": "ElectableTopic",
+    "PartitionResult": "PartitionElectionResult",
+    "UserName": "DescribedUserName",
+    "ComponentData": "QuotaComponent",
+    "OpData": "QuotaOperation",
+    "ValueData": "QuotaValue",
     "TopicRequest": "DescribedTopicRequest",
 }
 #: How the names of messages end -> how those of their modules do.

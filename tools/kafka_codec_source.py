@@ -128,6 +128,8 @@ def default_of(of: Field) -> str:
         return "NO_UUID"
     if of.kind == "bool":
         return str(of.default == "true")
+    if of.kind == "float64":
+        return str(float(of.default or "0"))
     if of.kind in FIXED:
         return str(int(of.default or "0", 0))
     return f'b"{of.default}"' if of.kind == "bytes" else f'"{of.default}"'

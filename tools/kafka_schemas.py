@@ -72,6 +72,7 @@ FIXED = {
     "int16": Fixed("h", 2, "H", "int"),
     "int32": Fixed("i", 4, "I", "int"),
     "int64": Fixed("q", 8, "Q", "int"),
+    "float64": Fixed("d", 8, "D", "float"),
     "uuid": Fixed("16s", 16, "U", "bytes"),
 }
 #: Types with a length before them -> their type here, and the bytes of that length where it is no varint.

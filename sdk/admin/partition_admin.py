@@ -62,6 +62,8 @@ class PartitionAdmin:
             return await node.call(node.admin.ElectLeaders(request, timeout=self._limit_s))
 
         response = await self._cluster.retrying(attempt, self._limit_s, "elect_leaders")
+        if response.HasField("error"):
+            raise error_from_proto(response.error)
         return {
             TopicPartition(result.topic, result.partition): error_from_proto(result.error)
             if result.HasField("error")

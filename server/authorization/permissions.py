@@ -134,6 +134,7 @@ PERMISSIONS: dict[str, Permission] = {
     f"{_ADMIN}/ReassignPartitions": _cluster(ACL_OPERATION_ALTER, admin_pb2.ReassignPartitionsRequest),
     f"{_ADMIN}/ListReassignments": _cluster(ACL_OPERATION_DESCRIBE, admin_pb2.ListReassignmentsRequest),
     f"{_ADMIN}/ElectLeaders": _cluster(ACL_OPERATION_ALTER, admin_pb2.ElectLeadersRequest),
+    f"{_ADMIN}/DescribeLogDir": _cluster(ACL_OPERATION_DESCRIBE, admin_pb2.DescribeLogDirRequest),
     # As Metadata.
     f"{_ADMIN}/WatchCluster": _listed(ACL_RESOURCE_TOPIC, admin_pb2.WatchClusterRequest),
     f"{_ADMIN}/ListProducers": _listed(ACL_RESOURCE_PRODUCER_NAME, admin_pb2.ListProducersRequest),

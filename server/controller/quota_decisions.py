@@ -28,6 +28,8 @@ def decide_on_quotas(
     if refused is not None:
         response = AlterClientQuotasResponse(error=refused)
         return answer_now(number, peer_pb2.ControllerResponse(alter_client_quotas=response))
+    if request.validate_only:
+        return answer_now(number, peer_pb2.ControllerResponse(alter_client_quotas=AlterClientQuotasResponse()))
     body = metadata_log_pb2.ClientQuotasAltered(alterations=request.alterations)
     command = metadata_log_pb2.MetadataCommand(timestamp_ms=wall_ms, client_quotas_altered=body)
     return ControllerDecision(number, commands=(command,))

@@ -50,7 +50,12 @@ class ReassignmentDecisions:
             return refusal(number, refused)
         times = Counter((each.topic, each.partition) for each in request.reassignments)
         coming: Counter[int] = Counter()
-        plans = [self._plan(wall_ms, each, times[each.topic, each.partition], coming) for each in request.reassignments]
+        plans = [
+            self._plan(
+                wall_ms, each, times[each.topic, each.partition], coming, keeps_factor=request.keep_replication_factor
+            )
+            for each in request.reassignments
+        ]
         commands = tuple(each for each in plans if isinstance(each, metadata_log_pb2.MetadataCommand))
         for command in commands:
             if command.reassign_replicas.replicas:
@@ -59,7 +64,9 @@ class ReassignmentDecisions:
             return answer_now(number, _response(request, plans, ()))
         return ControllerDecision(number, commands=commands, merge=lambda results: _response(request, plans, results))
 
-    def _plan(self, wall_ms: int, wish: admin_pb2.Reassignment, times: int, coming: Counter[int]) -> _Plan:
+    def _plan(
+        self, wall_ms: int, wish: admin_pb2.Reassignment, times: int, coming: Counter[int], *, keeps_factor: bool
+    ) -> _Plan:
         topic = self._image.topic_table.named(wish.topic, wish.topic_id)
         if topic is None:
             problem = f"topic {wish.topic[:80]!a} does not exist: check its name"
@@ -72,10 +79,15 @@ class ReassignmentDecisions:
             return error(ErrorCode.INVALID_REQUEST, f"{partition.name} stands {times} times in the request")
         witness = witness_for(self._image, partition, wanted) if wanted else NO_NODE
         refused = self._check(partition, wanted, coming) if wanted else None
+        if wanted and keeps_factor:
+            refused = refused or _refuse_other_factor(partition, wanted)
         refused = refused or check_wish(partition, wanted, witness)
         if refused is not None:
             return refused
         body = metadata_log_pb2.ReassignReplicas(group=partition.group, replicas=wanted)
+        if wanted and keeps_factor:
+            # Another wish that is decided on beside this one may be for another number of replicas.
+            body.wishes = partition.wishes
         if witness != NO_NODE:
             body.witness = witness
         return metadata_log_pb2.MetadataCommand(timestamp_ms=wall_ms, reassign_replicas=body)
@@ -125,6 +137,15 @@ class ReassignmentDecisions:
                 return error(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{problem}: choose another node")
         coming.update(new)
         return None
+
+
+def _refuse_other_factor(partition: PartitionRecord, wanted: tuple[int, ...]) -> errors_pb2.Error | None:
+    """Why a wish does not keep the number of replicas, or None. Of a partition that is being moved, the number that it
+    is to have counts (KIP-860)."""
+    if len(wanted) == len(partition.wanted):
+        return None
+    problem = f"{partition.name} has {len(partition.wanted)} replicas, and would have {len(wanted)}"
+    return error(ErrorCode.INVALID_REPLICATION_FACTOR, f"{problem}: name as many nodes, or allow another number")
 
 
 def _response(

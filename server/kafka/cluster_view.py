@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from quorumlog.server.client_origin import Listener
@@ -62,6 +62,17 @@ class ImageView:
         image = self._node.image
         topic = None if image is None else image.topics.get(name)
         return None if topic is None else topic.configs
+
+    def topic_names(self) -> Iterable[str]:
+        """Of all topics: which of them a client may know of is the node's to say."""
+        image = self._node.image
+        return () if image is None else image.topics
+
+    def partition_count(self, name: str) -> int:
+        """Partitions of a topic; 0 where there is none of that name."""
+        image = self._node.image
+        topic = None if image is None else image.topics.get(name)
+        return 0 if topic is None else len(topic.partitions)
 
     def compacts(self, topic_id: bytes) -> bool:
         """Whether the newest record of each key is kept of a topic."""

@@ -58,6 +58,7 @@ from quorumlog.server.requests.elections import ElectionRequests
 from quorumlog.server.requests.failed_responses import FAILED_RESPONSES
 from quorumlog.server.requests.image_age import UNKNOWN_AGE_MS, ImageAge
 from quorumlog.server.requests.linearizable_reads import MetadataReads
+from quorumlog.server.requests.log_dirs import LogDirRequests
 from quorumlog.server.requests.metadata_queries import MetadataQueries
 from quorumlog.server.requests.producer_identities import ProducerIdentities
 from quorumlog.server.requests.quorum_requests import QuorumRequests
@@ -181,6 +182,9 @@ class ClusterMember:
             shared.replies,
             self._refusals,
         )
+        self._log_dir_requests = LogDirRequests(
+            options.data_dir, shared.space, self.partitions, self.log_sizes, shared.replies
+        )
         self._watches = ClusterWatches(
             shared.boot_id, self._time, metadata, self._metadata_queries, self._refusals.authorizer, self.partitions,
             self.log_sizes, shared.replies,
@@ -227,6 +231,7 @@ class ClusterMember:
                 self._metadata_reads,
                 self._image_age,
                 self._metadata_queries,
+                self._log_dir_requests,
                 self._watches,
                 self._producer_identities,
                 self._quorum_requests,

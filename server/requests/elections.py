@@ -96,7 +96,7 @@ def failed_elections(
     request: admin_pb2.ElectLeadersRequest, problem: errors_pb2.Error
 ) -> admin_pb2.ElectLeadersResponse:
     """The answer to a request that failed as a whole."""
-    response = admin_pb2.ElectLeadersResponse()
+    response = admin_pb2.ElectLeadersResponse(error=None if request.partitions else problem)
     for named in request.partitions:
         response.results.add(topic=named.topic, partition=named.partition, error=problem)
     return response

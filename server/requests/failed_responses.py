@@ -16,6 +16,7 @@ from quorumlog.server.requests.delete_records import failed_deletion
 from quorumlog.server.requests.elections import failed_elections
 from quorumlog.server.requests.fetch import failed_fetch
 from quorumlog.server.requests.list_offsets import failed_look_ups
+from quorumlog.server.requests.log_dirs import failed_log_dir
 from quorumlog.server.requests.metadata_queries import (
     failed_configs,
     failed_description,
@@ -57,6 +58,7 @@ def _table() -> dict[type[ProtoMessage], Failed[ProtoMessage]]:
     declare(admin_pb2.ListProducersRequest, failed_producers)
     declare(admin_pb2.WatchClusterRequest, failed_watch)
     declare(admin_pb2.DescribeQuorumRequest, failed_quorum)
+    declare(admin_pb2.DescribeLogDirRequest, failed_log_dir)
     declare(sign_in_pb2.BeginScramRequest, lambda request, problem: sign_in_pb2.BeginScramResponse(error=problem))
     declare(sign_in_pb2.FinishScramRequest, lambda request, problem: sign_in_pb2.FinishScramResponse(error=problem))
     declare(sign_in_pb2.SignInByTokenRequest, lambda request, problem: sign_in_pb2.SignInByTokenResponse(error=problem))

@@ -18,7 +18,14 @@ from quorumlog.server.requests.linearizable_reads import MetadataReads
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import admin_pb2, data_plane_pb2, errors_pb2
 from quorumlog.v1.acls_pb2 import (
+    ACL_OPERATION_ALTER,
+    ACL_OPERATION_ALTER_CONFIGS,
+    ACL_OPERATION_CREATE,
+    ACL_OPERATION_DELETE,
     ACL_OPERATION_DESCRIBE,
+    ACL_OPERATION_DESCRIBE_CONFIGS,
+    ACL_OPERATION_READ,
+    ACL_OPERATION_WRITE,
     ACL_RESOURCE_CLUSTER,
     ACL_RESOURCE_PRODUCER_NAME,
     ACL_RESOURCE_TOPIC,
@@ -30,6 +37,11 @@ from quorumlog.v1.request_limits import MAX_PRODUCER_NAMES
 _CONFIGS = operation_of(admin_pb2.DescribeConfigsRequest)
 #: Keys of a topic's configuration without which clients cannot use the topic: who may describe it is told them.
 CLIENTS_CONFIGS = frozenset(("cleanup.policy", "max.message.bytes"))
+#: What there is to be done to a topic.
+_OPERATIONS = (
+    ACL_OPERATION_READ, ACL_OPERATION_WRITE, ACL_OPERATION_CREATE, ACL_OPERATION_DELETE, ACL_OPERATION_ALTER,
+    ACL_OPERATION_DESCRIBE, ACL_OPERATION_DESCRIBE_CONFIGS, ACL_OPERATION_ALTER_CONFIGS,
+)  # fmt: skip
 
 
 class MetadataQueries(NodeService):
@@ -84,7 +96,13 @@ class MetadataQueries(NodeService):
         else:
             names = list(request.topics)
         for name in names:
-            self.describe_topic(asked.client, name, response.topics.add(name=name))
+            described = response.topics.add(name=name)
+            self.describe_topic(asked.client, name, described)
+            if request.allowed_operations and not described.HasField("error"):
+                may = self._authorizer.may
+                described.allowed_operations = sum(
+                    1 << each for each in _OPERATIONS if may(asked.principal, each, ACL_RESOURCE_TOPIC, name)
+                )
         self._replies.reply(asked.request_id, response)
 
     def cluster_description(self, now: int, client: ClientOrigin) -> data_plane_pb2.MetadataResponse:
@@ -196,6 +214,7 @@ class MetadataQueries(NodeService):
                 bytes_per_second=record.throttle,
                 adding=[node for node in record.wanted_voters if node not in record.voters],
                 removing=[node for node in record.hosts if node not in record.wanted_voters],
+                witnesses=sorted(record.witness_hosts),
             )
         self._replies.reply(request_id, response)
 

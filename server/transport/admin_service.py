@@ -24,6 +24,7 @@ def admin_handlers(requests: ClientRequests, meters: Meters) -> Handlers:
         "ReassignPartitions": admin_pb2.ReassignPartitionsRequest,
         "ListReassignments": admin_pb2.ListReassignmentsRequest,
         "ElectLeaders": admin_pb2.ElectLeadersRequest,
+        "DescribeLogDir": admin_pb2.DescribeLogDirRequest,
         "WatchCluster": admin_pb2.WatchClusterRequest,
         "ListProducers": admin_pb2.ListProducersRequest,
         "DeleteProducers": admin_pb2.DeleteProducersRequest,

@@ -96,6 +96,8 @@ def _value(field: dict[str, Any], kind: str, version: int, random: Random) -> An
     if kind in _WIDTHS:
         bits = random.randrange(_WIDTHS[kind])
         return random.choice((1, -1)) * random.getrandbits(bits)
+    if kind == "float64":
+        return random.choice((0.0, -1.5, 1e300, float("inf"), random.random()))
     if kind == "bitfield":
         return random.getrandbits(31)  # kafka-python's own, for numbers of 32 bits whose bits are choices
     if kind == "bool":

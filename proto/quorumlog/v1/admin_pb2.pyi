@@ -782,11 +782,14 @@ class ReassignPartitionsRequest(_message.Message):
     REASSIGNMENTS_FIELD_NUMBER: _builtins.int
     TIMEOUT_MS_FIELD_NUMBER: _builtins.int
     VALIDATE_ONLY_FIELD_NUMBER: _builtins.int
+    KEEP_REPLICATION_FACTOR_FIELD_NUMBER: _builtins.int
     BYTES_PER_SECOND_FIELD_NUMBER: _builtins.int
     timeout_ms: _builtins.int
     """How long the server may take to take them on (not to carry them out), in milliseconds."""
     validate_only: _builtins.bool
     """True: check only, change nothing."""
+    keep_replication_factor: _builtins.bool
+    """True: a partition is refused that would have more or fewer replicas than it has, or is to have, by now."""
     bytes_per_second: _builtins.int
     """Bytes that each node sends in a second at most, of all moves with the same limit; 0: as fast as it goes."""
     @_builtins.property
@@ -799,11 +802,12 @@ class ReassignPartitionsRequest(_message.Message):
         reassignments: _abc.Iterable[Global___Reassignment] | None = ...,
         timeout_ms: _builtins.int = ...,
         validate_only: _builtins.bool = ...,
+        keep_replication_factor: _builtins.bool = ...,
         bytes_per_second: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes_per_second", b"bytes_per_second", "reassignments", b"reassignments", "timeout_ms", b"timeout_ms", "validate_only", b"validate_only"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes_per_second", b"bytes_per_second", "keep_replication_factor", b"keep_replication_factor", "reassignments", b"reassignments", "timeout_ms", b"timeout_ms", "validate_only", b"validate_only"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1100,6 +1104,7 @@ class OngoingReassignment(_message.Message):
     REPLICAS_FIELD_NUMBER: _builtins.int
     ADDING_FIELD_NUMBER: _builtins.int
     REMOVING_FIELD_NUMBER: _builtins.int
+    WITNESSES_FIELD_NUMBER: _builtins.int
     BYTES_PER_SECOND_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     """The topic's name."""
@@ -1119,6 +1124,10 @@ class OngoingReassignment(_message.Message):
     def removing(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Node ids that are being removed."""
 
+    @_builtins.property
+    def witnesses(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Of all these, node ids of those that have its witness, or may: they have no replica."""
+
     def __init__(
         self,
         *,
@@ -1127,11 +1136,12 @@ class OngoingReassignment(_message.Message):
         replicas: _abc.Iterable[_builtins.int] | None = ...,
         adding: _abc.Iterable[_builtins.int] | None = ...,
         removing: _abc.Iterable[_builtins.int] | None = ...,
+        witnesses: _abc.Iterable[_builtins.int] | None = ...,
         bytes_per_second: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["adding", b"adding", "bytes_per_second", b"bytes_per_second", "partition", b"partition", "removing", b"removing", "replicas", b"replicas", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["adding", b"adding", "bytes_per_second", b"bytes_per_second", "partition", b"partition", "removing", b"removing", "replicas", b"replicas", "topic", b"topic", "witnesses", b"witnesses"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1204,18 +1214,24 @@ class ElectLeadersResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     RESULTS_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___ElectLeadersResult]:
         """One per partition."""
+
+    @_builtins.property
+    def error(self) -> _errors_pb2.Error:
+        """Set when a request about all partitions failed as a whole."""
 
     def __init__(
         self,
         *,
         results: _abc.Iterable[Global___ElectLeadersResult] | None = ...,
+        error: _errors_pb2.Error | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["results", b"results"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "results", b"results"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1252,6 +1268,120 @@ class ElectLeadersResult(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ElectLeadersResult: _TypeAlias = ElectLeadersResult  # noqa: Y015
+
+@_typing.final
+class DescribeLogDirRequest(_message.Message):
+    """Asks a node what replicas take on its disk."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PARTITIONS_FIELD_NUMBER: _builtins.int
+    AFTER_FIELD_NUMBER: _builtins.int
+    WITHOUT_REPLICAS_FIELD_NUMBER: _builtins.int
+    without_replicas: _builtins.bool
+    """True: of no replica, of the disk only."""
+    @_builtins.property
+    def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___PartitionName]:
+        """Of which partitions; none: of all."""
+
+    @_builtins.property
+    def after(self) -> Global___PartitionName:
+        """Only of those after this one, by topic and number: the last of the page before."""
+
+    def __init__(
+        self,
+        *,
+        partitions: _abc.Iterable[Global___PartitionName] | None = ...,
+        after: Global___PartitionName | None = ...,
+        without_replicas: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["after", b"after"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "partitions", b"partitions", "without_replicas", b"without_replicas"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DescribeLogDirRequest: _TypeAlias = DescribeLogDirRequest  # noqa: Y015
+
+@_typing.final
+class DescribeLogDirResponse(_message.Message):
+    """The disk of one node, and the replicas on it: as many as one page has."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ERROR_FIELD_NUMBER: _builtins.int
+    PATH_FIELD_NUMBER: _builtins.int
+    TOTAL_BYTES_FIELD_NUMBER: _builtins.int
+    USABLE_BYTES_FIELD_NUMBER: _builtins.int
+    REPLICAS_FIELD_NUMBER: _builtins.int
+    MORE_FIELD_NUMBER: _builtins.int
+    path: _builtins.str
+    """The node's data directory: an absolute path, of that machine."""
+    total_bytes: _builtins.int
+    """Bytes that the node's storage takes and may still take."""
+    usable_bytes: _builtins.int
+    """Bytes that it may still take."""
+    more: _builtins.bool
+    """True: there are more after the last of them."""
+    @_builtins.property
+    def error(self) -> _errors_pb2.Error:
+        """Set when the request as a whole failed."""
+
+    @_builtins.property
+    def replicas(self) -> _containers.RepeatedCompositeFieldContainer[Global___LogDirReplica]:
+        """Replicas of logs, by topic and number, 1,000 at most."""
+
+    def __init__(
+        self,
+        *,
+        error: _errors_pb2.Error | None = ...,
+        path: _builtins.str = ...,
+        total_bytes: _builtins.int = ...,
+        usable_bytes: _builtins.int = ...,
+        replicas: _abc.Iterable[Global___LogDirReplica] | None = ...,
+        more: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "more", b"more", "path", b"path", "replicas", b"replicas", "total_bytes", b"total_bytes", "usable_bytes", b"usable_bytes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DescribeLogDirResponse: _TypeAlias = DescribeLogDirResponse  # noqa: Y015
+
+@_typing.final
+class LogDirReplica(_message.Message):
+    """A replica on a node's disk."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    PARTITION_FIELD_NUMBER: _builtins.int
+    SIZE_BYTES_FIELD_NUMBER: _builtins.int
+    OFFSET_LAG_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    """Its topic."""
+    partition: _builtins.int
+    """Its number."""
+    size_bytes: _builtins.int
+    """Bytes of its log, about."""
+    offset_lag: _builtins.int
+    """Offsets that are committed, as the node knows, and that the replica does not have."""
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        partition: _builtins.int = ...,
+        size_bytes: _builtins.int = ...,
+        offset_lag: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["offset_lag", b"offset_lag", "partition", b"partition", "size_bytes", b"size_bytes", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LogDirReplica: _TypeAlias = LogDirReplica  # noqa: Y015
 
 @_typing.final
 class DescribeQuorumRequest(_message.Message):

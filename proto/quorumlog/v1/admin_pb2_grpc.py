@@ -123,6 +123,11 @@ class AdminStub:
                 request_serializer=quorumlog_dot_v1_dot_admin__pb2.ElectLeadersRequest.SerializeToString,
                 response_deserializer=quorumlog_dot_v1_dot_admin__pb2.ElectLeadersResponse.FromString,
                 _registered_method=True)
+        self.DescribeLogDir = channel.unary_unary(
+                '/quorumlog.v1.Admin/DescribeLogDir',
+                request_serializer=quorumlog_dot_v1_dot_admin__pb2.DescribeLogDirRequest.SerializeToString,
+                response_deserializer=quorumlog_dot_v1_dot_admin__pb2.DescribeLogDirResponse.FromString,
+                _registered_method=True)
         self.DescribePartitionLog = channel.unary_unary(
                 '/quorumlog.v1.Admin/DescribePartitionLog',
                 request_serializer=quorumlog_dot_v1_dot_admin__pb2.DescribePartitionLogRequest.SerializeToString,
@@ -318,6 +323,13 @@ class AdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DescribeLogDir(self, request, context):
+        """What replicas take on the disk of the answering node.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def DescribePartitionLog(self, request, context):
         """What a partition's log is at one moment, for a backup. Asked of the partition's leader.
         """
@@ -503,6 +515,11 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.ElectLeaders,
                     request_deserializer=quorumlog_dot_v1_dot_admin__pb2.ElectLeadersRequest.FromString,
                     response_serializer=quorumlog_dot_v1_dot_admin__pb2.ElectLeadersResponse.SerializeToString,
+            ),
+            'DescribeLogDir': grpc.unary_unary_rpc_method_handler(
+                    servicer.DescribeLogDir,
+                    request_deserializer=quorumlog_dot_v1_dot_admin__pb2.DescribeLogDirRequest.FromString,
+                    response_serializer=quorumlog_dot_v1_dot_admin__pb2.DescribeLogDirResponse.SerializeToString,
             ),
             'DescribePartitionLog': grpc.unary_unary_rpc_method_handler(
                     servicer.DescribePartitionLog,
@@ -1035,6 +1052,33 @@ class Admin:
             '/quorumlog.v1.Admin/ElectLeaders',
             quorumlog_dot_v1_dot_admin__pb2.ElectLeadersRequest.SerializeToString,
             quorumlog_dot_v1_dot_admin__pb2.ElectLeadersResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DescribeLogDir(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/quorumlog.v1.Admin/DescribeLogDir',
+            quorumlog_dot_v1_dot_admin__pb2.DescribeLogDirRequest.SerializeToString,
+            quorumlog_dot_v1_dot_admin__pb2.DescribeLogDirResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -72,6 +72,8 @@ class AdminStub:
     """Spreads replicas and leaderships evenly over the nodes."""
     ElectLeaders: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ElectLeadersRequest, _admin_pb2.ElectLeadersResponse]
     """Hands partitions over to their preferred leaders, each by its present leader."""
+    DescribeLogDir: _grpc.UnaryUnaryMultiCallable[_admin_pb2.DescribeLogDirRequest, _admin_pb2.DescribeLogDirResponse]
+    """What replicas take on the disk of the answering node."""
     DescribePartitionLog: _grpc.UnaryUnaryMultiCallable[_admin_pb2.DescribePartitionLogRequest, _admin_pb2.DescribePartitionLogResponse]
     """What a partition's log is at one moment, for a backup. Asked of the partition's leader."""
     RestorePartition: _grpc.UnaryUnaryMultiCallable[_admin_pb2.RestorePartitionRequest, _admin_pb2.RestorePartitionResponse]
@@ -140,6 +142,8 @@ class AdminAsyncStub(AdminStub):
     """Spreads replicas and leaderships evenly over the nodes."""
     ElectLeaders: _aio.UnaryUnaryMultiCallable[_admin_pb2.ElectLeadersRequest, _admin_pb2.ElectLeadersResponse]  # type: ignore[assignment]
     """Hands partitions over to their preferred leaders, each by its present leader."""
+    DescribeLogDir: _aio.UnaryUnaryMultiCallable[_admin_pb2.DescribeLogDirRequest, _admin_pb2.DescribeLogDirResponse]  # type: ignore[assignment]
+    """What replicas take on the disk of the answering node."""
     DescribePartitionLog: _aio.UnaryUnaryMultiCallable[_admin_pb2.DescribePartitionLogRequest, _admin_pb2.DescribePartitionLogResponse]  # type: ignore[assignment]
     """What a partition's log is at one moment, for a backup. Asked of the partition's leader."""
     RestorePartition: _aio.UnaryUnaryMultiCallable[_admin_pb2.RestorePartitionRequest, _admin_pb2.RestorePartitionResponse]  # type: ignore[assignment]
@@ -307,6 +311,14 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.ElectLeadersResponse, _abc.Awaitable[_admin_pb2.ElectLeadersResponse]]:
         """Hands partitions over to their preferred leaders, each by its present leader."""
+
+    @_abc_1.abstractmethod
+    def DescribeLogDir(
+        self,
+        request: _admin_pb2.DescribeLogDirRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.DescribeLogDirResponse, _abc.Awaitable[_admin_pb2.DescribeLogDirResponse]]:
+        """What replicas take on the disk of the answering node."""
 
     @_abc_1.abstractmethod
     def DescribePartitionLog(

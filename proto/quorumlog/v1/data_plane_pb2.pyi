@@ -748,12 +748,15 @@ class MetadataRequest(_message.Message):
     ALL_TOPICS_FIELD_NUMBER: _builtins.int
     LINEARIZABLE_FIELD_NUMBER: _builtins.int
     TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    ALLOWED_OPERATIONS_FIELD_NUMBER: _builtins.int
     all_topics: _builtins.bool
     """True: describe every topic."""
     linearizable: _builtins.bool
     """True: the answer shows all that was committed before the request came, at the price of asking the controller."""
     timeout_ms: _builtins.int
     """How long the server may take for that, in milliseconds."""
+    allowed_operations: _builtins.bool
+    """True: the answer says what the client may do to each topic."""
     @_builtins.property
     def topics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The topics wanted; empty with all_topics for every one."""
@@ -765,10 +768,11 @@ class MetadataRequest(_message.Message):
         all_topics: _builtins.bool = ...,
         linearizable: _builtins.bool = ...,
         timeout_ms: _builtins.int = ...,
+        allowed_operations: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["all_topics", b"all_topics", "linearizable", b"linearizable", "timeout_ms", b"timeout_ms", "topics", b"topics"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["all_topics", b"all_topics", "allowed_operations", b"allowed_operations", "linearizable", b"linearizable", "timeout_ms", b"timeout_ms", "topics", b"topics"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -937,12 +941,15 @@ class TopicMetadata(_message.Message):
     PARTITIONS_FIELD_NUMBER: _builtins.int
     CONFIGS_FIELD_NUMBER: _builtins.int
     INTERNAL_FIELD_NUMBER: _builtins.int
+    ALLOWED_OPERATIONS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Its name."""
     topic_id: _builtins.bytes
     """Its id: 16 bytes."""
     internal: _builtins.bool
     """True for a topic of the cluster itself."""
+    allowed_operations: _builtins.int
+    """Where it was asked for: bit n is set where the client may do AclOperation n to it."""
     @_builtins.property
     def error(self) -> _errors_pb2.Error:
         """Set when the topic cannot be described."""
@@ -964,10 +971,11 @@ class TopicMetadata(_message.Message):
         partitions: _abc.Iterable[Global___PartitionMetadata] | None = ...,
         configs: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         internal: _builtins.bool = ...,
+        allowed_operations: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["configs", b"configs", "error", b"error", "internal", b"internal", "name", b"name", "partitions", b"partitions", "topic_id", b"topic_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allowed_operations", b"allowed_operations", "configs", b"configs", "error", b"error", "internal", b"internal", "name", b"name", "partitions", b"partitions", "topic_id", b"topic_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from quorumlog.v1 import errors_pb2 as quorumlog_dot_v1_dot_errors__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19quorumlog/v1/quotas.proto\x12\x0cquorumlog.v1\x1a\x19quorumlog/v1/errors.proto\":\n\rClientQuotaOp\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x12\n\x05value\x18\x02 \x01(\x01H\x00\x88\x01\x01\x42\x08\n\x06_value\"T\n\x15\x43lientQuotaAlteration\x12\x11\n\tprincipal\x18\x01 \x01(\t\x12(\n\x03ops\x18\x02 \x03(\x0b\x32\x1b.quorumlog.v1.ClientQuotaOp\"h\n\x18\x41lterClientQuotasRequest\x12\x38\n\x0b\x61lterations\x18\x01 \x03(\x0b\x32#.quorumlog.v1.ClientQuotaAlteration\x12\x12\n\ntimeout_ms\x18\x02 \x01(\r\"P\n\x19\x41lterClientQuotasResponse\x12\"\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x13.quorumlog.v1.Error\x12\x0f\n\x07\x61ltered\x18\x02 \x01(\r\"E\n\x1b\x44\x65scribeClientQuotasRequest\x12\x12\n\nprincipals\x18\x01 \x03(\t\x12\x12\n\ntimeout_ms\x18\x02 \x01(\r\"\x86\x01\n\x0b\x43lientQuota\x12\x11\n\tprincipal\x18\x01 \x01(\t\x12\x35\n\x06values\x18\x02 \x03(\x0b\x32%.quorumlog.v1.ClientQuota.ValuesEntry\x1a-\n\x0bValuesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"m\n\x1c\x44\x65scribeClientQuotasResponse\x12\"\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x13.quorumlog.v1.Error\x12)\n\x06quotas\x18\x02 \x03(\x0b\x32\x19.quorumlog.v1.ClientQuotab\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19quorumlog/v1/quotas.proto\x12\x0cquorumlog.v1\x1a\x19quorumlog/v1/errors.proto\":\n\rClientQuotaOp\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x12\n\x05value\x18\x02 \x01(\x01H\x00\x88\x01\x01\x42\x08\n\x06_value\"T\n\x15\x43lientQuotaAlteration\x12\x11\n\tprincipal\x18\x01 \x01(\t\x12(\n\x03ops\x18\x02 \x03(\x0b\x32\x1b.quorumlog.v1.ClientQuotaOp\"\x7f\n\x18\x41lterClientQuotasRequest\x12\x38\n\x0b\x61lterations\x18\x01 \x03(\x0b\x32#.quorumlog.v1.ClientQuotaAlteration\x12\x12\n\ntimeout_ms\x18\x02 \x01(\r\x12\x15\n\rvalidate_only\x18\x03 \x01(\x08\"P\n\x19\x41lterClientQuotasResponse\x12\"\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x13.quorumlog.v1.Error\x12\x0f\n\x07\x61ltered\x18\x02 \x01(\r\"E\n\x1b\x44\x65scribeClientQuotasRequest\x12\x12\n\nprincipals\x18\x01 \x03(\t\x12\x12\n\ntimeout_ms\x18\x02 \x01(\r\"\x86\x01\n\x0b\x43lientQuota\x12\x11\n\tprincipal\x18\x01 \x01(\t\x12\x35\n\x06values\x18\x02 \x03(\x0b\x32%.quorumlog.v1.ClientQuota.ValuesEntry\x1a-\n\x0bValuesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"m\n\x1c\x44\x65scribeClientQuotasResponse\x12\"\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x13.quorumlog.v1.Error\x12)\n\x06quotas\x18\x02 \x03(\x0b\x32\x19.quorumlog.v1.ClientQuotab\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -39,15 +39,15 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CLIENTQUOTAALTERATION']._serialized_start=130
   _globals['_CLIENTQUOTAALTERATION']._serialized_end=214
   _globals['_ALTERCLIENTQUOTASREQUEST']._serialized_start=216
-  _globals['_ALTERCLIENTQUOTASREQUEST']._serialized_end=320
-  _globals['_ALTERCLIENTQUOTASRESPONSE']._serialized_start=322
-  _globals['_ALTERCLIENTQUOTASRESPONSE']._serialized_end=402
-  _globals['_DESCRIBECLIENTQUOTASREQUEST']._serialized_start=404
-  _globals['_DESCRIBECLIENTQUOTASREQUEST']._serialized_end=473
-  _globals['_CLIENTQUOTA']._serialized_start=476
-  _globals['_CLIENTQUOTA']._serialized_end=610
-  _globals['_CLIENTQUOTA_VALUESENTRY']._serialized_start=565
-  _globals['_CLIENTQUOTA_VALUESENTRY']._serialized_end=610
-  _globals['_DESCRIBECLIENTQUOTASRESPONSE']._serialized_start=612
-  _globals['_DESCRIBECLIENTQUOTASRESPONSE']._serialized_end=721
+  _globals['_ALTERCLIENTQUOTASREQUEST']._serialized_end=343
+  _globals['_ALTERCLIENTQUOTASRESPONSE']._serialized_start=345
+  _globals['_ALTERCLIENTQUOTASRESPONSE']._serialized_end=425
+  _globals['_DESCRIBECLIENTQUOTASREQUEST']._serialized_start=427
+  _globals['_DESCRIBECLIENTQUOTASREQUEST']._serialized_end=496
+  _globals['_CLIENTQUOTA']._serialized_start=499
+  _globals['_CLIENTQUOTA']._serialized_end=633
+  _globals['_CLIENTQUOTA_VALUESENTRY']._serialized_start=588
+  _globals['_CLIENTQUOTA_VALUESENTRY']._serialized_end=633
+  _globals['_DESCRIBECLIENTQUOTASRESPONSE']._serialized_start=635
+  _globals['_DESCRIBECLIENTQUOTASRESPONSE']._serialized_end=744
 # @@protoc_insertion_point(module_scope)

@@ -83,8 +83,11 @@ class AlterClientQuotasRequest(_message.Message):
 
     ALTERATIONS_FIELD_NUMBER: _builtins.int
     TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    VALIDATE_ONLY_FIELD_NUMBER: _builtins.int
     timeout_ms: _builtins.int
     """How long the server may take, in milliseconds."""
+    validate_only: _builtins.bool
+    """True: check only, change nothing."""
     @_builtins.property
     def alterations(self) -> _containers.RepeatedCompositeFieldContainer[Global___ClientQuotaAlteration]:
         """At most 1,000, each of another principal."""
@@ -94,10 +97,11 @@ class AlterClientQuotasRequest(_message.Message):
         *,
         alterations: _abc.Iterable[Global___ClientQuotaAlteration] | None = ...,
         timeout_ms: _builtins.int = ...,
+        validate_only: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["alterations", b"alterations", "timeout_ms", b"timeout_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alterations", b"alterations", "timeout_ms", b"timeout_ms", "validate_only", b"validate_only"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -50,7 +50,11 @@ def salted_keys(password: bytes, salt: bytes, iterations: int) -> SaltedKeys:
     Arguments:
         password: prepared (RFC 4013), in UTF-8.
     """
-    salted = hashlib.pbkdf2_hmac("sha256", password, salt, iterations)
+    return keys_of_salted(hashlib.pbkdf2_hmac("sha256", password, salt, iterations))
+
+
+def keys_of_salted(salted: bytes) -> SaltedKeys:
+    """The keys of a password that has been salted and hashed."""
     return SaltedKeys(_hmac(salted, b"Client Key"), _hmac(salted, b"Server Key"))
 
 

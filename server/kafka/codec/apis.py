@@ -7,6 +7,44 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from quorumlog.server.kafka.codec.administration.acl_requests import (
+    CreateAclsRequest,
+    DeleteAclsRequest,
+    DescribeAclsRequest,
+)
+from quorumlog.server.kafka.codec.administration.acl_responses import (
+    CreateAclsResponse,
+    DeleteAclsResponse,
+    DescribeAclsResponse,
+)
+from quorumlog.server.kafka.codec.administration.log_dir_requests import DescribeLogDirsRequest
+from quorumlog.server.kafka.codec.administration.log_dir_responses import DescribeLogDirsResponse
+from quorumlog.server.kafka.codec.administration.placement_requests import (
+    AlterPartitionReassignmentsRequest,
+    ElectLeadersRequest,
+    ListPartitionReassignmentsRequest,
+)
+from quorumlog.server.kafka.codec.administration.placement_responses import (
+    AlterPartitionReassignmentsResponse,
+    ElectLeadersResponse,
+    ListPartitionReassignmentsResponse,
+)
+from quorumlog.server.kafka.codec.administration.quota_requests import (
+    AlterClientQuotasRequest,
+    DescribeClientQuotasRequest,
+)
+from quorumlog.server.kafka.codec.administration.quota_responses import (
+    AlterClientQuotasResponse,
+    DescribeClientQuotasResponse,
+)
+from quorumlog.server.kafka.codec.administration.user_requests import (
+    AlterUserScramCredentialsRequest,
+    DescribeUserScramCredentialsRequest,
+)
+from quorumlog.server.kafka.codec.administration.user_responses import (
+    AlterUserScramCredentialsResponse,
+    DescribeUserScramCredentialsResponse,
+)
 from quorumlog.server.kafka.codec.config_requests import (
     AlterConfigsRequest,
     DescribeConfigsRequest,
@@ -112,13 +150,24 @@ APIS: dict[int, Api] = {
     21: Api("DeleteRecords", DeleteRecordsRequest, DeleteRecordsResponse),
     22: Api("InitProducerId", InitProducerIdRequest, InitProducerIdResponse),
     23: Api("OffsetForLeaderEpoch", OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse),
+    29: Api("DescribeAcls", DescribeAclsRequest, DescribeAclsResponse),
+    30: Api("CreateAcls", CreateAclsRequest, CreateAclsResponse),
+    31: Api("DeleteAcls", DeleteAclsRequest, DeleteAclsResponse),
     32: Api("DescribeConfigs", DescribeConfigsRequest, DescribeConfigsResponse),
     33: Api("AlterConfigs", AlterConfigsRequest, AlterConfigsResponse),
+    35: Api("DescribeLogDirs", DescribeLogDirsRequest, DescribeLogDirsResponse),
     36: Api("SaslAuthenticate", SaslAuthenticateRequest, SaslAuthenticateResponse),
     37: Api("CreatePartitions", CreatePartitionsRequest, CreatePartitionsResponse),
     42: Api("DeleteGroups", DeleteGroupsRequest, DeleteGroupsResponse),
+    43: Api("ElectLeaders", ElectLeadersRequest, ElectLeadersResponse),
     44: Api("IncrementalAlterConfigs", IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse),
+    45: Api("AlterPartitionReassignments", AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse),
+    46: Api("ListPartitionReassignments", ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse),
     47: Api("OffsetDelete", OffsetDeleteRequest, OffsetDeleteResponse),
+    48: Api("DescribeClientQuotas", DescribeClientQuotasRequest, DescribeClientQuotasResponse),
+    49: Api("AlterClientQuotas", AlterClientQuotasRequest, AlterClientQuotasResponse),
+    50: Api("DescribeUserScramCredentials", DescribeUserScramCredentialsRequest, DescribeUserScramCredentialsResponse),
+    51: Api("AlterUserScramCredentials", AlterUserScramCredentialsRequest, AlterUserScramCredentialsResponse),
     60: Api("DescribeCluster", DescribeClusterRequest, DescribeClusterResponse),
     68: Api("ConsumerGroupHeartbeat", ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse),
     69: Api("ConsumerGroupDescribe", ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse),

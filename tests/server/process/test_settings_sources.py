@@ -151,7 +151,7 @@ def test_defaults_of_settings_are_those_of_the_node() -> None:
     given, made = load(FLAGS).node_options(), NodeOptions(1, "127.0.0.1:19092", {1: "127.0.0.1:19092"})
     # These two depend on others, or are what small tests need.
     made = replace(made, raft=given.raft, groups=replace(made.groups, limits=given.groups.limits))
-    assert replace(given, version=made.version) == made
+    assert replace(given, version=made.version, data_dir=made.data_dir) == made
 
 
 def test_sessions_may_be_as_short_as_what_they_depend_on_allows() -> None:

@@ -74,6 +74,7 @@ REQUESTS: dict[str, Callable[[bytes], ProtoMessage]] = {
     "ElectLeaders": lambda t: admin_pb2.ElectLeadersRequest(
         timeout_ms=500, partitions=[admin_pb2.PartitionName(topic=TOPIC)]
     ),
+    "DescribeLogDir": lambda t: admin_pb2.DescribeLogDirRequest(),
     "WatchCluster": lambda t: admin_pb2.WatchClusterRequest(timeout_ms=500),
     "ListProducers": lambda t: admin_pb2.ListProducersRequest(timeout_ms=500),
     "DeleteProducers": lambda t: admin_pb2.DeleteProducersRequest(names=["etl"], timeout_ms=500),

@@ -86,6 +86,10 @@ BY_NAME: dict[str, tuple[Callable[[], ProtoMessage], type[ProtoMessage]]] = {
         lambda: admin_pb2.ElectLeadersRequest(partitions=[admin_pb2.PartitionName(topic=SECRET)], timeout_ms=3_000),
         admin_pb2.ElectLeadersResponse,
     ),
+    "DescribeLogDir": (
+        lambda: admin_pb2.DescribeLogDirRequest(partitions=[admin_pb2.PartitionName(topic=SECRET)]),
+        admin_pb2.DescribeLogDirResponse,
+    ),
 }
 BY_ID: dict[str, tuple[Callable[[bytes], ProtoMessage], type[ProtoMessage]]] = {
     "Produce": (

@@ -69,6 +69,7 @@ KAFKA: dict[str, set[tuple[int, int]]] = {
     "ELECT_PREFERRED_LEADERS": set(),  # ClusterAction, which there is not: see DIFFERENT
     "ALTER_PARTITION_REASSIGNMENTS": {(ALTER, CLUSTER)},
     "LIST_PARTITION_REASSIGNMENTS": {(DESCRIBE, CLUSTER)},
+    "DESCRIBE_LOG_DIRS": {(DESCRIBE, CLUSTER)},
     "DESCRIBE_USER_SCRAM_CREDENTIALS": {(DESCRIBE, CLUSTER)},
     "ALTER_USER_SCRAM_CREDENTIALS": {(ALTER, CLUSTER)},
     "DESCRIBE_CLIENT_QUOTAS": {(DESCRIBE_CONFIGS, CLUSTER)},
@@ -268,6 +269,8 @@ def rows(topic: bytes = b"") -> dict[str, Row]:
             admin.ElectLeadersRequest(partitions=[admin.PartitionName(topic=TOPIC)], **MS), alter,
             "ELECT_PREFERRED_LEADERS",
         ),
+        "ElectLeaders: all": Row(admin.ElectLeadersRequest(**MS), alter, "ELECT_PREFERRED_LEADERS"),
+        "DescribeLogDir": Row(admin.DescribeLogDirRequest(), describe, "DESCRIBE_LOG_DIRS"),
         "DescribeQuorum": Row(admin.DescribeQuorumRequest(), describe, "DESCRIBE_QUORUM"),
         "AlterQuorum": Row(admin.AlterQuorumRequest(remove=[77], **MS), alter, "ADD_RAFT_VOTER"),
         "AlterNode": Row(

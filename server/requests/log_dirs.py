@@ -1,0 +1,84 @@
+"""What replicas take on a node's disk, told by the node that has it, page by page: each size is a search or two."""
+
+from __future__ import annotations
+
+from heapq import nsmallest
+from typing import Protocol
+
+from quorumlog.server.broker.log_sizes import LogSizes
+from quorumlog.server.broker.replicas import Replicas
+from quorumlog.server.events import ClientRequest
+from quorumlog.server.node_service import NodeService, RequestTable, StepTime
+from quorumlog.server.partition.partition import Partition
+from quorumlog.server.replies import Replies
+from quorumlog.storage.transaction import Space
+from quorumlog.v1 import errors_pb2
+from quorumlog.v1.admin_pb2 import DescribeLogDirRequest, DescribeLogDirResponse, LogDirReplica
+
+#: Replicas in one answer.
+REPLICAS_PER_PAGE = 1_000
+
+
+class KnownSpace(Protocol):
+    """The use of the storage, as somebody has looked at it a moment ago."""
+
+    @property
+    def last(self) -> Space:
+        """At the last look."""
+
+
+class LogDirRequests(NodeService):
+    """Tells what this node's disk holds.
+
+    Arguments:
+        path: of the data directory.
+    """
+
+    def __init__(self, path: str, space: KnownSpace, replicas: Replicas, sizes: LogSizes, replies: Replies) -> None:
+        self._path = path
+        self._space = space
+        self._replicas = replicas
+        self._sizes = sizes
+        self._replies = replies
+
+    def declare_requests(self, table: RequestTable) -> None:
+        table.declare(DescribeLogDirRequest, self.describe)
+
+    def describe(self, time: StepTime, asked: ClientRequest, request: DescribeLogDirRequest) -> None:
+        """Tells of the disk, and of one page of the replicas. Witnesses and coordinators have no log of records."""
+        space = self._space.last
+        response = DescribeLogDirResponse(
+            path=self._path, total_bytes=space.used_bytes + space.free_bytes, usable_bytes=space.free_bytes
+        )
+        if not request.without_replicas:
+            found = nsmallest(REPLICAS_PER_PAGE + 1, self._meant(request), key=_place)
+            response.more = len(found) > REPLICAS_PER_PAGE
+            response.replicas.extend(self._shown(partition) for partition in found[:REPLICAS_PER_PAGE])
+        self._replies.reply(asked.request_id, response)
+
+    def _meant(self, request: DescribeLogDirRequest) -> list[Partition]:
+        wanted = {(each.topic, each.partition) for each in request.partitions}
+        after = (request.after.topic, request.after.partition) if request.HasField("after") else None
+        return [
+            partition
+            for partition in self._replicas.logs.values()
+            if (not wanted or _place(partition) in wanted) and (after is None or _place(partition) > after)
+        ]
+
+    def _shown(self, partition: Partition) -> LogDirReplica:
+        topic, number = _place(partition)
+        return LogDirReplica(
+            topic=topic,
+            partition=number,
+            size_bytes=self._sizes.size_of(partition),
+            offset_lag=max(0, partition.high_watermark - partition.log_end_offset),
+        )
+
+
+def _place(partition: Partition) -> tuple[str, int]:
+    return partition.identity.topic, partition.identity.number
+
+
+def failed_log_dir(request: DescribeLogDirRequest, problem: errors_pb2.Error) -> DescribeLogDirResponse:
+    """The answer to a question that failed."""
+    return DescribeLogDirResponse(error=problem)
