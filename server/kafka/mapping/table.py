@@ -21,7 +21,7 @@ from quorumlog.server.kafka.codec.membership_requests import (
     SyncGroupRequest,
 )
 from quorumlog.server.kafka.codec.metadata_requests import DescribeClusterRequest, MetadataRequest
-from quorumlog.server.kafka.codec.position_requests import ListOffsetsRequest
+from quorumlog.server.kafka.codec.position_requests import ListOffsetsRequest, OffsetForLeaderEpochRequest
 from quorumlog.server.kafka.codec.primitives import KafkaMessage
 from quorumlog.server.kafka.codec.produce_requests import InitProducerIdRequest, ProduceRequest
 from quorumlog.server.kafka.codec.sasl_requests import SaslAuthenticateRequest, SaslHandshakeRequest
@@ -35,6 +35,7 @@ from quorumlog.server.kafka.mapping import (
     cluster,
     commits,
     configs,
+    epochs,
     fetch,
     groups,
     memberships,
@@ -69,6 +70,7 @@ SERVED: dict[int, ServedApi] = {
     # What answers hold is the most that a connection takes, and clients have one such request at a time.
     FetchRequest.API_KEY: ServedApi(fetch.fetch, holds_up=True),
     ListOffsetsRequest.API_KEY: ServedApi(offsets.list_offsets),
+    OffsetForLeaderEpochRequest.API_KEY: ServedApi(epochs.find_epoch_ends),
     MetadataRequest.API_KEY: ServedApi(cluster.describe_topics),
     InitProducerIdRequest.API_KEY: ServedApi(produce.init_producer_id),
     DescribeClusterRequest.API_KEY: ServedApi(cluster.describe_nodes),
