@@ -396,6 +396,16 @@ def test_sessions_that_nobody_uses_make_way_and_others_do_not() -> None:
     assert {each.stream for each in rig.fetches.sessions} == {2, 3}
 
 
+def test_a_session_with_a_request_that_waits_is_in_use_however_long_it_waits() -> None:
+    rig = Rig(fetch_sessions=1)
+    waiting = rig.ask(1, [0], stream=1, max_wait_ms=300_000)
+    waiting = rig.ask(2, stream=1, max_wait_ms=300_000)
+    rig.pass_ms(200_000)
+    assert rig.replies[rig.ask(1, [0], stream=2)].error.code == ErrorCode.TOO_MANY_FETCH_SESSIONS
+    rig.append(0)
+    assert rig.answered(waiting) == {0: [0]}
+
+
 def test_sessions_that_nobody_uses_make_way_for_partitions_too() -> None:
     rig = Rig(fetch_session_partitions=3)
     rig.ask(1, [0, 1], stream=1, max_wait_ms=0)

@@ -58,13 +58,6 @@ def test_an_epoch_ends_where_a_newer_one_has_its_first_record(epochs: tuple[Fetc
     assert rig.epoch_end(third) == (NONE, third, 8)
 
 
-def test_what_is_between_epochs_belongs_to_the_one_before(epochs: tuple[FetchingRig, list[int]]) -> None:
-    rig, known = epochs
-    for epoch in range(known[0], known[-1]):
-        before = max(each for each in known if each <= epoch)
-        assert rig.epoch_end(epoch)[1:] == (before, 5)
-
-
 def test_epochs_that_nobody_has_led_in_are_unknown(epochs: tuple[FetchingRig, list[int]]) -> None:
     rig, known = epochs
     for epoch in (known[-1] + 1, 1 << 30, -1, -7):

@@ -68,23 +68,44 @@ def test_records_come_again_until_the_consumer_names_the_next_offset(rig: Fetchi
     assert consumer.fetch({0: 2}).get(0) is None or not consumer.fetch({0: 2})[0].records
 
 
+def led_together(rig: FetchingRig, count: int) -> list[int]:
+    """Partitions of the topic that one node leads, which leads several."""
+    rig.until(lambda: all(rig.leader_of(TOPIC, number) is not None for number in range(count)), 20)
+    rig.run(1)
+    led: dict[int | None, list[int]] = {}
+    for number in range(count):
+        led.setdefault(rig.leader_of(TOPIC, number), []).append(number)
+    found = max(led.values(), key=len)
+    assert len(found) > 1
+    return found
+
+
 def test_a_forgotten_partition_is_silent() -> None:
-    rig = FetchingRig(2, partitions=2)
-    for number in (0, 1):
-        rig.until(lambda number=number: rig.leader_of(TOPIC, number) is not None, 20)  # type: ignore[misc]
-    if rig.leader_of(TOPIC, 0) != rig.leader_of(TOPIC, 1):
-        consumer = Consumer(rig)
-        consumer.fetch({0: 0, 1: 0})
-        # The other one is led elsewhere, and says so in each answer until it is forgotten.
-        assert consumer.fetch()[1].error_code == KafkaError.NOT_LEADER_OR_FOLLOWER
-        assert consumer.fetch(forgotten=[1]) == {}
-    else:
-        consumer = Consumer(rig)
-        consumer.fetch({0: 0, 1: 0})
-        assert consumer.fetch(forgotten=[1]) == {}
-        rig.produce(partition=1)
-    rig.produce(partition=0)
-    assert set(consumer.fetch()) == {0}
+    rig = FetchingRig(2, partitions=5)
+    first, second, *_ = led_together(rig, 5)
+    node = rig.leader_of(TOPIC, first)
+    elsewhere = next(number for number in range(5) if rig.leader_of(TOPIC, number) != node)
+    consumer = Consumer(rig, rig.link(node))
+    consumer.fetch({first: 0, second: 0, elsewhere: 0})
+    # Who leads it is another node, which each answer says until it is forgotten.
+    for _ in range(2):
+        assert consumer.fetch()[elsewhere].error_code == KafkaError.NOT_LEADER_OR_FOLLOWER
+    assert consumer.fetch(forgotten=[second, elsewhere]) == {}
+    rig.produce(partition=second)
+    assert consumer.fetch() == {}
+    rig.produce(partition=first)
+    assert set(consumer.fetch()) == {first}
+
+
+def test_a_partition_that_is_forgotten_and_named_again_is_told_of_anew(rig: FetchingRig) -> None:
+    rig.create("beside")
+    consumer = Consumer(rig)
+    consumer.fetch_of({TOPIC: {0: 0}, "beside": {0: 0}})
+    consumer.fetch_of({}, {"beside": [0], TOPIC: [0, 3]})
+    assert consumer.session == 0
+    consumer.fetch_of({TOPIC: {0: 0}})
+    consumer.fetch_of({"beside": {0: 0}}, {TOPIC: [0]})
+    assert set(consumer.fetch_of({TOPIC: {0: 0}})) >= {TOPIC}
 
 
 def test_a_session_of_which_nothing_is_left_is_over(rig: FetchingRig) -> None:
@@ -180,6 +201,15 @@ def test_what_is_refused_is_refused_again_until_it_is_well(rig: FetchingRig) -> 
     assert found == (KafkaError.NONE if here else KafkaError.NOT_LEADER_OR_FOLLOWER)
 
 
+def test_a_session_with_a_topic_that_is_not_there_does_not_wait(rig: FetchingRig) -> None:
+    consumer = Consumer(rig)
+    consumer.fetch_of({TOPIC: {0: 0}, "nowhere": {0: 0}})
+    began = rig.scheduler.now
+    told = consumer.fetch_of({}, max_wait_ms=5_000)
+    assert told["nowhere"][0].error_code == KafkaError.UNKNOWN_TOPIC_OR_PARTITION
+    assert rig.scheduler.now - began < SECOND
+
+
 def test_an_offset_out_of_range_is_told_until_the_consumer_names_another(rig: FetchingRig) -> None:
     consumer = Consumer(rig)
     consumer.fetch({0: 0})
@@ -225,14 +255,14 @@ def of_session(consumer: Consumer) -> fetch_requests.FetchRequest:
 
 
 def test_the_first_answer_of_a_session_names_all_partitions_however_little_it_may_hold() -> None:
-    rig = FetchingRig(6, partitions=3)
-    node = rig.leader_of(TOPIC)
-    led = [number for number in range(3) if rig.leader_of(TOPIC, number) == node]
+    rig = FetchingRig(6, partitions=5)
+    led = led_together(rig, 5)
+    node = rig.leader_of(TOPIC, led[0])
     for number in led:
         rig.produce(4, partition=number)
     consumer = Consumer(rig, rig.link(node))
-    answer = consumer.fetch(dict.fromkeys(range(3), 0), max_bytes=1)
-    assert set(answer) == {0, 1, 2}
+    answer = consumer.fetch(dict.fromkeys(led, 0), max_bytes=1)
+    assert set(answer) == set(led)
     assert {answer[number].high_watermark for number in led} == {4}
     seen = {number for number in led if answer[number].records}
     for _ in led:
