@@ -222,6 +222,12 @@ class RaftGroup(ReplicaState):
         """
         return self.log.slice(first, last, max_bytes)
 
+    def last_up_to_term(self, term: int, high: int) -> tuple[int, int] | None:
+        """Index and term of the last entry up to index ``high`` whose term is at most ``term``, the anchor included;
+        None if there is none."""
+        index = self.log.last_at_most(high, term, self.log.anchor.index)
+        return None if index < self.log.anchor.index else (index, self.log.term_at(index))
+
     # -- messages ---------------------------------------------------------------------------------------------
 
     def step(self, now: int, message: Message) -> None:

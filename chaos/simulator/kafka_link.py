@@ -23,6 +23,7 @@ from quorumlog.server.kafka.connection import (
     KafkaConnectionLimits,
     KafkaRequest,
 )
+from quorumlog.server.kafka.mapping.fetch_session import FetchSessionSpace
 from quorumlog.server.kafka.mapping.steps import LongWork
 from quorumlog.server.kafka.mapping.table import served_versions
 from quorumlog.server.metadata.image import MetadataImage
@@ -52,12 +53,15 @@ class SimKafkaLink:
         *,
         creates_topics: bool = False,
         limits: KafkaConnectionLimits | None = None,
+        fetch_sessions: FetchSessionSpace | None = None,
     ) -> None:
         self._name = name
         self._cluster = cluster
         self._node = node
         self._scheduler = scheduler
         cluster.clients.setdefault(name, ClientOrigin(name, listener=Listener.KAFKA))
+        # A connection is one stream of requests; it ends with the node's process.
+        self._stream = cluster.open_stream(node)
         self._numbers = count(1)
         self._abandoned: set[int] = set()
         self._asked: dict[int, tuple[type[KafkaMessage], int]] = {}
@@ -72,6 +76,7 @@ class SimKafkaLink:
             creates_topics,
             lambda: scheduler.now,
             self._flush,
+            fetch_sessions=fetch_sessions,
         )
 
     @property
@@ -109,6 +114,7 @@ class SimKafkaLink:
     def close(self) -> None:
         """The client goes away."""
         self._client.gone()
+        self._cluster.close_stream(self._name, self._node, self._stream)
 
     # -- what the connection asks of its node ---------------------------------------------------------------------
 
@@ -124,7 +130,7 @@ class SimKafkaLink:
             if number not in self._abandoned and not isinstance(reply, Unanswered):
                 on_reply(reply)
 
-        self._cluster.request(self._name, self._node, message, answered)
+        self._cluster.request(self._name, self._node, message, answered, stream=self._stream)
         return number
 
     def abandon(self, number: int) -> None:

@@ -15,6 +15,7 @@ from google.protobuf.message import Message as ProtoMessage
 
 from quorumlog.server.kafka.codec.primitives import Buffer, KafkaMessage, UnencodableMessageError
 from quorumlog.server.kafka.connection import KafkaConnection, KafkaConnectionEnd, KafkaRequest
+from quorumlog.server.kafka.mapping.fetch_session import ConnectionFetches, FetchSessionSpace
 from quorumlog.server.kafka.mapping.sign_in_state import KafkaSignIn
 from quorumlog.server.kafka.mapping.steps import (
     KafkaCall,
@@ -72,6 +73,7 @@ class KafkaClient:
         now_us: the clock of the connection.
         changed: is called when there is something to send, or more may be read, because of the node.
         sign_in: by which the node knows who asks, where clients sign in on the connection.
+        fetch_sessions: what those of all connections keep; None: of this one alone.
     """
 
     def __init__(
@@ -83,6 +85,7 @@ class KafkaClient:
         now_us: Callable[[], int],
         changed: Callable[[], None],
         sign_in: KafkaSignIn | None = None,
+        fetch_sessions: FetchSessionSpace | None = None,
     ) -> None:
         self._connection = connection
         self._node = node
@@ -91,6 +94,7 @@ class KafkaClient:
         self._now_us = now_us
         self._changed = changed
         self._sign_in = sign_in
+        self._fetches = ConnectionFetches(fetch_sessions or FetchSessionSpace())
         self._questions: dict[int, None] = {}
         #: The request behind which nothing is begun.
         self._holding: _Conversation | None = None
@@ -149,6 +153,7 @@ class KafkaClient:
     def gone(self) -> None:
         """The connection is no more: nobody waits for anything."""
         self._is_gone = True
+        self._fetches.end()
         for number in self._questions:
             self._node.abandon(number)
         self._questions.clear()
@@ -162,7 +167,9 @@ class KafkaClient:
     def _begin(self, request: KafkaRequest) -> None:
         self._node.count(request)
         served = SERVED[request.api.request.API_KEY]
-        call = KafkaCall(request.message, request.version, self._cluster, self._creates_topics, self._sign_in)
+        call = KafkaCall(
+            request.message, request.version, self._cluster, self._creates_topics, self._sign_in, self._fetches
+        )
         conversation = _Conversation(request, served.serve(call), served.holds_up)
         if served.holds_up:
             self._holding = conversation

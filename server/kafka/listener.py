@@ -26,6 +26,7 @@ from quorumlog.server.events import EndedStream, Reply
 from quorumlog.server.kafka.client import KafkaClient
 from quorumlog.server.kafka.cluster_view import ImageView
 from quorumlog.server.kafka.connection import KafkaConnection, KafkaConnectionFault, KafkaConnectionLimits, KafkaRequest
+from quorumlog.server.kafka.mapping.fetch_session import FetchSessionSpace
 from quorumlog.server.kafka.mapping.sign_in_state import KafkaSignIn
 from quorumlog.server.kafka.mapping.steps import KafkaConnectionRefusedError, LongWork
 from quorumlog.server.kafka.mapping.table import served_versions
@@ -106,6 +107,7 @@ class KafkaListener:
         self.meters = meters
         self.contexts = contexts
         self.versions = served_versions(asks_to_sign_in=options.proof is Listener.PASSWORD)
+        self.fetch_sessions = FetchSessionSpace(first=secrets.randbits(30))
         self._open: set[_KafkaSocket] = set()
         self._strangers: set[_KafkaSocket] = set()
         self._of_address: Counter[str] = Counter()
@@ -310,6 +312,7 @@ class _KafkaSocket(asyncio.Protocol):
             _now_us,
             self._flush,
             self._sign_in,
+            self._listener.fetch_sessions,
         )
 
     async def shake_hands(self, accepted: socket.socket, host: str, context: ssl.SSLContext) -> None:

@@ -101,8 +101,12 @@ class FetchRequests(NodeService):
     ) -> None:
         request_id, stream = asked.request_id, asked.stream
         if request.session_epoch == 0:
+            if request.ends_session:
+                self.stream_closed(stream)
             session = ServedFetchSession(0, asked.client)
         else:
+            for other in self.sessions.in_the_way(stream, request, now):
+                self.stream_closed(other)
             refusal = self.sessions.refusal(stream, request)
             if refusal is not None:
                 self.stream_closed(stream)
@@ -116,8 +120,9 @@ class FetchRequests(NodeService):
             self._want(session, wanted)
         deadline = now + min(max_wait_ms * 1000, MAX_WAIT_US)
         fetch = PendingFetch(
-            request_id, request.correlation_id, session, deadline, max(1, min(request.min_bytes, budget)), budget
-        )
+            request_id, request.correlation_id, session, deadline, max(1, min(request.min_bytes, budget)), budget,
+            request.tells_all,
+        )  # fmt: skip
         self._look_at_partitions(now, fetch)
 
     def _continue_session(
@@ -137,6 +142,7 @@ class FetchRequests(NodeService):
                 session.client = asked.client
                 self._forget_rights(session)
         self._supersede(now, session)
+        self.sessions.use(session, now)
         session.epoch = request.session_epoch
         for gone in request.forgotten:
             self._unwatch(session.drop((gone.topic_id, gone.partition)))
@@ -177,7 +183,12 @@ class FetchRequests(NodeService):
         for reader in list(session.news):
             budget = fetch.max_bytes - fetch.size_bytes
             if budget <= 0 and session.incremental:
-                break  # The others stay in the news, and come first in the next answer.
+                # The others stay in the news, and come first in the next answer.
+                if not fetch.tells_all:
+                    break
+                if reader not in fetch.found:
+                    fetch.put(reader, self._read(reader, 0))
+                continue
             del session.news[reader]
             before = fetch.found.get(reader)
             found = self._read(reader, max(0, budget + (before.size_bytes if before is not None else 0)))

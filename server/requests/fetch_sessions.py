@@ -3,6 +3,9 @@
 A session belongs to one Fetch stream: it begins with a request of epoch 1, goes on with 2, 3 …, and ends with the
 stream. It holds the position of each partition read, which moves past the entries that are sent, and what the client
 has been told beside them. A request that stands for itself (epoch 0) is a session of one answer.
+
+There are only so many. Where there is no room for a new one, sessions that nobody has used for two minutes make way for
+it, the oldest first, as in Kafka: their clients begin anew.
 """
 
 from __future__ import annotations
@@ -15,6 +18,8 @@ from quorumlog.server.wire_errors import error
 from quorumlog.v1 import data_plane_pb2, errors_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 
+#: A session that has not been used for so long makes way for another.
+IDLE_US = 120_000_000
 #: What has been told of a partition of which nothing has been told: neither a high watermark nor a log start.
 NOTHING_TOLD = (-1, -1)
 
@@ -58,11 +63,13 @@ class ServedFetchSession:
         news: partitions that may have something to say; who has waited longest for entries comes first.
         waiting: the request that waits for something to be said, by its id.
         takes_kafka_batches: what its newest request says.
+        used_us: when that came.
     """
 
     stream: int
     client: ClientOrigin = UNKNOWN_CLIENT
     epoch: int = 0
+    used_us: int = 0
     partitions: dict[tuple[bytes, int], FetchedPartition] = field(default_factory=dict)
     news: dict[FetchedPartition, None] = field(default_factory=dict)
     waiting: int | None = None
@@ -102,6 +109,7 @@ class FetchSessions:
     def __init__(self, limit: int, partition_limit: int) -> None:
         self._limit = limit
         self._partition_limit = partition_limit
+        #: Whoever has not been used for longest comes first.
         self._by_stream: dict[int, ServedFetchSession] = {}
 
     def __len__(self) -> int:
@@ -119,6 +127,28 @@ class FetchSessions:
         assert stream and stream not in self._by_stream
         session = self._by_stream[stream] = ServedFetchSession(stream, client)
         return session
+
+    def use(self, session: ServedFetchSession, now: int) -> None:
+        """A request of a session has come."""
+        session.used_us = now
+        self._by_stream[session.stream] = self._by_stream.pop(session.stream)
+
+    def in_the_way(self, stream: int, request: data_plane_pb2.FetchRequest, now: int) -> list[int]:
+        """The streams whose sessions are to end so that there is room for what a request brings. Others wait for it
+        where that is not enough."""
+        sessions = len(self._by_stream) + (request.session_epoch == 1 and stream not in self._by_stream)
+        held = sum(len(one.partitions) for one in self) if request.partitions else 0
+        partitions = held + len(request.partitions)
+        ending = []
+        for one in self:
+            if sessions <= self._limit and partitions <= self._partition_limit:
+                break
+            if one.used_us + IDLE_US > now:
+                break
+            if one.stream != stream and one.waiting is None:
+                ending.append(one.stream)
+                sessions, partitions = sessions - 1, partitions - len(one.partitions)
+        return ending
 
     def end(self, stream: int) -> ServedFetchSession | None:
         """Forgets a stream's session and returns it, if there was one."""

@@ -1,4 +1,4 @@
-"""Where partitions begin, end and pass a time: linearizable look-ups.
+"""Where partitions begin, end and pass a time, and where their epochs end: linearizable look-ups.
 
 A leader answers only after a quorum has confirmed that it still leads (`read_index.py`).
 """
@@ -15,6 +15,7 @@ from quorumlog.server.client_origin import ClientOrigin
 from quorumlog.server.events import ClientRequest
 from quorumlog.server.hosting.read_index import HeartbeatRounds
 from quorumlog.server.node_service import NodeService, RequestTable, StepTime
+from quorumlog.server.partition.epoch_lookup import find_epoch_end
 from quorumlog.server.partition.partition import Partition
 from quorumlog.server.partition.refusals import unreadable
 from quorumlog.server.partition.time_lookup import find_latest, find_time
@@ -35,7 +36,10 @@ EARLIEST = -2
 LATEST = -1
 #: The record with the latest timestamp (KIP-734).
 LATEST_TIME = -3
-#: Look-ups by time in one answer, and bytes of batches in it. The others are unfinished: the client asks again.
+#: The end of a leader epoch (KIP-320).
+END_OF_EPOCH = -4
+#: What is looked up in the offset index for one answer, by time or epoch, and bytes of batches in it. The others are
+#: unfinished: the client asks again.
 TIMES_PER_ANSWER = 64
 ENTRY_BYTES_PER_ANSWER = 8 << 20
 
@@ -48,7 +52,7 @@ class _Lookup:
         client: who asks.
         waiting: slots by group, each with the term and heartbeat round that must be confirmed.
         takes_kafka_batches: whether the client can read one.
-        times, entry_bytes: look-ups by time that have been made for the answer, and bytes of batches in it.
+        times, entry_bytes: look-ups by time or epoch that have been made for the answer, and bytes of batches in it.
     """
 
     request_id: int
@@ -178,26 +182,40 @@ class OffsetRequests(NodeService):
         else:
             lookup.times += 1
             try:
-                found = (
-                    find_latest(partition, self._reader)
-                    if wanted.timestamp_ms == LATEST_TIME
-                    else find_time(partition, self._reader, wanted.timestamp_ms, wanted.first_offset)
-                )
+                self._look_up(lookup, wanted, result, partition)
             except UnreadableEntryError as damage:
                 result.error.CopyFrom(unreadable(partition.name, damage))
-                return
-            if found is None:
-                return
-            result.offset = found.offset
-            if found.header is None:
-                result.unfinished = True
-            elif found.append_time_ms >= 0:
-                result.timestamp_ms = found.append_time_ms
-            elif found.header.is_kafka and not lookup.takes_kafka_batches:
-                _fail(result, refuse_kafka(partition.name))
-            else:
-                result.entry = found.entry
-                lookup.entry_bytes += len(found.entry)
+
+    def _look_up(
+        self,
+        lookup: _Lookup,
+        wanted: data_plane_pb2.ListOffsetsPartition,
+        result: data_plane_pb2.ListOffsetsResult,
+        partition: Partition,
+    ) -> None:
+        """Fills in what has to be searched for."""
+        if wanted.timestamp_ms == END_OF_EPOCH:
+            end = find_epoch_end(partition, self._reader, wanted.epoch)
+            if end is not None:
+                result.epoch, result.offset = end
+            return
+        found = (
+            find_latest(partition, self._reader)
+            if wanted.timestamp_ms == LATEST_TIME
+            else find_time(partition, self._reader, wanted.timestamp_ms, wanted.first_offset)
+        )
+        if found is None:
+            return
+        result.offset = found.offset
+        if found.header is None:
+            result.unfinished = True
+        elif found.append_time_ms >= 0:
+            result.timestamp_ms = found.append_time_ms
+        elif found.header.is_kafka and not lookup.takes_kafka_batches:
+            _fail(result, refuse_kafka(partition.name))
+        else:
+            result.entry = found.entry
+            lookup.entry_bytes += len(found.entry)
 
     def _lose(self, lookup: _Lookup, slot: int, problem: errors_pb2.Error) -> None:
         """Whoever led is not certain of it, and will not be."""
@@ -268,14 +286,14 @@ def _fail(result: data_plane_pb2.ListOffsetsResult, problem: errors_pb2.Error) -
 
 def _operation(wanted: data_plane_pb2.ListOffsetsPartition) -> AclOperation.ValueType:
     """What has to be allowed. The answer to a look-up by time may hold records."""
-    return _OPERATION if wanted.timestamp_ms in (EARLIEST, LATEST) else ACL_OPERATION_READ
+    return _OPERATION if wanted.timestamp_ms in (EARLIEST, LATEST, END_OF_EPOCH) else ACL_OPERATION_READ
 
 
 def _check_timestamp(timestamp_ms: int) -> errors_pb2.Error | None:
-    if timestamp_ms >= LATEST_TIME:
+    if timestamp_ms >= END_OF_EPOCH:
         return None
     return error(
         ErrorCode.INVALID_REQUEST,
         f"timestamp {timestamp_ms} ms: give milliseconds since 1970, or -1 for the end, -2 for the beginning, -3 for"
-        " the latest record",
+        " the latest record, -4 for the end of an epoch",
     )

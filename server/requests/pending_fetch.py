@@ -28,6 +28,7 @@ class PendingFetch:
     Arguments:
         deadline: when it is answered with what there is (µs).
         min_bytes, max_bytes: of entries: enough to answer, and the most that an answer holds.
+        tells_all: it is answered of all partitions, also of those whose entries there is no room for.
         found: what is to be said, by partition.
         size_bytes: of the entries in it.
         urgent: it holds an error, which no client should wait for.
@@ -39,6 +40,7 @@ class PendingFetch:
     deadline: int
     min_bytes: int
     max_bytes: int
+    tells_all: bool = False
     found: dict[FetchedPartition, Found] = field(default_factory=dict)
     size_bytes: int = 0
     urgent: bool = False

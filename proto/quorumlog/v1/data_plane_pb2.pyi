@@ -304,6 +304,8 @@ class FetchRequest(_message.Message):
     SESSION_EPOCH_FIELD_NUMBER: _builtins.int
     FORGOTTEN_FIELD_NUMBER: _builtins.int
     TAKES_KAFKA_BATCHES_FIELD_NUMBER: _builtins.int
+    ENDS_SESSION_FIELD_NUMBER: _builtins.int
+    TELLS_ALL_FIELD_NUMBER: _builtins.int
     correlation_id: _builtins.int
     """Chosen by the client; returned in the response."""
     max_wait_ms: _builtins.int
@@ -321,6 +323,10 @@ class FetchRequest(_message.Message):
     """True: the client reads batches that Kafka's clients have written (Attributes.KAFKA of entry.py). Others get what
     stands before such a batch, and then UNSUPPORTED_VERSION.
     """
+    ends_session: _builtins.bool
+    """With session_epoch 0: the session of this stream has ended."""
+    tells_all: _builtins.bool
+    """With session_epoch 1: the answer tells where each partition begins and ends, also where it has no room for entries."""
     @_builtins.property
     def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___FetchPartition]:
         """What to read. In a session: what has changed since the request before on the same stream."""
@@ -340,10 +346,12 @@ class FetchRequest(_message.Message):
         session_epoch: _builtins.int = ...,
         forgotten: _abc.Iterable[Global___ForgottenPartition] | None = ...,
         takes_kafka_batches: _builtins.bool = ...,
+        ends_session: _builtins.bool = ...,
+        tells_all: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["correlation_id", b"correlation_id", "forgotten", b"forgotten", "max_bytes", b"max_bytes", "max_wait_ms", b"max_wait_ms", "min_bytes", b"min_bytes", "partitions", b"partitions", "session_epoch", b"session_epoch", "takes_kafka_batches", b"takes_kafka_batches"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["correlation_id", b"correlation_id", "ends_session", b"ends_session", "forgotten", b"forgotten", "max_bytes", b"max_bytes", "max_wait_ms", b"max_wait_ms", "min_bytes", b"min_bytes", "partitions", b"partitions", "session_epoch", b"session_epoch", "takes_kafka_batches", b"takes_kafka_batches", "tells_all", b"tells_all"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -547,18 +555,22 @@ class ListOffsetsPartition(_message.Message):
     TIMESTAMP_MS_FIELD_NUMBER: _builtins.int
     LEADER_EPOCH_FIELD_NUMBER: _builtins.int
     FIRST_OFFSET_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
     topic_id: _builtins.bytes
     """The topic's id: 16 bytes."""
     partition: _builtins.int
     """The partition's number."""
     timestamp_ms: _builtins.int
     """-2: earliest offset; -1: the high watermark; >= 0: the first offset whose timestamp (ms) is at or after it; -3: the
-    record with the latest timestamp, in the batch of the answer.
+    record with the latest timestamp, in the batch of the answer; -4: the end of a leader epoch, which is the first
+    offset of a newer one, or the high watermark.
     """
     leader_epoch: _builtins.int
     """The leader epoch the client knows; -1 to skip the check."""
     first_offset: _builtins.int
     """For timestamp look-ups: the first offset that may be the answer; 0 for all that is kept."""
+    epoch: _builtins.int
+    """With -4: the leader epoch whose end is wanted."""
     def __init__(
         self,
         *,
@@ -567,10 +579,11 @@ class ListOffsetsPartition(_message.Message):
         timestamp_ms: _builtins.int = ...,
         leader_epoch: _builtins.int = ...,
         first_offset: _builtins.int = ...,
+        epoch: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["first_offset", b"first_offset", "leader_epoch", b"leader_epoch", "partition", b"partition", "timestamp_ms", b"timestamp_ms", "topic_id", b"topic_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "first_offset", b"first_offset", "leader_epoch", b"leader_epoch", "partition", b"partition", "timestamp_ms", b"timestamp_ms", "topic_id", b"topic_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -614,12 +627,13 @@ class ListOffsetsResult(_message.Message):
     ENTRY_FIELD_NUMBER: _builtins.int
     UNFINISHED_FIELD_NUMBER: _builtins.int
     LEADER_EPOCH_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
     topic_id: _builtins.bytes
     """The topic's id: 16 bytes."""
     partition: _builtins.int
     """The partition's number."""
     offset: _builtins.int
-    """The offset found; -1 when no record matches a timestamp."""
+    """The offset found; -1 when no record matches a timestamp, or the log knows of no such epoch."""
     timestamp_ms: _builtins.int
     """The timestamp (ms) of the record at that offset, for timestamp look-ups by append time; else -1."""
     entry: _builtins.bytes
@@ -631,6 +645,8 @@ class ListOffsetsResult(_message.Message):
     """The look-up got no further than offset within one answer: ask again with first_offset set to it."""
     leader_epoch: _builtins.int
     """The current leader epoch."""
+    epoch: _builtins.int
+    """With -4: the newest epoch up to the wanted one that the log has entries of. It ends at offset."""
     @_builtins.property
     def error(self) -> _errors_pb2.Error:
         """Absent on success."""
@@ -646,10 +662,11 @@ class ListOffsetsResult(_message.Message):
         entry: _builtins.bytes = ...,
         unfinished: _builtins.bool = ...,
         leader_epoch: _builtins.int = ...,
+        epoch: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["entry", b"entry", "error", b"error", "leader_epoch", b"leader_epoch", "offset", b"offset", "partition", b"partition", "timestamp_ms", b"timestamp_ms", "topic_id", b"topic_id", "unfinished", b"unfinished"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entry", b"entry", "epoch", b"epoch", "error", b"error", "leader_epoch", b"leader_epoch", "offset", b"offset", "partition", b"partition", "timestamp_ms", b"timestamp_ms", "topic_id", b"topic_id", "unfinished", b"unfinished"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

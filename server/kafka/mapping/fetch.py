@@ -1,161 +1,317 @@
-"""Fetch. What Kafka's clients have written goes out as it came; all else is translated, on a thread of its own."""
+"""Fetch: requests that stand for themselves, and those of sessions (KIP-227)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Iterable, Iterator
 
-from quorumlog.server.kafka.codec.fetch_requests import FetchPartition, FetchRequest, FetchTopic
-from quorumlog.server.kafka.codec.fetch_responses import (
-    FetchableTopicResponse,
-    FetchResponse,
-    FetchResponseLeaderIdAndEpoch,
-    FetchResponseNodeEndpoint,
-    PartitionData,
+from quorumlog.server.kafka.codec.fetch_requests import FetchPartition, FetchRequest
+from quorumlog.server.kafka.codec.fetch_responses import FetchableTopicResponse, FetchResponse, PartitionData
+from quorumlog.server.kafka.mapping.error_codes import KafkaError
+from quorumlog.server.kafka.mapping.fetch_session import (
+    ConnectionFetches,
+    KafkaFetchSession,
+    KeptPartition,
+    WantedFetch,
 )
-from quorumlog.server.kafka.mapping.error_codes import KafkaError, kafka_code
-from quorumlog.server.kafka.mapping.leader_hints import endpoints, leader_hint
-from quorumlog.server.kafka.mapping.steps import KafkaCall, Steps, ask, work_on
-from quorumlog.server.kafka.mapping.topic_names import by_id, find_topics
+from quorumlog.server.kafka.mapping.fetched_partition import (
+    BY_ID,
+    NOTHING_NOW,
+    answer_of,
+    fill,
+    nodes_named,
+    put_records,
+    throttle_ms,
+)
+from quorumlog.server.kafka.mapping.steps import KafkaCall, Steps, ask
+from quorumlog.server.kafka.mapping.topic_names import find_topics
 from quorumlog.v1 import data_plane_pb2
-from quorumlog.v1.entry import CorruptEntryError
-from quorumlog.v1.errors_pb2 import ErrorCode
-from quorumlog.v1.kafka_entry import fetched_kafka_batch, is_kafka
-from quorumlog.v1.kafka_translation import kafka_batches_of
+from quorumlog.v1.entry import parse_header
 
-_NO_SESSION = 0
-#: Epochs of a request that belongs to no session, and of one that would begin one.
-_WITHOUT_SESSION = (-1, 0)
+#: Epochs of requests that belong to no session, and of those that would begin one.
+_SESSIONLESS, _BEGINS = -1, 0
 _CONSUMER = -1
-_BY_ID = 13
-_NOT_KNOWN = -1
-_BUSY_THROTTLE_MS = 100
-#: What a client reads as "nothing now" instead of as an error.
-_NOTHING_NOW = frozenset((ErrorCode.SERVER_BUSY, ErrorCode.THROTTLING_QUOTA_EXCEEDED))
+_FIRST_WITH_SESSIONS = 7
 
 
 def fetch(call: KafkaCall[FetchRequest]) -> Steps[FetchResponse]:
-    """Answers Fetch. Every request names all of its partitions: no session is begun."""
-    request = call.message
+    """Answers Fetch."""
+    request, fetches = call.message, call.fetches
     replica = request.replica_id if request.replica_state is None else request.replica_state.replica_id
     if replica != _CONSUMER:
         return _refused(call, KafkaError.INVALID_REQUEST)
-    if request.session_id != _NO_SESSION:
+    if request.session_epoch in (_SESSIONLESS, _BEGINS):
+        if fetches is not None and fetches.find(request.session_id) is not None:
+            fetches.end()
+        if fetches is not None and request.session_epoch == _BEGINS and call.version >= _FIRST_WITH_SESSIONS:
+            response = yield from _begin_session(call, fetches)
+            if response is not None:
+                return response
+        return (yield from _fetch_by_itself(call))
+    session = None if fetches is None else fetches.find(request.session_id)
+    if fetches is None or session is None:
         return _refused(call, KafkaError.FETCH_SESSION_ID_NOT_FOUND)
-    if request.session_epoch not in _WITHOUT_SESSION:
+    if session.epoch != request.session_epoch:
         return _refused(call, KafkaError.INVALID_FETCH_SESSION_EPOCH)
-    topics = yield from _find(call)
-    question = data_plane_pb2.FetchRequest(
-        max_wait_ms=max(0, request.max_wait_ms),
-        min_bytes=max(0, request.min_bytes),
-        max_bytes=max(1, request.max_bytes),
-        takes_kafka_batches=True,
-    )
-    answers: dict[tuple[bytes, int], PartitionData] = {}
-    responses = []
-    for topic in request.topics:
-        found = topics[_key(call, topic)]
-        partitions = []
-        for wanted in topic.partitions:
-            answer = PartitionData(wanted.partition, high_watermark=_NOT_KNOWN, records=b"")
-            partitions.append(answer)
-            if isinstance(found, KafkaError):
-                answer.error_code = found
-            elif wanted.partition < 0 or wanted.fetch_offset < 0:
-                answer.error_code = (
-                    KafkaError.UNKNOWN_TOPIC_OR_PARTITION if wanted.partition < 0 else KafkaError.OFFSET_OUT_OF_RANGE
-                )
-            elif (found, wanted.partition) in answers:
-                answer.error_code = KafkaError.INVALID_REQUEST
-            else:
-                answers[found, wanted.partition] = answer
-                _add(question, found, wanted)
-        responses.append(FetchableTopicResponse(topic.topic, topic.topic_id, partitions))
-    response = FetchResponse(responses=responses)
-    if not answers:
-        return response
-    if len(answers) < sum(len(topic.partitions) for topic in request.topics):
-        question.max_wait_ms = 0  # There is something to say already.
-    reply = yield from ask(question, data_plane_pb2.FetchResponse)
-    for result in reply.results:
-        answer = answers[result.topic_id, result.partition]
-        _fill(call, answer, result)
-        if result.error.code in _NOTHING_NOW:
-            response.throttle_time_ms = max(_BUSY_THROTTLE_MS, result.error.throttle_time_ms)
-        elif result.entries:
-            yield from _put_records(answer, result.entries)
-    if call.version >= 16:
-        response.node_endpoints = endpoints(
-            (result.error for result in reply.results), call.cluster, FetchResponseNodeEndpoint
-        )
-    return response
+    if session.by_id != (call.version >= BY_ID):
+        return _refused(call, KafkaError.FETCH_SESSION_TOPIC_ID_ERROR)
+    return (yield from _go_on(call, fetches, session))
 
 
 def _refused(call: KafkaCall[FetchRequest], code: KafkaError) -> FetchResponse:
     """What cannot be served as a whole; before version 7 it is said of each partition."""
-    if call.version >= 7:
+    if call.version >= _FIRST_WITH_SESSIONS:
         return FetchResponse(error_code=code)
     return FetchResponse(
         responses=[
             FetchableTopicResponse(
-                topic.topic,
-                topic.topic_id,
-                [PartitionData(each.partition, code, _NOT_KNOWN, records=b"") for each in topic.partitions],
+                topic.topic, topic.topic_id, [answer_of(each.partition, code) for each in topic.partitions]
             )
             for topic in call.message.topics
         ]
     )
 
 
-def _key(call: KafkaCall[FetchRequest], topic: FetchTopic) -> str | bytes:
-    return topic.topic_id if call.version >= _BY_ID else topic.topic
-
-
-def _find(call: KafkaCall[FetchRequest]) -> Steps[dict[str | bytes, bytes | KafkaError]]:
-    if call.version >= _BY_ID:
-        return {topic.topic_id: topic.topic_id for topic in call.message.topics}
-    found: dict[str | bytes, bytes | KafkaError] = {}
-    found.update((yield from find_topics(call.cluster, (topic.topic for topic in call.message.topics))))
-    return found
-
-
-def _add(question: data_plane_pb2.FetchRequest, topic_id: bytes, wanted: FetchPartition) -> None:
-    question.partitions.add(
-        topic_id=topic_id,
-        partition=wanted.partition,
-        fetch_offset=wanted.fetch_offset,
-        leader_epoch=wanted.current_leader_epoch,
-        max_bytes=max(1, wanted.partition_max_bytes),
+def _question(call: KafkaCall[FetchRequest]) -> data_plane_pb2.FetchRequest:
+    request = call.message
+    return data_plane_pb2.FetchRequest(
+        max_wait_ms=max(0, request.max_wait_ms),
+        min_bytes=max(0, request.min_bytes),
+        max_bytes=max(1, request.max_bytes),
+        takes_kafka_batches=True,
     )
 
 
-def _fill(call: KafkaCall[FetchRequest], answer: PartitionData, result: data_plane_pb2.FetchResult) -> None:
-    if result.HasField("error") and result.error.code not in _NOTHING_NOW:
-        code = kafka_code(result.error)
-        if call.version >= _BY_ID:
-            code = by_id(code, call.cluster, result.topic_id)
-        answer.error_code = code
-        answer.current_leader = leader_hint(result.error, call.cluster, FetchResponseLeaderIdAndEpoch)
-        if code is not KafkaError.OFFSET_OUT_OF_RANGE:
-            return
-    if result.error.code in _NOTHING_NOW:
-        return
-    answer.high_watermark = result.high_watermark
-    # Without transactions all that is committed is stable.
-    answer.last_stable_offset = result.high_watermark
-    answer.log_start_offset = result.log_start_offset
-
-
-def _put_records(answer: PartitionData, entries: Sequence[bytes]) -> Steps[None]:
-    try:
-        if all(map(is_kafka, entries)):
-            answer.records = b"".join(map(fetched_kafka_batch, entries))
+def _find(call: KafkaCall[FetchRequest], topics: Iterable[str | bytes]) -> Steps[dict[str | bytes, bytes | KafkaError]]:
+    """The ids of topics, by what the request calls them."""
+    found: dict[str | bytes, bytes | KafkaError] = {}
+    names = []
+    for topic in topics:
+        if isinstance(topic, str):
+            names.append(topic)
         else:
-            answer.records = yield from work_on(partial(_translated, entries))
-    except CorruptEntryError:
-        # It is as its producer wrote it; nobody can read it.
-        answer.error_code = KafkaError.CORRUPT_MESSAGE
+            found[topic] = topic
+    if names:
+        found.update((yield from find_topics(call.cluster, names)))
+    return found
 
 
-def _translated(entries: Sequence[bytes]) -> bytes:
-    return b"".join(map(kafka_batches_of, entries))
+def _refusal(number: int, wish: WantedFetch, topic: bytes | KafkaError) -> KafkaError | None:
+    """Why a partition cannot be asked for, if so."""
+    if isinstance(topic, KafkaError):
+        return topic
+    if number < 0:
+        return KafkaError.UNKNOWN_TOPIC_OR_PARTITION
+    return KafkaError.OFFSET_OUT_OF_RANGE if wish.fetch_offset < 0 else None
+
+
+def _add(question: data_plane_pb2.FetchRequest, topic_id: bytes, number: int, wish: WantedFetch) -> None:
+    question.partitions.add(
+        topic_id=topic_id,
+        partition=number,
+        fetch_offset=wish.fetch_offset,
+        leader_epoch=wish.leader_epoch,
+        max_bytes=max(1, wish.max_bytes),
+    )
+
+
+def _wish(wanted: FetchPartition) -> WantedFetch:
+    return WantedFetch(wanted.fetch_offset, wanted.current_leader_epoch, wanted.partition_max_bytes)
+
+
+# -- a request that stands for itself -----------------------------------------------------------------------------
+
+
+def _fetch_by_itself(call: KafkaCall[FetchRequest]) -> Steps[FetchResponse]:
+    request, by_id = call.message, call.version >= BY_ID
+    topics = yield from _find(call, (topic.topic_id if by_id else topic.topic for topic in request.topics))
+    question = _question(call)
+    answers: dict[tuple[bytes, int], PartitionData] = {}
+    responses = []
+    for topic in request.topics:
+        found = topics[topic.topic_id if by_id else topic.topic]
+        partitions = []
+        for wanted in topic.partitions:
+            answer = answer_of(wanted.partition)
+            partitions.append(answer)
+            wish = _wish(wanted)
+            refusal = _refusal(wanted.partition, wish, found)
+            if refusal is not None:
+                answer.error_code = refusal
+            elif isinstance(found, KafkaError) or (found, wanted.partition) in answers:
+                answer.error_code = KafkaError.INVALID_REQUEST
+            else:
+                answers[found, wanted.partition] = answer
+                _add(question, found, wanted.partition, wish)
+        responses.append(FetchableTopicResponse(topic.topic, topic.topic_id, partitions))
+    response = FetchResponse(responses=responses)
+    if call.fetches is not None and call.fetches.ended:
+        question.ends_session = True
+        call.fetches.ended = False
+    if not answers and not question.ends_session:
+        return response
+    if len(answers) < sum(len(topic.partitions) for topic in request.topics):
+        question.max_wait_ms = 0  # There is something to say already.
+    reply = yield from ask(question, data_plane_pb2.FetchResponse)
+    for result in reply.results:
+        answer = answers[result.topic_id, result.partition]
+        fill(call, answer, result)
+        yield from put_records(answer, result)
+    response.throttle_time_ms = throttle_ms(reply)
+    response.node_endpoints = nodes_named(call, reply)
+    return response
+
+
+# -- sessions -----------------------------------------------------------------------------------------------------
+
+
+def _begin_session(call: KafkaCall[FetchRequest], fetches: ConnectionFetches) -> Steps[FetchResponse | None]:
+    """Begins a session, and answers of all of its partitions; None where there is no room for one."""
+    request, by_id = call.message, call.version >= BY_ID
+    session = fetches.begin(
+        (
+            (topic.topic_id if by_id else topic.topic, wanted.partition, _wish(wanted))
+            for topic in request.topics
+            for wanted in topic.partitions
+        ),
+        by_id=by_id,
+    )
+    if session is None:
+        return None
+    question = _question(call)
+    question.tells_all = True  # Clients take no less of the first answer.
+    refused = yield from _name_due(call, session, question)
+    reply = yield from _ask_in_session(session, question)
+    if reply.HasField("error"):
+        fetches.end()
+        return None
+    told = yield from _take_results(call, session, reply)
+    kept = session.partitions.values()
+    every = {each: refused.get(each) or told.get(each) or answer_of(each.number) for each in kept}
+    return _answered(call, session, every, reply)
+
+
+def _go_on(
+    call: KafkaCall[FetchRequest], fetches: ConnectionFetches, session: KafkaFetchSession
+) -> Steps[FetchResponse]:
+    """Answers the next request of a session: of what is new."""
+    question = _question(call)
+    for topic_id, number in _take_changes(call.message, session):
+        question.forgotten.add(topic_id=topic_id, partition=number)
+    if not session.partitions:
+        # Nothing is left of it: it is over, as in Kafka.
+        fetches.end()
+        question = data_plane_pb2.FetchRequest(ends_session=True)
+        fetches.ended = False
+        yield from ask(question, data_plane_pb2.FetchResponse)
+        return FetchResponse()
+    if not fetches.resized():
+        fetches.end()
+        return _refused(call, KafkaError.FETCH_SESSION_ID_NOT_FOUND)
+    session.next_epoch()
+    refused = yield from _name_due(call, session, question)
+    reply = yield from _ask_in_session(session, question)
+    if reply.HasField("error"):
+        # The node's session has made way for others, or it takes no more partitions: the consumer begins anew.
+        fetches.end()
+        return _refused(call, KafkaError.FETCH_SESSION_ID_NOT_FOUND)
+    told = yield from _take_results(call, session, reply)
+    news = {each: answer for each, answer in told.items() if each not in refused and answer is not None}
+    return _answered(call, session, refused | news, reply)
+
+
+def _take_changes(request: FetchRequest, session: KafkaFetchSession) -> list[tuple[bytes, int]]:
+    """Takes note of what a consumer wants otherwise than before; returns what is to leave the node's session."""
+    gone: dict[tuple[bytes, int], None] = {}
+    for topic in request.topics:
+        name = topic.topic_id if session.by_id else topic.topic
+        for wanted in topic.partitions:
+            session.want(name, wanted.partition, _wish(wanted))
+    for forgotten in request.forgotten_topics_data:
+        name = forgotten.topic_id if session.by_id else forgotten.topic
+        for number in forgotten.partitions:
+            place = session.forget(name, number)
+            if place is not None:
+                gone[place] = None
+    return list(gone)
+
+
+def _name_due(
+    call: KafkaCall[FetchRequest], session: KafkaFetchSession, question: data_plane_pb2.FetchRequest
+) -> Steps[dict[KeptPartition, PartitionData]]:
+    """Names to the node what its session does not have as the consumer wants it; returns what is refused here."""
+    due = list(session.due)
+    session.due.clear()
+    topics = yield from _find(call, dict.fromkeys(each.topic for each in due))
+    refused: dict[KeptPartition, PartitionData] = {}
+    for each in due:
+        found = topics[each.topic]
+        refusal = _refusal(each.number, each.wish, found)
+        if refusal is None and found == each.topic_id and each.known == each.wish:
+            continue
+        # A name may mean another topic by now.
+        place = None if refusal is None and found == each.topic_id else session.lose(each)
+        if place is not None:
+            question.forgotten.add(topic_id=place[0], partition=place[1])
+        if refusal is None and not isinstance(found, KafkaError):
+            session.put_at_node(each, found)
+            _add(question, found, each.number, each.wish)
+        else:
+            refused[each] = answer_of(each.number, refusal)
+            session.due[each] = None  # It may be otherwise next time.
+    if refused:
+        question.max_wait_ms = 0
+    return refused
+
+
+def _ask_in_session(
+    session: KafkaFetchSession, question: data_plane_pb2.FetchRequest
+) -> Steps[data_plane_pb2.FetchResponse]:
+    session.node_epoch += 1
+    question.session_epoch = session.node_epoch
+    return (yield from ask(question, data_plane_pb2.FetchResponse))
+
+
+def _take_results(
+    call: KafkaCall[FetchRequest], session: KafkaFetchSession, reply: data_plane_pb2.FetchResponse
+) -> Steps[dict[KeptPartition, PartitionData | None]]:
+    """What the node has to say; None of what is to be asked again."""
+    told: dict[KeptPartition, PartitionData | None] = {}
+    for result in reply.results:
+        kept = session.at_node[result.topic_id, result.partition]
+        if result.HasField("error"):
+            session.lose(kept)
+            session.due[kept] = None
+        elif result.entries:
+            session.moved(kept, parse_header(result.entries[-1]).last_offset + 1)
+        if result.error.code in NOTHING_NOW:
+            told[kept] = None
+            continue
+        answer = told[kept] = answer_of(kept.number)
+        fill(call, answer, result)
+        yield from put_records(answer, result)
+    return told
+
+
+def _answered(
+    call: KafkaCall[FetchRequest],
+    session: KafkaFetchSession,
+    answers: dict[KeptPartition, PartitionData],
+    reply: data_plane_pb2.FetchResponse,
+) -> FetchResponse:
+    return FetchResponse(
+        throttle_ms(reply),
+        session_id=session.number,
+        responses=list(_by_topic(answers)),
+        node_endpoints=nodes_named(call, reply),
+    )
+
+
+def _by_topic(answers: dict[KeptPartition, PartitionData]) -> Iterator[FetchableTopicResponse]:
+    topics: dict[str | bytes, list[PartitionData]] = {}
+    for kept, answer in answers.items():
+        topics.setdefault(kept.topic, []).append(answer)
+    for topic, partitions in topics.items():
+        if isinstance(topic, str):
+            yield FetchableTopicResponse(topic, partitions=partitions)
+        else:
+            yield FetchableTopicResponse(topic_id=topic, partitions=partitions)

@@ -14,6 +14,7 @@ from typing import Generic, NamedTuple, Protocol, TypeAlias, TypeVar, cast
 from google.protobuf.message import Message as ProtoMessage
 
 from quorumlog.server.kafka.codec.primitives import KafkaMessage
+from quorumlog.server.kafka.mapping.fetch_session import ConnectionFetches
 from quorumlog.server.kafka.mapping.sign_in_state import KafkaSignIn
 from quorumlog.v1.errors_pb2 import Error
 from quorumlog.v1.request_limits import MAX_ITEMS
@@ -66,6 +67,7 @@ class KafkaCall(Generic[RequestT]):
     Arguments:
         creates_topics: unknown topics are created when clients mention them.
         sign_in: how far the connection is with that; None: nobody signs in on it by password.
+        fetches: what the connection remembers of fetches; None: nothing.
     """
 
     message: RequestT
@@ -73,6 +75,7 @@ class KafkaCall(Generic[RequestT]):
     cluster: KafkaClusterView
     creates_topics: bool = False
     sign_in: KafkaSignIn | None = None
+    fetches: ConnectionFetches | None = None
 
 
 class Questions(NamedTuple):

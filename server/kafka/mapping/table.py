@@ -49,7 +49,7 @@ from quorumlog.server.kafka.codec.groups.membership_requests import (
     SyncGroupRequest,
 )
 from quorumlog.server.kafka.codec.metadata_requests import DescribeClusterRequest, MetadataRequest
-from quorumlog.server.kafka.codec.position_requests import ListOffsetsRequest
+from quorumlog.server.kafka.codec.position_requests import ListOffsetsRequest, OffsetForLeaderEpochRequest
 from quorumlog.server.kafka.codec.primitives import KafkaMessage
 from quorumlog.server.kafka.codec.produce_requests import InitProducerIdRequest, ProduceRequest
 from quorumlog.server.kafka.codec.sasl_requests import SaslAuthenticateRequest, SaslHandshakeRequest
@@ -66,6 +66,7 @@ from quorumlog.server.kafka.mapping import (
     commits,
     configs,
     consumer_groups,
+    epochs,
     fetch,
     groups,
     log_dirs,
@@ -105,6 +106,7 @@ SERVED: dict[int, ServedApi] = {
     # What answers hold is the most that a connection takes, and clients have one such request at a time.
     FetchRequest.API_KEY: ServedApi(fetch.fetch, holds_up=True),
     ListOffsetsRequest.API_KEY: ServedApi(offsets.list_offsets),
+    OffsetForLeaderEpochRequest.API_KEY: ServedApi(epochs.find_epoch_ends),
     MetadataRequest.API_KEY: ServedApi(cluster.describe_topics),
     InitProducerIdRequest.API_KEY: ServedApi(produce.init_producer_id),
     DescribeClusterRequest.API_KEY: ServedApi(cluster.describe_nodes),

@@ -358,3 +358,60 @@ def test_when_too_many_fetches_wait_a_session_goes_on_after_the_refusal() -> Non
     assert [result.error.code for result in rig.replies[refused].results] == [ErrorCode.SERVER_BUSY]
     rig.logs[1].append()
     assert rig.answered(rig.ask(2, [1])) == {1: [0]}
+
+
+def test_an_answer_may_tell_of_all_partitions_and_those_without_room_keep_their_news() -> None:
+    rig = Rig()
+    for number in range(3):
+        rig.logs[number].append(size=900)
+    first = rig.ask(1, range(3), max_bytes=900, tells_all=True)
+    assert rig.answered(first) == {0: [0], 1: [], 2: []}
+    assert [each.high_watermark for each in rig.replies[first].results] == [1, 1, 1]
+    assert [rig.answered(rig.ask(epoch, max_bytes=900)) for epoch in (2, 3)] == [{1: [0]}, {2: [0]}]
+
+
+def test_a_session_ends_when_its_client_says_so() -> None:
+    rig = Rig()
+    rig.ask(1, [0])
+    ended = rig.ask(0, ends_session=True)
+    assert (ended in rig.replies, len(rig.fetches.sessions)) == (True, 0)
+    rig.replies.clear()
+    assert rig.replies.get(rig.ask(2)) is not None
+
+
+def test_sessions_that_nobody_uses_make_way_and_others_do_not() -> None:
+    rig = Rig(fetch_sessions=2, fetch_session_partitions=4)
+    for stream in (1, 2):
+        rig.logs[stream].append()
+        rig.ask(1, [stream], stream=stream)
+    rig.now += 119_999 * MS
+    refused = rig.ask(1, [0], stream=3)
+    assert rig.replies[refused].error.code == ErrorCode.TOO_MANY_FETCH_SESSIONS
+    waiting = rig.ask(2, stream=2)
+    rig.now += MS
+    assert not rig.replies[rig.ask(1, [0, 1], stream=3, max_wait_ms=0)].HasField("error")
+    # Of the two it was the one that waits for nothing.
+    gone = rig.ask(2, stream=1)
+    assert rig.replies[gone].error.code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
+    assert waiting not in rig.replies
+    assert {each.stream for each in rig.fetches.sessions} == {2, 3}
+
+
+def test_a_session_with_a_request_that_waits_is_in_use_however_long_it_waits() -> None:
+    rig = Rig(fetch_sessions=1)
+    waiting = rig.ask(1, [0], stream=1, max_wait_ms=300_000)
+    waiting = rig.ask(2, stream=1, max_wait_ms=300_000)
+    rig.pass_ms(200_000)
+    assert rig.replies[rig.ask(1, [0], stream=2)].error.code == ErrorCode.TOO_MANY_FETCH_SESSIONS
+    rig.append(0)
+    assert rig.answered(waiting) == {0: [0]}
+
+
+def test_sessions_that_nobody_uses_make_way_for_partitions_too() -> None:
+    rig = Rig(fetch_session_partitions=3)
+    rig.ask(1, [0, 1], stream=1, max_wait_ms=0)
+    rig.pass_ms(119_999)
+    assert rig.replies[rig.ask(1, [0, 1], stream=2)].error.code == ErrorCode.TOO_MANY_FETCH_SESSIONS
+    rig.pass_ms(1)
+    assert rig.ask(1, [0, 1], stream=2) not in rig.replies
+    assert {each.stream for each in rig.fetches.sessions} == {2}
