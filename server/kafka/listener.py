@@ -21,7 +21,7 @@ from typing import cast
 
 from google.protobuf.message import Message as ProtoMessage
 
-from quorumlog.server.client_origin import ANONYMOUS, ClientOrigin, Listener
+from quorumlog.server.client_origin import ANONYMOUS, USER_PREFIX, ClientOrigin, Listener
 from quorumlog.server.events import EndedStream
 from quorumlog.server.kafka.client import KafkaClient
 from quorumlog.server.kafka.cluster_view import ImageView
@@ -305,7 +305,7 @@ class _KafkaSocket(asyncio.Protocol):
         self._client = KafkaClient(
             KafkaConnection(self._listener.versions, limits, _now_us(), asks_to_sign_in=asks),
             self,
-            self._listener.cluster,
+            self._listener.cluster.seen_by(self),
             self._listener.options.creates_topics,
             _now_us,
             self._flush,
@@ -380,6 +380,12 @@ class _KafkaSocket(asyncio.Protocol):
         if self._client is not None:
             self._client.pause(is_paused)
             self._flush()
+
+    @property
+    def principal(self) -> str:
+        """Who the client is, as far as it has proved that."""
+        signed_in = self._sign_in is not None and self._sign_in.token
+        return f"{USER_PREFIX}{self._sign_in.user}" if self._sign_in is not None and signed_in else self._principal
 
     # -- what the client asks of the node -------------------------------------------------------------------------
 
