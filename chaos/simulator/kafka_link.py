@@ -72,7 +72,7 @@ class SimKafkaLink:
         self._client = KafkaClient(
             KafkaConnection(served_versions(), limits or KafkaConnectionLimits(), scheduler.now),
             self,
-            ImageView(self, node),
+            ImageView(self, node).seen_by(self),
             creates_topics,
             lambda: scheduler.now,
             self._flush,
@@ -84,6 +84,16 @@ class SimKafkaLink:
         """What the node knows of the cluster."""
         node = self._cluster.processes[self._node].node
         return None if node is None else node.image
+
+    def sees_topic(self, principal: str, name: str) -> bool:
+        """Whether the node lets a principal know of a topic."""
+        node = self._cluster.processes[self._node].node
+        return node is not None and node.sees_topic(principal, name)
+
+    @property
+    def principal(self) -> str:
+        """Who the client is to the node."""
+        return self._cluster.clients[self._name].principal
 
     @property
     def end(self) -> KafkaConnectionEnd | None:

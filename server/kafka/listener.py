@@ -21,7 +21,7 @@ from typing import cast
 
 from google.protobuf.message import Message as ProtoMessage
 
-from quorumlog.server.client_origin import ANONYMOUS, ClientOrigin, Listener
+from quorumlog.server.client_origin import ANONYMOUS, USER_PREFIX, ClientOrigin, Listener
 from quorumlog.server.events import EndedStream, Reply
 from quorumlog.server.kafka.client import KafkaClient
 from quorumlog.server.kafka.cluster_view import ImageView
@@ -36,6 +36,7 @@ from quorumlog.server.setting_values import parse_address
 from quorumlog.server.transport.callers import MAX_CLIENT_ID_LENGTH
 from quorumlog.server.transport.certificate_ends import certificate_end_of
 from quorumlog.server.transport.client_requests import ClientRequests
+from quorumlog.server.transport.failed_handshakes import FailedHandshakes
 from quorumlog.server.transport.principals import auth_context_of, principal_of, serial_of
 from quorumlog.server.transport.tls_contexts import TlsContexts
 from quorumlog.v1.data_plane_pb2 import FetchRequest, FetchResponse, ProduceRequest
@@ -89,6 +90,7 @@ class KafkaListener:
 
     Arguments:
         contexts: for TLS; None: without.
+        failed: is told of handshakes of TLS that failed.
     """
 
     def __init__(
@@ -99,6 +101,7 @@ class KafkaListener:
         log: Log,
         meters: Meters,
         contexts: TlsContexts | None = None,
+        failed: FailedHandshakes | None = None,
     ) -> None:
         self.options = options
         self.cluster = cluster
@@ -106,6 +109,7 @@ class KafkaListener:
         self.log = log
         self.meters = meters
         self.contexts = contexts
+        self.failed = failed
         self.versions = served_versions(asks_to_sign_in=options.proof is Listener.PASSWORD)
         self.fetch_sessions = FetchSessionSpace(first=secrets.randbits(30))
         self._open: set[_KafkaSocket] = set()
@@ -307,7 +311,7 @@ class _KafkaSocket(asyncio.Protocol):
         self._client = KafkaClient(
             KafkaConnection(self._listener.versions, limits, _now_us(), asks_to_sign_in=asks),
             self,
-            self._listener.cluster,
+            self._listener.cluster.seen_by(self),
             self._listener.options.creates_topics,
             _now_us,
             self._flush,
@@ -327,13 +331,16 @@ class _KafkaSocket(asyncio.Protocol):
                 ssl_shutdown_timeout=_HANDSHAKE_S,
             )
         except Exception as problem:  # TLS has many, the loop has its own. It is one client's matter.
-            self._listener.tell_refusal(host, f"no handshake of TLS: {problem or type(problem).__name__}")
+            if self._listener.failed is not None:
+                self._listener.failed.failed("kafka_listen", host, f"{problem or type(problem).__name__}")
             accepted.close()
             self.connection_lost(None)
 
     def data_received(self, data: bytes) -> None:
-        """Bytes came."""
-        if self._client is not None:
+        """Bytes came. What comes with a certificate that has ended since is not looked at."""
+        if self._is_over:
+            self.look()
+        elif self._client is not None:
             self._client.receive(data)
             self._flush()
 
@@ -359,9 +366,14 @@ class _KafkaSocket(asyncio.Protocol):
         """Whether it is to be looked at soon: the node has no room for its requests."""
         return self._client is not None and self._client.waits_for_room
 
+    @property
+    def _is_over(self) -> bool:
+        """Whether the certificate is not valid any more by which the client came in."""
+        return time.time() > self._ends_s
+
     def look(self) -> None:
         """Goes on where it can, and ends what was silent for too long."""
-        if time.time() > self._ends_s:
+        if self._is_over:
             self._listener.tell_refusal(self._host, "its certificate is not valid any more")
             self.close()
         elif self._client is not None:
@@ -383,6 +395,12 @@ class _KafkaSocket(asyncio.Protocol):
         if self._client is not None:
             self._client.pause(is_paused)
             self._flush()
+
+    @property
+    def principal(self) -> str:
+        """Who the client is, as far as it has proved that."""
+        signed_in = self._sign_in is not None and self._sign_in.token
+        return f"{USER_PREFIX}{self._sign_in.user}" if self._sign_in is not None and signed_in else self._principal
 
     # -- what the client asks of the node -------------------------------------------------------------------------
 

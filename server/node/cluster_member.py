@@ -415,6 +415,10 @@ class ClusterMember:
         """Why a client may not ask for anything of the kind; None if it may, or may ask for some of it."""
         return refuse_whole(self._refusals, request)
 
+    def sees_topic(self, principal: str, name: str) -> bool:
+        """Whether a principal may know of a topic of this name, if there is one."""
+        return self._refusals.authorizer.sees_topic(principal, name)
+
     def refusal_of(self, peer: PeerIdentity) -> str | None:
         """Why a peer's streams are refused, in one line; None when they are welcome."""
         own, cluster_id = self._resources.options.node_id, self.metadata.membership.cluster_id

@@ -170,6 +170,10 @@ class Node:
         """The metadata image; None before the node belongs to a cluster."""
         return self._member.metadata.replica.image if self._member is not None else None
 
+    def sees_topic(self, principal: str, name: str) -> bool:
+        """Whether a principal may know of a topic of this name, if there is one."""
+        return self._member is not None and self._member.sees_topic(principal, name)
+
     def accepts_peer(self, identity: PeerIdentity) -> str | None:
         """Why a peer's streams are refused, in one line; None when they are welcome."""
         if self._member is None:

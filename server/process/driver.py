@@ -74,6 +74,9 @@ class DrivenNode(Protocol):
     def image(self) -> MetadataImage | None:
         """What it knows of the cluster; None while it belongs to none."""
 
+    def sees_topic(self, principal: str, name: str) -> bool:
+        """Whether a principal may know of a topic of this name, if there is one."""
+
 
 class TransactionWriter(Protocol):
     """The storage thread."""

@@ -8,6 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 import grpc
+import grpc.aio
 
 from quorumlog.server.certificates.pairs import Pair, WatchedPair
 from quorumlog.server.client_origin import Listener
@@ -17,11 +18,13 @@ from quorumlog.server.metric_catalogue import Readings
 from quorumlog.server.metrics import Meters
 from quorumlog.server.process.descriptors import room_for_connections
 from quorumlog.server.process.driver import DrivenNode, Driver
+from quorumlog.server.setting_values import parse_address
 from quorumlog.server.settings import Settings, SettingsError
 from quorumlog.server.transport.admin_service import admin_handlers
 from quorumlog.server.transport.channel_options import ConnectionLimits
 from quorumlog.server.transport.credentials import server_credentials
 from quorumlog.server.transport.data_plane_service import DataPlaneService
+from quorumlog.server.transport.failed_handshakes import FailedHandshakes
 from quorumlog.server.transport.groups_service import GroupsService
 from quorumlog.server.transport.grpc_server import GrpcServer, wait_for_calls
 from quorumlog.server.transport.loss_report import loss_report_handlers
@@ -31,12 +34,15 @@ from quorumlog.server.transport.session_gate import SessionGate
 from quorumlog.server.transport.sign_in_service import KeysForNode, sign_in_handlers
 from quorumlog.server.transport.tls_contexts import TlsContexts
 from quorumlog.server.transport.unary_calls import Handlers
+from quorumlog.server.transport.uncalled_connections import UncalledConnections
 
 if TYPE_CHECKING:
     from quorumlog.server.kafka.listener import KafkaListener
 
 #: Around the batches of one request.
 _REQUEST_OVERHEAD_BYTES = 1 << 20
+#: By the kind of listener, the setting that says where it is.
+_SETTINGS = {Listener.PEER: "peer_listen", Listener.CLIENT: "listen", Listener.PASSWORD: "password_listen"}
 #: What a call may bring before it is clear whose it is.
 _STRANGERS_BYTES = 64 << 10
 
@@ -87,7 +93,9 @@ class Listeners:
         if settings.kafka_listen is not None and settings.kafka_proof is not None:
             kafka_pair = watch_pair(settings, settings.kafka_proof, log, "kafka")
             self._pairs += [kafka_pair] if kafka_pair is not None else []
-        self._kafka = _kafka_listener(settings, connections, node, driver, log, meters, kafka_pair)
+        self._failed = FailedHandshakes(log, driver.tell_audit)
+        self._uncalled: list[UncalledConnections] = []
+        self._kafka = _kafka_listener(settings, connections, node, driver, log, meters, kafka_pair, self._failed)
         self._supervisor = driver.supervisor
         clients = _client_handlers(settings, driver, meters)
         refused = RefusedPeers(log, driver.tell_audit)
@@ -101,7 +109,7 @@ class Listeners:
                 by_certificate=listener is Listener.PEER,
             )
             handlers: tuple[Handlers, ...]
-            gates: tuple[SessionGate, ...] = ()
+            gates: tuple[grpc.aio.ServerInterceptor[bytes, bytes], ...] = ()
             limits = ConnectionLimits(connections=connections)
             match listener:
                 case Listener.PEER:
@@ -120,22 +128,25 @@ class Listeners:
                         message_bytes=message_bytes,
                         unasked_bytes=_STRANGERS_BYTES if listener is Listener.PASSWORD else None,
                     )
-            credentials = self._credentials(listener, log)
+            watched = watch_pair(settings, listener, log)
+            credentials = None
+            if watched is not None:
+                self._pairs.append(watched)
+                uncalled = UncalledConnections(_SETTINGS[listener], parse_address(address)[1], self._failed)
+                self._uncalled.append(uncalled)
+                gates = (uncalled, *gates)
+                credentials = server_credentials(watched, uncalled.begun)
             self._servers.append(
                 GrpcServer(address, handlers, limits, credentials, requests=driver.requests, interceptors=gates)
             )
-
-    def _credentials(self, listener: Listener, log: Log) -> grpc.ServerCredentials | None:
-        watched = watch_pair(self._settings, listener, log)
-        if watched is None:
-            return None
-        self._pairs.append(watched)
-        return server_credentials(watched)
 
     async def start(self) -> None:
         """Starts serving; not yet healthy."""
         for server in self._servers:
             await server.start()
+        for uncalled in self._uncalled:
+            self._supervisor.start(uncalled.run(), "uncalled-connections")
+        self._supervisor.start(self._failed.run(), "failed-handshakes")
         if self._kafka is not None:
             self._supervisor.start(self._kafka.run(), "kafka-listener")
 
@@ -169,6 +180,7 @@ def _kafka_listener(
     log: Log,
     meters: Meters,
     pair: WatchedPair | None,
+    failed: FailedHandshakes,
 ) -> KafkaListener | None:
     if settings.kafka_listen is None:
         return None
@@ -187,7 +199,7 @@ def _kafka_listener(
         proof=settings.kafka_proof,
     )
     contexts = TlsContexts(pair) if pair is not None else None
-    return KafkaListener(options, ImageView(node, settings.node_id), driver.requests, log, meters, contexts)
+    return KafkaListener(options, ImageView(node, settings.node_id), driver.requests, log, meters, contexts, failed)
 
 
 def _client_handlers(settings: Settings, driver: Driver, meters: Meters) -> tuple[Handlers, ...]:

@@ -141,7 +141,6 @@ def is_taken_for_node(cluster: LocalCluster, pair: Issued, authority: bytes, nod
     return True
 
 
-@pytest.mark.timeout(300)
 def ask_until_refused(thief: Admin) -> None:
     """A node refuses once it has applied what the metadata quorum has agreed upon."""
     until = time.monotonic() + REVOKED_WITHIN_S
@@ -149,6 +148,7 @@ def ask_until_refused(thief: Admin) -> None:
         thief.list_topics()
 
 
+@pytest.mark.timeout(300)
 def test_every_key_is_replaced_under_load_and_no_client_notices(cluster: LocalCluster, tmp_path: Path) -> None:
     certificates = cluster.certificates
     assert certificates is not None

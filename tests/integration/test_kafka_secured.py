@@ -17,7 +17,14 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.structs import TopicPartition as AioTopicPartition
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    OffsetSpec,
+)
 from kafka import KafkaProducer
 
 from quorumlog.sdk import (
@@ -188,6 +195,28 @@ def test_a_topic_that_one_may_not_describe_is_not_there_for_kafkas_clients(clust
     for topic in ("secret", "missing"):
         error = write({**options, "topic.metadata.propagation.max.ms": 100}, topic, b"in vain")
         assert error is not None and error.code() in (KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART)
+
+
+def test_what_a_signed_in_client_would_do_to_a_hidden_topic_fails_as_with_none(cluster: LocalCluster) -> None:
+    admin = AdminClient(signed_in(cluster))
+
+    def told(topic: str) -> list[tuple[int, str]]:
+        setting = ConfigEntry("segment.bytes", "1", incremental_operation=AlterConfigOpType.SET)
+        wanted = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[setting])
+        asked = (
+            admin.incremental_alter_configs([wanted]), admin.describe_configs([wanted]),
+            admin.delete_records([TopicPartition(topic, 0, 1)]), admin.delete_topics([topic]),
+            admin.create_partitions([NewPartitions(topic, 5)]),
+            admin.list_offsets({TopicPartition(topic, 0): OffsetSpec.earliest()}),
+        )  # fmt: skip
+        errors = []
+        for future in (future for futures in asked for future in futures.values()):
+            with pytest.raises(KafkaException) as refused:
+                future.result(DEADLINE_S)
+            errors.append((refused.value.args[0].code(), refused.value.args[0].str().replace(topic, "...")))
+        return errors
+
+    assert told("secret") == told("missing")
 
 
 def test_kafkas_clients_are_out_when_their_user_is_deleted(cluster: LocalCluster) -> None:

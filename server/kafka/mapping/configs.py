@@ -38,6 +38,8 @@ from quorumlog.v1 import admin_pb2
 
 _TOPIC, _BROKER, _BROKER_LOGGER = 2, 4, 8
 _TIMEOUT_MS = 30_000
+#: What any topic may have.
+_ANY_KEY, _ANY_VALUE = "retention.ms", "604800000"
 _NO_ERROR = (KafkaError.NONE, None)
 _Outcome = tuple[KafkaError, str | None]
 _Resource = tuple[int, str]
@@ -124,15 +126,22 @@ def alter_configs_incrementally(
 def _alter(
     changes: Mapping[_Resource, admin_pb2.AlterTopicConfig], outcomes: dict[_Resource, _Outcome], validate_only: bool
 ) -> Steps[None]:
-    # A change of keys that mean nothing here changes nothing.
-    topics = [change for change in changes.values() if change.set or change.clear]
-    if not topics:
-        return
-    question = admin_pb2.AlterConfigsRequest(topics=topics, timeout_ms=_TIMEOUT_MS, validate_only=validate_only)
-    reply = yield from ask(question, admin_pb2.AlterConfigsResponse)
-    for each in reply.results:
-        if each.HasField("error"):
-            outcomes[_TOPIC, each.name] = kafka_code(each.error), each.error.message
+    real = [change for change in changes.values() if change.set or change.clear]
+    # A change of keys that mean nothing here changes nothing. Who may not make it is told so: by one that is only
+    # looked at, and would change nothing either.
+    empty = [
+        admin_pb2.AlterTopicConfig(name=change.name, set={_ANY_KEY: _ANY_VALUE})
+        for change in changes.values()
+        if not (change.set or change.clear)
+    ]
+    for topics, only_checks in ((real, validate_only), (empty, True)):
+        if not topics:
+            continue
+        question = admin_pb2.AlterConfigsRequest(topics=topics, timeout_ms=_TIMEOUT_MS, validate_only=only_checks)
+        reply = yield from ask(question, admin_pb2.AlterConfigsResponse)
+        for each in reply.results:
+            if each.HasField("error"):
+                outcomes[_TOPIC, each.name] = kafka_code(each.error), each.error.message
 
 
 def _refusal(place: _Resource, is_repeated: bool) -> _Outcome:

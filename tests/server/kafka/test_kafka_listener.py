@@ -51,6 +51,9 @@ class NodeImage:
 
     image: MetadataImage | None = field(default_factory=MetadataImage)
 
+    def sees_topic(self, principal: str, name: str) -> bool:
+        return True
+
 
 class Door:
     """A listener with a node behind it that answers when it is told to."""

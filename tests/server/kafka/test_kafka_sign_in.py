@@ -54,14 +54,22 @@ class Connected:
             served_versions(asks_to_sign_in=True), LIMITS, self.rig.time.now, asks_to_sign_in=True
         )
         self.client = KafkaClient(
-            self.connection, self, ImageView(self, 1), False, lambda: self.rig.time.now, lambda: None, self.sign_in
-        )
+            self.connection, self, ImageView(self, 1).seen_by(self), False, lambda: self.rig.time.now, lambda: None,
+            self.sign_in,
+        )  # fmt: skip
 
     @property
     def image(self) -> object:
         return self.rig.image
 
+    @property
+    def principal(self) -> str:
+        return f"User:{self.sign_in.user}"
+
     # -- the node behind it -----------------------------------------------------------------------------------------
+
+    def sees_topic(self, principal: str, name: str) -> bool:
+        return True
 
     def has_room(self) -> bool:
         return True

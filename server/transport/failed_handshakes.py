@@ -1,0 +1,92 @@
+"""What is told of connections that came to nothing, in the log and in the audit log: who tried, and where.
+
+Strangers can make any number of them. So those of an address are told together, once in a second, and those of more
+addresses than so many as one; the log has a line in a minute.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from quorumlog.server.events import AuditLine
+from quorumlog.server.log_output import Log
+
+#: How often what has failed is told.
+TELL_EVERY_S = 1.0
+#: Addresses that are told of apart in that time.
+MAX_HOSTS = 20
+OTHERS = "(others)"
+#: After a line in the log, how long there is no other.
+LOG_AGAIN_S = 60.0
+MAX_REASON_LENGTH = 500
+
+
+@dataclass(slots=True)
+class _Failed:
+    """Connections of an address to a listener.
+
+    Arguments:
+        reason: of the last one.
+    """
+
+    reason: str
+    times: int = 0
+
+
+class FailedHandshakes:
+    """Tells of them.
+
+    Arguments:
+        audit: takes lines for the audit log.
+        clock: in seconds.
+    """
+
+    def __init__(
+        self, log: Log, audit: Callable[[AuditLine], None], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._log = log
+        self._audit = audit
+        self._clock = clock
+        self._failed: dict[tuple[str, str], _Failed] = {}
+        self._log_again_s = -LOG_AGAIN_S
+        self._unlogged = 0
+
+    def failed(self, listener: str, host: str, reason: str) -> None:
+        """A connection came to nothing.
+
+        Arguments:
+            listener: the setting that says where it was made.
+            host: the address that it came from.
+        """
+        key = (listener, host)
+        if key not in self._failed and len(self._failed) >= MAX_HOSTS:
+            key = (listener, OTHERS)
+        known = self._failed.setdefault(key, _Failed(reason))
+        known.reason = reason[:MAX_REASON_LENGTH]
+        known.times += 1
+
+    def tell(self) -> None:
+        """Tells of what has failed since the last time."""
+        failed, self._failed = self._failed, {}
+        for (listener, host), each in failed.items():
+            fields: dict[str, object] = {
+                "listener": listener, "host": host, "reason": each.reason, "times": each.times
+            }  # fmt: skip
+            self._audit(AuditLine("handshake_failed", time.time_ns() // 1_000_000, fields))
+            self._unlogged += each.times
+            now = self._clock()
+            if now >= self._log_again_s:
+                self._log_again_s = now + LOG_AGAIN_S
+                self._log.warning(
+                    "handshake_failed", listener=listener, address=host, reason=each.reason, times=self._unlogged
+                )
+                self._unlogged = 0
+
+    async def run(self) -> None:
+        """Tells of them for as long as the node serves."""
+        while True:
+            await asyncio.sleep(TELL_EVERY_S)
+            self.tell()

@@ -1,0 +1,368 @@
+"""To Kafka's clients, too, a topic that one may not describe does not exist: byte by byte, in every version."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import pytest
+from google.protobuf.message import Message as ProtoMessage
+from kafka_batches import kafka_batch
+from quiet_cluster import TOPIC
+from restricted_cluster import Restricted
+from rights import rule
+
+from quorumlog.chaos.simulator.cluster import SimCluster
+from quorumlog.chaos.simulator.kafka_link import SimKafkaLink
+from quorumlog.chaos.simulator.scheduler import Scheduler
+from quorumlog.server.kafka.codec import (
+    commit_requests,
+    config_requests,
+    fetch_requests,
+    metadata_requests,
+    position_requests,
+    produce_requests,
+    topic_requests,
+)
+from quorumlog.server.kafka.codec.apis import APIS
+from quorumlog.server.kafka.codec.primitives import KafkaMessage, UnencodableMessageError, encode
+from quorumlog.server.kafka.mapping.error_codes import KafkaError
+from quorumlog.server.kafka.mapping.table import SERVED, served_versions
+from quorumlog.v1 import acls_pb2, admin_pb2, groups_pb2
+from quorumlog.v1.request_limits import MAX_ITEMS
+
+SECRET, ALICE = "secret", "User:alice"
+ALL, DESCRIBE, DESCRIBE_CONFIGS, TOPICS, GROUPS = (
+    acls_pb2.ACL_OPERATION_ALL, acls_pb2.ACL_OPERATION_DESCRIBE, acls_pb2.ACL_OPERATION_DESCRIBE_CONFIGS,
+    acls_pb2.ACL_RESOURCE_TOPIC, acls_pb2.ACL_RESOURCE_GROUP,
+)  # fmt: skip
+#: Groups: one that alice may use, and one that she may not.
+OWN, OTHERS = "g", "not-hers"
+WALL_MS = 1_700_000_000_000
+BATCH = kafka_batch([(b"key", b"value", WALL_MS, [])])
+#: Its records cannot be read.
+DAMAGED = BATCH[:-6] + bytes(6)
+_TOPIC, _OTHER_TYPE = 2, 4
+
+Make = Callable[[bytes], KafkaMessage]
+
+
+def produce(*partitions: int, records: bytes | None = BATCH, acks: int = -1, transaction: str | None = None) -> Make:
+    def make(topic_id: bytes) -> KafkaMessage:
+        data = [produce_requests.PartitionProduceData(each, records) for each in partitions]
+        topics = [produce_requests.TopicProduceData(SECRET, topic_id, data)]
+        return produce_requests.ProduceRequest(transaction, acks, 1_000, topics)
+
+    return make
+
+
+def fetch(*places: tuple[int, int], replica: int = -1) -> Make:
+    def make(topic_id: bytes) -> KafkaMessage:
+        partitions = [
+            fetch_requests.FetchPartition(partition, -1, offset, partition_max_bytes=1_000)
+            for partition, offset in places
+        ]
+        topics = [fetch_requests.FetchTopic(SECRET, topic_id, partitions)]
+        return fetch_requests.FetchRequest(replica_id=replica, max_wait_ms=500, topics=topics)
+
+    return make
+
+
+def offsets(*places: tuple[int, int], replica: int = -1) -> Make:
+    def make(topic_id: bytes) -> KafkaMessage:
+        partitions = [position_requests.ListOffsetsPartition(partition, -1, time) for partition, time in places]
+        topics = [position_requests.ListOffsetsTopic(SECRET, partitions)]
+        return position_requests.ListOffsetsRequest(replica, 0, topics)
+
+    return make
+
+
+def metadata(*, by_id: bool, operations: bool = False) -> Make:
+    def make(topic_id: bytes) -> KafkaMessage:
+        wanted = metadata_requests.MetadataRequestTopic
+        secret = wanted(topic_id, None) if by_id else wanted(name=SECRET)
+        request = metadata_requests.MetadataRequest([secret, wanted(name=TOPIC), wanted(name="no/name")])
+        request.include_topic_authorized_operations = operations
+        return request
+
+    return make
+
+
+def commit(group: str, member: str = "", generation: int = -1) -> Make:
+    def make(topic_id: bytes) -> KafkaMessage:
+        partitions = [commit_requests.OffsetCommitRequestPartition(each, 5, -1, "") for each in (0, 0, -1)]
+        topics = [commit_requests.OffsetCommitRequestTopic(SECRET, partitions)]
+        return commit_requests.OffsetCommitRequest(group, generation, member, None, -1, topics)
+
+    return make
+
+
+def committed(group: str) -> Make:
+    def make(topic_id: bytes) -> KafkaMessage:
+        old = commit_requests.OffsetFetchRequestTopic(SECRET, [0, 1])
+        new = commit_requests.OffsetFetchRequestGroup(group, [commit_requests.OffsetFetchRequestTopics(SECRET, [0, 1])])
+        return commit_requests.OffsetFetchRequest(group, [old], [new])
+
+    return make
+
+
+def all_committed(topic_id: bytes) -> KafkaMessage:
+    group = commit_requests.OffsetFetchRequestGroup(OWN, None)
+    return commit_requests.OffsetFetchRequest(OWN, None, [group])
+
+
+def forget(group: str) -> Make:
+    def make(topic_id: bytes) -> KafkaMessage:
+        partitions = [commit_requests.OffsetDeleteRequestPartition(each) for each in (0, 7)]
+        topics = [commit_requests.OffsetDeleteRequestTopic(SECRET, partitions)]
+        return commit_requests.OffsetDeleteRequest(group, topics)
+
+    return make
+
+
+def creation(*, checks_only: bool) -> Make:
+    def make(topic_id: bytes) -> KafkaMessage:
+        return topic_requests.CreateTopicsRequest([topic_requests.CreatableTopic(SECRET, 1, 1)], 1_000, checks_only)
+
+    return make
+
+
+def deletion(name: str | None, *, by_id: bool) -> Make:
+    def make(topic_id: bytes) -> KafkaMessage:
+        states = [topic_requests.DeleteTopicState(name, topic_id if by_id else bytes(16))]
+        states.append(topic_requests.DeleteTopicState(TOPIC))
+        return topic_requests.DeleteTopicsRequest(states, [SECRET, TOPIC], 1_000)
+
+    return make
+
+
+def growth(topic_id: bytes) -> KafkaMessage:
+    wanted = [topic_requests.CreatePartitionsTopic(name, 9, None) for name in (SECRET, TOPIC)]
+    return topic_requests.CreatePartitionsRequest(wanted, 1_000)
+
+
+def truncation(*places: tuple[int, int]) -> Make:
+    def make(topic_id: bytes) -> KafkaMessage:
+        partitions = [topic_requests.DeleteRecordsPartition(*each) for each in places]
+        return topic_requests.DeleteRecordsRequest([topic_requests.DeleteRecordsTopic(SECRET, partitions)], 1_000)
+
+    return make
+
+
+def description(*keys: str) -> Make:
+    def make(topic_id: bytes) -> KafkaMessage:
+        wanted = [
+            config_requests.DescribeConfigsResource(kind, name, keys or None)
+            for kind, name in ((_TOPIC, SECRET), (_TOPIC, TOPIC), (_OTHER_TYPE, SECRET))
+        ]
+        return config_requests.DescribeConfigsRequest(wanted, include_synonyms=True)
+
+    return make
+
+
+def replacement(**values: str) -> Make:
+    def make(topic_id: bytes) -> KafkaMessage:
+        settings = [
+            config_requests.AlterConfigsRequestAlterableConfig(key.replace("_", "."), value)
+            for key, value in values.items()
+        ]
+        change = config_requests.AlterConfigsRequestAlterConfigsResource(_TOPIC, SECRET, settings)
+        return config_requests.AlterConfigsRequest([change])
+
+    return make
+
+
+def change(operation: int, name: str, value: str | None) -> Make:
+    def make(topic_id: bytes) -> KafkaMessage:
+        setting = config_requests.IncrementalAlterConfigsRequestAlterableConfig(name, operation, value)
+        wanted = config_requests.IncrementalAlterConfigsRequestAlterConfigsResource(_TOPIC, SECRET, [setting])
+        return config_requests.IncrementalAlterConfigsRequest([wanted])
+
+    return make
+
+
+#: What names a topic. Each is made of the id that the topic has, or had; all but the newest versions name it by name.
+NAMING: dict[str, Make] = {
+    "Produce": produce(0),
+    "Produce twice to a partition": produce(0, 0),
+    "Produce to no partition": produce(7, -1),
+    "Produce nothing": produce(0, records=None),
+    "Produce what is no batch": produce(0, records=b"no batch"),
+    "Produce damaged records": produce(0, records=DAMAGED),
+    "Produce in a transaction": produce(0, transaction="t"),
+    "Produce without an answer": produce(0, acks=0),
+    "Produce to more partitions than a node takes": produce(*range(MAX_ITEMS + 1)),
+    "Fetch": fetch((0, 0)),
+    "Fetch twice of a partition": fetch((0, 0), (0, 0)),
+    "Fetch from an impossible offset": fetch((0, -3), (0, 10_000), (-1, 0), (7, 0)),
+    "Fetch as a replica": fetch((0, 0), replica=1),
+    "ListOffsets": offsets((0, -1), (1, -2), (7, 5)),
+    "ListOffsets of impossible times": offsets((0, -7), (0, -6), (1, -5), (1, -4), (-1, -3)),
+    "ListOffsets twice of a partition": offsets((0, -1), (0, -1)),
+    "ListOffsets as a replica": offsets((0, -1), replica=1),
+    "Metadata": metadata(by_id=False),
+    "Metadata with what is allowed": metadata(by_id=False, operations=True),
+    "Metadata by id": metadata(by_id=True, operations=True),
+    "Metadata of all": lambda topic_id: metadata_requests.MetadataRequest(None),
+    "OffsetCommit": commit(OWN),
+    "OffsetCommit of nobody": commit(OWN, "nobody", 5),
+    "OffsetCommit of another group": commit(OTHERS),
+    "OffsetFetch": committed(OWN),
+    "OffsetFetch of all": all_committed,
+    "OffsetFetch of another group": committed(OTHERS),
+    "OffsetDelete": forget(OWN),
+    "OffsetDelete of another group": forget(OTHERS),
+    "CreateTopics": creation(checks_only=False),
+    "CreateTopics only to check": creation(checks_only=True),
+    "DeleteTopics": deletion(SECRET, by_id=False),
+    "DeleteTopics by id": deletion(None, by_id=True),
+    "DeleteTopics by name and id": deletion(SECRET, by_id=True),
+    "CreatePartitions": growth,
+    "DeleteRecords": truncation((0, -1)),
+    "DeleteRecords of impossible places": truncation((0, 5), (0, 5), (-1, 5), (7, -9)),
+    "DescribeConfigs": description(),
+    "DescribeConfigs of a key": description("retention.ms"),
+    "AlterConfigs": replacement(retention_ms="1000"),
+    "AlterConfigs to the defaults": replacement(),
+    "AlterConfigs without effect": replacement(segment_bytes="1000"),
+    "AlterConfigs to what is wrong": replacement(no_such_key="1"),
+    "IncrementalAlterConfigs": change(0, "retention.ms", "1000"),
+    "IncrementalAlterConfigs without effect": change(0, "segment.bytes", "1000"),
+    "IncrementalAlterConfigs to what is wrong": change(2, "retention.ms", "1"),
+}  # fmt: skip
+#: Those that name no topic, or in bytes only that a node hands on unread.
+NAMELESS = {
+    "InitProducerId", "DescribeCluster", "FindCoordinator", "JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup",
+    "ListGroups", "DescribeGroups", "DeleteGroups", "SaslHandshake", "SaslAuthenticate",
+}  # fmt: skip
+
+
+def test_every_api_that_names_topics_is_compared() -> None:
+    compared = {what.partition(" ")[0] for what in NAMING}
+    assert {APIS[key].name for key in SERVED} == compared | NAMELESS
+    assert not compared & NAMELESS
+
+
+class Told(NamedTuple):
+    """What a client hears, and the kinds of questions that the node was asked on the way: each takes its time, and
+    what a node does for one is compared in test_hidden_topics.py."""
+
+    answer: bytes
+    questions: tuple[str, ...]
+
+    def about(self, former: bytes, topic_id: bytes) -> Told:
+        """The same where another id was asked for, which the answer repeats."""
+        answer = self.answer.replace(former, topic_id).replace(former.hex().encode(), topic_id.hex().encode())
+        return self._replace(answer=answer)
+
+
+class Link(SimKafkaLink):
+    """A connection that takes note of what the node is asked."""
+
+    questions: list[str]
+
+    def __init__(self, name: str, cluster: SimCluster, node: int, scheduler: Scheduler) -> None:
+        self.questions = []
+        super().__init__(name, cluster, node, scheduler)
+
+    def ask(self, message: ProtoMessage, client_id: str, on_reply: Callable[[ProtoMessage], None]) -> int:
+        self.questions.append(type(message).__name__)
+        return super().ask(message, client_id, on_reply)
+
+
+class Rig(Restricted):
+    """Nodes that serve Kafka's clients, one of which is alice, who sees one topic and may use one group."""
+
+    def __init__(self) -> None:
+        super().__init__(7, kafka=(1, 2, 3))
+        self.allow(
+            rule(ALICE, DESCRIBE, TOPICS, TOPIC),
+            rule(ALICE, DESCRIBE_CONFIGS, TOPICS, TOPIC),
+            rule(ALICE, ALL, GROUPS, OWN),
+        )
+        self._links: dict[int, Link] = {}
+        for group in (OWN, OTHERS):
+            self.until(lambda group=group: self._coordinator(group) is not None, 20)  # type: ignore[misc]
+        self.run(5)  # Everything else has come to rest, too: leaders, addresses, who coordinates.
+
+    def _coordinator(self, group: str) -> int | None:
+        request = groups_pb2.FindCoordinatorsRequest(group_ids=[group])
+        (found,) = self.ask("admin", request, groups_pb2.FindCoordinatorsResponse).coordinators
+        return None if found.HasField("error") else found.node_id
+
+    def create_secret(self) -> bytes:
+        """A topic that keeps the newest record of each key, of which an offset is committed."""
+        self.create(SECRET, partitions=2)
+        compacted = admin_pb2.AlterTopicConfig(name=SECRET, set={"cleanup.policy": "compact"})
+        request = admin_pb2.AlterConfigsRequest(topics=[compacted], timeout_ms=3_000)
+        answer = self.ask("admin", request, admin_pb2.AlterConfigsResponse)
+        assert not answer.results[0].HasField("error"), answer
+        self.run(1)
+        return self.topic_id(SECRET)
+
+    def delete_secret(self) -> None:
+        request = admin_pb2.DeleteTopicsRequest(names=[SECRET], timeout_ms=5_000)
+        answer = self.ask("admin", request, admin_pb2.DeleteTopicsResponse)
+        assert not answer.results[0].HasField("error"), answer
+        self.run(1)
+
+    def told(self, message: KafkaMessage, version: int, node: int) -> Told:
+        """What alice is answered, or how her connection ends, and what the node was asked for that."""
+        link = self._links.get(node)
+        if link is None or link.end is not None:
+            link = self._links[node] = Link("alice", self.cluster, node, self.scheduler)
+        link.questions.clear()
+        number = link.send(message, version)
+        self.until(lambda: number in link.answers or link.end is not None, 10)
+        answer = repr(link.end).encode() if link.end is not None else b"".join(encode(link.answers[number], version))
+        return Told(answer, tuple(link.questions))
+
+    def told_by_all(self, make: Make, topic_id: bytes) -> dict[tuple[int, int], Told]:
+        """The same of each version and each node."""
+        return {
+            (version, node): self.told(make(topic_id), version, node)
+            for version in versions_of(make(topic_id))
+            for node in self.cluster.node_ids
+        }
+
+
+def versions_of(message: KafkaMessage) -> list[int]:
+    """Those that are served and in which the message can be said."""
+    table, kind = served_versions(), type(message)
+
+    def can_be_said(version: int) -> bool:
+        try:
+            encode(message, version)
+        except UnencodableMessageError:
+            return False
+        return True
+
+    served = (each for each in range(kind.LOWEST, kind.HIGHEST + 1) if table.find(kind.API_KEY, each) is not None)
+    return [each for each in served if can_be_said(each)]
+
+
+@pytest.fixture(scope="module")
+def rig() -> Rig:
+    return Rig()
+
+
+@pytest.mark.parametrize("what", NAMING)
+def test_kafkas_clients_are_told_nothing_of_a_topic_that_is_hidden_from_them(rig: Rig, what: str) -> None:
+    make, made_up = NAMING[what], b"\x07" * 16
+    before = rig.told_by_all(make, made_up)
+    topic_id = rig.create_secret()
+    made_up_while_there = rig.told_by_all(make, made_up)
+    while_there = rig.told_by_all(make, topic_id)
+    rig.delete_secret()
+    afterwards = rig.told_by_all(make, topic_id)
+    assert before == made_up_while_there
+    assert while_there == afterwards
+    assert {key: each.about(topic_id, made_up) for key, each in while_there.items()} == made_up_while_there
+
+
+def test_who_sees_a_topic_and_may_not_change_it_is_told_so_whatever_the_change(rig: Rig) -> None:
+    for settings in ({}, {"segment.bytes": "1000"}):
+        configs = [config_requests.AlterConfigsRequestAlterableConfig(*each) for each in settings.items()]
+        wanted = config_requests.AlterConfigsRequestAlterConfigsResource(_TOPIC, TOPIC, configs)
+        answer, _ = rig.told(config_requests.AlterConfigsRequest([wanted]), 2, 1)
+        assert KafkaError.TOPIC_AUTHORIZATION_FAILED.to_bytes(2, "big") in answer, settings
