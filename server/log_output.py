@@ -62,41 +62,11 @@ def open_log(level: str, form: str, node_id: int, stream: TextIO | None = None) 
         form: "json", or "console" for lines to read: time, level, event, and then fields as key=value.
         stream: where to; stderr unless given.
     """
-    return cast(Log, _open(level, form, stream).bind(node=node_id))
+    return cast(Log, wrapped(level, form, stream).bind(node=node_id))
 
 
-def open_start_log(form: str, stream: TextIO | None = None) -> StartLog:
-    """What a node says before its log is open, or instead of it."""
-    return StartLog(_open("info", form, stream) if form == "json" else None, stream or sys.stderr)
-
-
-class StartLog:
-    """One line for whoever starts a node: plain words for people, an object of the log where that is JSON.
-
-    Arguments:
-        log: where the lines are written as JSON; None: they are words, on ``stream``.
-    """
-
-    def __init__(self, log: Log | None, stream: TextIO) -> None:
-        self._log = log
-        self._stream = stream
-
-    def warning(self, text: str) -> None:
-        """The node starts all the same."""
-        if self._log is None:
-            print(f"quorumlog: warning: {text}", file=self._stream, flush=True)
-        else:
-            self._log.warning("start_warning", message=text)
-
-    def error(self, text: str) -> None:
-        """The node does not start, or has ended."""
-        if self._log is None:
-            print(f"quorumlog: error: {text}", file=self._stream, flush=True)
-        else:
-            self._log.error("node_failed", message=text)
-
-
-def _open(level: str, form: str, stream: TextIO | None) -> Any:
+def wrapped(level: str, form: str, stream: TextIO | None = None) -> Any:
+    """A log that does not say of which node it is, yet; see :func:`open_log`."""
     rendered: structlog.typing.Processor = (
         structlog.processors.JSONRenderer(default=str) if form == "json" else _ReadableLine()
     )
