@@ -45,7 +45,7 @@ def refusal(data_dir: Path, port: int, **changes: object) -> str:
     return lines[-1].removeprefix("quorumlog: error: ")
 
 
-@pytest.mark.parametrize("start", [("quorumlog.server",), ("quorumlog.cli.main", "node", "start")], ids=["module", "cli"])
+@pytest.mark.parametrize("start", [("quorumlog.server",), ("quorumlog.cli.main", "node", "start")])
 @pytest.mark.parametrize("chosen_in", ["environment", "file"])
 @pytest.mark.parametrize(("setting", "said"), [("listen", "beyond loopback"), ("node_id", "wrong value 'one'")])
 def test_who_has_chosen_json_is_told_in_json_why_a_node_does_not_start(
