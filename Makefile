@@ -121,8 +121,8 @@ format: $(STAMP)  ## format the code
 	@$(BIN)/ruff check --fix --quiet . || true
 	@$(BIN)/ruff format .
 
-console: $(STAMP)  ## the web console, on a cluster to play with
-	@$(BIN)/quorumlog console --playground
+console: $(STAMP)  ## the web console, on a cluster to play with; CONSOLE_ARGS=--kafka
+	@$(BIN)/quorumlog console --playground $(CONSOLE_ARGS)
 
 bench: $(STAMP)  ## throughput and latency beside the bare path, same run
 	@$(BIN)/python -m bench $(BENCH_ARGS)

@@ -13,6 +13,7 @@ Other commands measure other things:
 - ``--tls``: TLS beside plaintext, and rules of who may do what beside none;
 - ``rebalance``, ``coordinator-failover`` and ``consumer-heartbeats``: consumer groups;
 - ``scrape``: what it costs nodes to be asked for their metrics;
+- ``console``: what an open page of the web console costs, and how soon it shows what happens;
 - ``spark``: the data source of Spark;
 - ``peers``: other log stores, Apache Kafka first, beside ours.
 """
@@ -33,6 +34,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from bench import (
     compaction,
     compare,
+    console,
     consumer_heartbeats,
     coordinator_failover,
     drained_node,
@@ -75,6 +77,7 @@ COMMANDS = {
     "consumer-heartbeats": consumer_heartbeats.main,
     "coordinator-failover": coordinator_failover.main,
     "scrape": scrape.main,
+    "console": console.main,
     "--tls": tls.main,
     "spark": spark.main,
     "peers": peers.main,

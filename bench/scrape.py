@@ -65,7 +65,9 @@ def scrape(address: str) -> tuple[float, bytes]:
 
 def fill(servers: str, partitions: int, groups: int) -> None:
     """Creates the topic, writes a record to each partition, and commits for each group."""
-    with Admin(bootstrap_servers=servers) as admin, Producer(bootstrap_servers=servers) as producer:
+    # A thousand partitions have leaders after some seconds, on a busy machine more.
+    patient = Admin(bootstrap_servers=servers, request_timeout_ms=int(_WAIT_S * 1000))
+    with patient as admin, Producer(bootstrap_servers=servers) as producer:
         admin.create_topics([NewTopic(TOPIC, partitions, NODES)])
         for number in range(partitions):
             producer.send(TOPIC, b"record", partition=number)

@@ -17,6 +17,8 @@ from quorumlog.cli.rendering import print_json
 EXAMPLE = "Example: quorumlog console --open"
 DEFAULT_LISTEN = "127.0.0.1:19080"
 NEEDED = ("starlette", "uvicorn")
+#: Of a playground: so that one may die.
+DEFAULT_NODES = 3
 
 _HOST = re.compile(r"[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\]")
 _ADDRESS = re.compile(rf"({_HOST.pattern}):([0-9]{{1,5}})")
@@ -43,7 +45,12 @@ def console(
             " when the console ends.",
         ),
     ] = False,
-    nodes: Annotated[int, typer.Option("--nodes", min=1, max=9, help="Of the playground.")] = 3,
+    nodes: Annotated[
+        int | None, typer.Option("--nodes", min=1, max=9, show_default="3", help="Of the playground.")
+    ] = None,
+    kafka: Annotated[
+        bool, typer.Option("--kafka", help="Have the playground's nodes serve Kafka's own clients, too.")
+    ] = False,
     allow_changes: Annotated[
         bool,
         typer.Option("--allow-changes", help="Reset groups, set topics' settings and send records from the page."),
@@ -67,6 +74,9 @@ def console(
     from quorumlog.console.process import CannotListenError, ConsoleOptions, is_loopback, serve
     from quorumlog.sdk.runtime.security import SecurityOptions
 
+    if not playground and (kafka or nodes is not None):
+        option = "--kafka" if kafka else "--nodes"
+        raise CommandError(f"{option} is about the cluster of a playground: say --playground, too", WRONG_USAGE)
     host, port = _parsed(listen)
     if not is_loopback(host) and not insecure:
         raise CommandError(
@@ -78,12 +88,13 @@ def console(
         if not _HOST.fullmatch(each) and not _ADDRESS.fullmatch(each):
             raise CommandError(f"--name '{each}' is not the name of a host, such as console.example.com", WRONG_USAGE)
 
-    def announce(url: str) -> None:
+    def announce(url: str, kafka_servers: str = "") -> None:
         if output is OutputFormat.JSON:
-            print_json({"url": url})
+            print_json({"url": url, **({"kafka_bootstrap_servers": kafka_servers} if kafka_servers else {})})
         else:
             fate = "ends it, and the cluster" if playground else "ends it; the cluster goes on"
-            print(f"The console is at {url}\nCtrl-C {fate}.")
+            served = f"\nKafka's clients: bootstrap.servers={kafka_servers}" if kafka_servers else ""
+            print(f"The console is at {url}{served}\nCtrl-C {fate}.")
         sys.stdout.flush()
         if open_browser:
             import webbrowser
@@ -103,9 +114,9 @@ def console(
         if playground:
             from quorumlog.cli.playground import playground_nodes
 
-            with playground_nodes(nodes) as controls:
+            with playground_nodes(nodes or DEFAULT_NODES, kafka=kafka) as controls:
                 own = dataclasses.replace(options, bootstrap_servers=controls.bootstrap_servers)
-                asyncio.run(serve(own, announce, controls))
+                asyncio.run(serve(own, lambda url: announce(url, controls.kafka_bootstrap_servers), controls))
         else:
             asyncio.run(serve(options, announce))
     except CannotListenError as error:

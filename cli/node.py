@@ -62,7 +62,8 @@ def start(
     then the environment, then the file. There are more of those than flags: docs/operations.md has all.
     """
     from quorumlog.server.process.runtime import run
-    from quorumlog.server.settings import load
+    from quorumlog.server.process.start_log import StartLog, chosen_format
+    from quorumlog.server.settings import SettingsError, load
 
     flags: dict[str, object] = {
         "node_id": node_id,
@@ -75,4 +76,11 @@ def start(
         "insecure": insecure or None,
         "metrics_listen": metrics_listen,
     }
-    raise typer.Exit(run(load(flags, config)))
+    try:
+        settings = load(flags, config)
+    except SettingsError as error:
+        if chosen_format(flags, config) == "console":
+            raise  # Said as by every other command.
+        StartLog("json").error(str(error))
+        raise typer.Exit(1) from None
+    raise typer.Exit(run(settings))

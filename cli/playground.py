@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 #: Whose a connection is, is read here. Only Linux has it.
 _SOCKETS = Path("/proc/net/tcp")
+#: Where nodes are reached whose links can be cut, each of their listeners at its own port: there are the proxies.
+_PROXIED_HOST = "127.0.0.2"
 
 
 class PlaygroundNodes:
@@ -38,6 +40,11 @@ class PlaygroundNodes:
     def bootstrap_servers(self) -> str:
         """Addresses of all nodes."""
         return self._cluster.bootstrap_servers
+
+    @property
+    def kafka_bootstrap_servers(self) -> str:
+        """Where Kafka's own clients reach the nodes; empty where they are not served."""
+        return self._cluster.kafka_bootstrap_servers
 
     @property
     def cuts_links(self) -> bool:
@@ -85,16 +92,34 @@ def _done(call: Callable[[int], None], node: int) -> None:
 
 
 @contextmanager
-def playground_nodes(count: int) -> Iterator[PlaygroundNodes]:
-    """A cluster that is there while the block runs; its data is temporary."""
+def playground_nodes(count: int, *, kafka: bool = False) -> Iterator[PlaygroundNodes]:
+    """A cluster that is there while the block runs; its data is temporary.
+
+    Arguments:
+        kafka: nodes also serve Kafka's own clients, whose links are cut like all others.
+    """
     from quorumlog.chaos.processes.link_proxy import LinkProxies
     from quorumlog.server.local import LocalCluster
 
     with ExitStack() as running:
-        proxies = running.enter_context(LinkProxies(range(1, count + 1))) if _SOCKETS.exists() else None
+        proxies = None
         with waiting("starting the nodes"):
-            cluster = LocalCluster(count, advertise=None if proxies is None else proxies.addresses)
-            if proxies is not None:
+            if not _SOCKETS.exists():
+                cluster = LocalCluster(count, kafka=kafka)
+            else:
+                cluster = LocalCluster(count, kafka=kafka, advertise_host=_PROXIED_HOST)
+                proxies = running.enter_context(LinkProxies(cluster.node_ids, _PROXIED_HOST, _ports(cluster)))
                 proxies.lead_to({node: cluster.address(node) for node in cluster.node_ids}, cluster.pid)
             running.enter_context(cluster)
         yield PlaygroundNodes(cluster, proxies)
+
+
+def _ports(cluster: LocalCluster) -> dict[int, list[int]]:
+    """Where each node listens."""
+    served = [cluster.bootstrap_servers.split(",")]
+    if cluster.kafka_bootstrap_servers:
+        served.append(cluster.kafka_bootstrap_servers.split(","))
+    return {
+        node: [int(addresses[place].rpartition(":")[2]) for addresses in served]
+        for place, node in enumerate(cluster.node_ids)
+    }

@@ -13,7 +13,7 @@ from quorumlog.console.image import ClusterImage
 from quorumlog.console.load import OwnLoad
 from quorumlog.console.node_watches import ClusterAsTold, NodeWatches, address_of, newest_logs
 from quorumlog.console.picture import Json, Picture, Thing
-from quorumlog.console.progress import PartitionEnds, group_detail
+from quorumlog.console.progress import PartitionEnds, group_detail, move_shown
 from quorumlog.sdk import (
     BrokerDescription,
     ClusterChange,
@@ -349,7 +349,9 @@ class Poller:
         }
         self._picture.put("quorum", {"quorum": shown})
         moves = await self._admin.list_partition_reassignments()
-        self._picture.put("move/", {f"move/{tp.topic}/{tp.partition}": _move(move) for tp, move in moves.items()})
+        copies = [copy for node in self._nodes.values() for copy in node.copies]
+        shown_moves = {f"move/{tp.topic}/{tp.partition}": move_shown(tp, move, copies) for tp, move in moves.items()}
+        self._picture.put("move/", shown_moves)
 
     # -- groups and ends ------------------------------------------------------------------------------------------
 
@@ -426,14 +428,6 @@ def _partition(topic: str, partition: PartitionDescription) -> Thing:
         "replicas": [*partition.replicas],
         "isr": [*partition.isr],
         "witness": partition.witness,
-    }
-
-
-def _move(move: PartitionReassignment) -> Thing:
-    return {
-        "replicas": [*move.replicas],
-        "adding": [*move.adding_replicas],
-        "removing": [*move.removing_replicas],
     }
 
 

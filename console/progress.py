@@ -1,4 +1,4 @@
-"""Where partitions end and how fast they grow, and how far consumer groups are in them."""
+"""Where partitions end and how fast they grow, how far consumer groups are in them, and how far moves of them are."""
 
 from __future__ import annotations
 
@@ -6,7 +6,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from quorumlog.console.picture import Json, Thing
-from quorumlog.sdk import GroupDescription, GroupKind, OffsetAndMetadata, TopicPartition
+from quorumlog.sdk import (
+    GroupDescription,
+    GroupKind,
+    OffsetAndMetadata,
+    PartitionReassignment,
+    ReplicaCopy,
+    TopicPartition,
+)
 
 #: How much of a new rate counts: a second's look at what comes in bursts would jump.
 _NEW_RATE_WEIGHT = 0.5
@@ -126,4 +133,26 @@ def group_detail(
         "lag": str(sum(known)) if known else None,
         # Of how many of its partitions the end, or what is committed, is not known.
         "unknown": len(lags) - len(known),
+    }
+
+
+def move_shown(tp: TopicPartition, move: PartitionReassignment, copies: Iterable[ReplicaCopy]) -> Thing:
+    """A partition that is being moved, with what of each copy is there yet.
+
+    Arguments:
+        copies: that leaders tell of, of whichever partitions.
+    """
+    its: dict[str, Json] = {
+        str(copy.node_id): {"size": str(copy.size_bytes), "left": str(copy.left_bytes)}
+        for copy in copies
+        if (copy.topic, copy.partition) == (tp.topic, tp.partition) and copy.node_id in move.adding_replicas
+    }
+    return {
+        "topic": tp.topic,
+        "partition": tp.partition,
+        "replicas": [*move.replicas],
+        "adding": [*move.adding_replicas],
+        "removing": [*move.removing_replicas],
+        "throttle": move.throttle_bytes_per_second,
+        "copies": its,
     }

@@ -15,6 +15,7 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 sys.modules.setdefault("rich", None)  # type: ignore[arg-type]  # the documented way to forbid an import
 
 from quorumlog.server.process.runtime import run  # noqa: E402  # after what it must find
+from quorumlog.server.process.start_log import StartLog, chosen_format  # noqa: E402
 from quorumlog.server.settings import Settings, SettingsError, load  # noqa: E402
 
 
@@ -39,13 +40,16 @@ def make_parser() -> argparse.ArgumentParser:
 
 def main(arguments: list[str] | None = None) -> int:
     """Parses the command line and runs the node; returns the exit status."""
+    flags: dict[str, object] = {}
+    config: Path | None = None
     try:
         given, unknown = make_parser().parse_known_args(arguments)
+        config = given.config
         flags = {name: getattr(given, name) for name in Settings.model_fields}
         flags |= {word.removeprefix("--").partition("=")[0].replace("-", "_"): word for word in unknown}
-        settings = load(flags, given.config)
+        settings = load(flags, config)
     except SettingsError as error:
-        print(f"quorumlog: error: {error}", file=sys.stderr)
+        StartLog(chosen_format(flags, config)).error(str(error))
         return 1
     return run(settings, given.life_line)
 

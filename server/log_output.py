@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from typing import Protocol, TextIO, cast
+from typing import Any, Protocol, TextIO, cast
 
 import structlog
 
@@ -59,23 +59,37 @@ def open_log(level: str, form: str, node_id: int, stream: TextIO | None = None) 
 
     Arguments:
         level: the least of ``LEVELS`` that is written.
-        form: "json", or "console" for key=value lines.
+        form: "json", or "console" for lines to read: time, level, event, and then fields as key=value.
         stream: where to; stderr unless given.
     """
-    renderer: structlog.typing.Processor
-    if form == "json":
-        renderer = structlog.processors.JSONRenderer(default=str)
-    else:
-        renderer = structlog.processors.LogfmtRenderer(key_order=["time", "level", "event"], bool_as_flag=False)
-    log = structlog.wrap_logger(
+    return cast(Log, wrapped(level, form, stream).bind(node=node_id))
+
+
+def wrapped(level: str, form: str, stream: TextIO | None = None) -> Any:
+    """A log that does not say of which node it is, yet; see :func:`open_log`."""
+    rendered: structlog.typing.Processor = (
+        structlog.processors.JSONRenderer(default=str) if form == "json" else _ReadableLine()
+    )
+    return structlog.wrap_logger(
         structlog.WriteLogger(stream or sys.stderr),
         processors=[
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
-            renderer,
+            rendered,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
         context_class=dict,
         cache_logger_on_first_use=True,
     )
-    return cast(Log, log.bind(node=node_id))
+
+
+class _ReadableLine:
+    """The message first, then its fields: 2026-11-23T05:26:51.861458Z warning isr_shrunk node=1 partition=orders-0."""
+
+    def __init__(self) -> None:
+        self._fields = structlog.processors.LogfmtRenderer(bool_as_flag=False)
+
+    def __call__(self, logger: object, method: str, fields: structlog.typing.EventDict) -> str:
+        head = f"{fields.pop('time')} {fields.pop('level')} {fields.pop('event')}"
+        rest = self._fields(logger, method, fields)
+        return f"{head} {rest}" if rest else head

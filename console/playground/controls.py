@@ -35,6 +35,8 @@ class NodeControls(Protocol):
     @property
     def bootstrap_servers(self) -> str: ...
     @property
+    def kafka_bootstrap_servers(self) -> str: ...
+    @property
     def cuts_links(self) -> bool: ...
     def kill(self, node: int) -> None: ...
     def pause(self, node: int) -> None: ...
@@ -132,5 +134,10 @@ class Playground:
 
     def _show(self) -> None:
         conditions: dict[str, Json] = {str(node): condition.value for node, condition in self._conditions.items()}
-        shown: Thing = {"nodes": conditions, "cuts_links": self._nodes.cuts_links, **self._life.look()}
+        shown: Thing = {
+            "nodes": conditions,
+            "cuts_links": self._nodes.cuts_links,
+            "kafka": self._nodes.kafka_bootstrap_servers,
+            **self._life.look(),
+        }
         self._picture.put("playground", {"playground": shown})

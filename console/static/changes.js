@@ -2,6 +2,7 @@
 import { html } from "./html.js";
 import { useEffect, useState } from "./vendor/hooks.js";
 import { get, post } from "./ask.js";
+import { Outcome, useAttempt } from "./attempt.js";
 import { count, plural } from "./format.js";
 import { Table } from "./table.js";
 import { Way } from "./way.js";
@@ -9,21 +10,6 @@ import { Way } from "./way.js";
 const TARGETS = [
   ["earliest", "the beginning"], ["latest", "the end"], ["time", "a time"], ["shift", "so many records further"], ["offset", "an offset"],
 ];
-
-/** What is asked for, and how it went. */
-function useAttempt() {
-  const [state, setState] = useState({ busy: false, error: "", done: "" });
-  const attempt = (work, done) => {
-    setState({ busy: true, error: "", done: "" });
-    return work.then(
-      (result) => (setState({ busy: false, error: "", done: typeof done === "function" ? done(result) : done }), result),
-      (error) => (setState({ busy: false, error: error.message, done: "" }), null),
-    );
-  };
-  return [state, attempt];
-}
-
-const Outcome = ({ state }) => html`<p role="status" class="outcome">${state.error && html`<span class="alarm">${state.error}</span>`}${state.done}</p>`;
 
 /** @param {{group: any, allowed: boolean}} props */
 export function ResetOffsets({ group, allowed }) {
@@ -110,34 +96,6 @@ export function Settings({ topic, allowed }) {
   return html`<details class="change settings"><summary>Settings${rows.some((row) => !row.is_default) && html` <small>${rows.filter((row) => !row.is_default).length} set</small>`}</summary>
     <${Outcome} state=${state} />
     <${Table} plain caption="Settings" columns=${columns} rows=${rows} id=${(row) => row.name} nothing="They are being asked for." />
-  </details>`;
-}
-
-/** @param {{partition: any, moving: any, allowed: boolean}} props */
-export function MovePartition({ partition, moving, allowed }) {
-  const [replicas, setReplicas] = useState(partition.replicas.join(", "));
-  const [plan, setPlan] = useState(null);
-  const [state, attempt] = useAttempt();
-  const address = `/changes/moves/${encodeURIComponent(partition.topic)}/${partition.partition}`;
-  const check = (event) => {
-    event.preventDefault();
-    attempt(get(`${address}?${new URLSearchParams({ replicas })}`), "").then(setPlan);
-  };
-  const go = () => attempt(post(address, { replicas: plan.replicas }), "It is being moved.").then((result) => result === undefined || setPlan(null));
-  const nodes = (list) => (list.length ? list.join(", ") : "none");
-  return html`<details class="change move"><summary>Move to other nodes</summary>
-    <form onSubmit=${check}>
-      <label>Replicas, the preferred leader first <input value=${replicas} pattern="[0-9, ]+" required
-        onInput=${(event) => (setReplicas(event.target.value), setPlan(null))} /></label>
-      <button type="submit" disabled=${state.busy}>Show what it would do</button>
-    </form>
-    <${Outcome} state=${state} />
-    ${plan && html`<p class="planned">Copied to: ${nodes(plan.adding)}. Deleted on: ${nodes(plan.removing)}. Producers and consumers go on meanwhile.</p>
-      ${allowed
-        ? html`<button data-action="move" onClick=${go} disabled=${state.busy}>Move it</button>`
-        : html`<p class="note">This console was started without <code>--allow-changes</code>.</p>`}`}
-    ${moving && allowed && html`<button data-action="cancel" disabled=${state.busy}
-      onClick=${() => attempt(post(address, { replicas: null }), "It goes back to where it was.")}>Call the move off</button>`}
   </details>`;
 }
 

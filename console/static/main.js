@@ -117,10 +117,10 @@ function Summary({ things }) {
   const known = all(things, "end/");
   const lags = groups(things).map((group) => detail(things, group.id)?.lag).filter((lag) => lag !== null && lag !== undefined);
   return html`<dl class="tiles">
-    <div><dt>Nodes up</dt><dd>${up}<small> of ${list.length}</small></dd></div>
-    <div><dt>Partitions led</dt><dd>${count(led)}<small> of ${count(lines.length)}, ${plural(ours.length, "topic")}</small></dd></div>
-    <div><dt>Records per second</dt><dd>${perSecond(sum(known.map((each) => each.rate))).replace("/s", "")}<small> in ${plural(known.length, "partition")} shown</small></dd></div>
-    <div><dt>Groups behind by</dt><dd>${lags.length ? short(sum(lags.map(Number))) : "–"}<small> ${plural(groups(things).length, "group")}</small></dd></div>
+    <div><dt>Nodes up</dt><dd>${up}<small>of ${list.length}</small></dd></div>
+    <div><dt>Partitions led</dt><dd>${count(led)}<small>of ${count(lines.length)}, ${plural(ours.length, "topic")}</small></dd></div>
+    <div><dt>Records per second</dt><dd>${perSecond(sum(known.map((each) => each.rate))).replace("/s", "")}<small>in ${plural(known.length, "partition")} shown</small></dd></div>
+    <div><dt>Groups behind by</dt><dd>${lags.length ? short(sum(lags.map(Number))) : "–"}<small>${plural(groups(things).length, "group")}</small></dd></div>
   </dl>`;
 }
 
@@ -138,7 +138,7 @@ function Foot({ things }) {
   const cluster = things.get("cluster"), own = things.get("console");
   return html`<footer>
     ${cluster && html`<span>Cluster <code>${cluster.id}</code>, feature level ${cluster.feature_level}</span>`}
-    ${own && html`<span>This console: ${plural(own.pages, "page")}, ${own.cpu_percent} % of a core, ${own.memory_mb} MB</span>`}
+    ${own && html`<span>This console${things.has("playground") && ", with its producers and consumers"}: ${plural(own.pages, "page")}, ${own.cpu_percent} % of a core, ${own.memory_mb} MB</span>`}
   </footer>`;
 }
 

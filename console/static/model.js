@@ -33,7 +33,19 @@ export const detail = (things, id) => things.get(`detail/${id}`);
 /** Where a partition ends. @param {Things} things @param {any} partition */
 export const end = (things, partition) => things.get(`end/${partition.topic}/${partition.partition}`);
 
+/** How full a bar of this lag is: ten thousand fills it, each tenth of it takes a quarter off. @param {string|null} lag */
+export const shareOfLag = (lag) => (lag === null ? 0 : Math.min(1, Math.log10(1 + Number(lag)) / 4));
+
+/** What is known of the move of a partition, if it is being moved. @param {Things} things @param {any} partition */
 export const move = (things, partition) => things.get(`move/${partition.topic}/${partition.partition}`);
+
+/** How much of a replica that is being added is there, 0 to 1; null if that is not known. */
+export function copied(moving, node) {
+  const copy = moving.copies?.[node];
+  if (!copy) return null;
+  const size = Number(copy.size);
+  return size ? Math.max(0, Math.min(1, 1 - Number(copy.left) / size)) : 1;
+}
 
 /** Replicas that are not in sync. @param {any} partition */
 export const behind = (partition) => partition.replicas.filter((node) => !partition.isr.includes(node));

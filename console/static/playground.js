@@ -50,21 +50,24 @@ export function Playground({ things }) {
     attempt(post("/playground/check").then((result) => (setFound(result), setChecks((before) => before + (result.missing ? 0 : 1))))).finally(() => setBusy(false));
   };
   return html`<section class="playground" aria-labelledby="playground">
-    <h2 id="playground">Playground</h2>
-    <p>Kill a node, pause it, or cut it off. What was acknowledged stays.</p>
-    <label>Records per second
-      <select value=${playground.per_second} onChange=${(event) => attempt(post(`/playground/pace/${event.target.value}`))}>
-        ${PACES.map((pace) => html`<option value=${pace} selected=${pace === playground.per_second}>${count(pace)}</option>`)}
-      </select></label>
-    <p class="ledger"><strong>${count(playground.sent)}</strong>${" sent, "}<strong>${count(playground.acknowledged)}</strong>${" acknowledged"}${playground.failed !== "0" && html`, <strong class="alarm">${count(playground.failed)}</strong> failed`}</p>
-    <button onClick=${check} disabled=${busy} data-action="check">${busy ? "Reading …" : "Read everything back"}</button>
-    <p role="status" class="verdict">
-      ${found && (found.missing
-        ? html`<span class="alarm">${plural(found.missing, "acknowledged record")} of ${count(found.compared)} missing</span>`
-        : html`<span class="state good">all ${count(found.compared)} acknowledged records are there</span>`)}
-      ${trouble && html`<span class="alarm">${trouble}</span>`}
-    </p>
-    <nav aria-label="Lessons">Lessons: ${Object.entries(LESSONS).filter(([, { needs }]) => !needs || needs(things)).map(([name, { title }]) => html`<a key=${name} href=${withParameters({ lesson: name })}
+    <header><h2 id="playground">Playground</h2>
+      <p>Kill a node, pause it, or cut it off. What was acknowledged stays.</p></header>
+    <div class="controls">
+      <label>Records per second
+        <select value=${playground.per_second} onChange=${(event) => attempt(post(`/playground/pace/${event.target.value}`))}>
+          ${PACES.map((pace) => html`<option value=${pace} selected=${pace === playground.per_second}>${count(pace)}</option>`)}
+        </select></label>
+      <p class="ledger"><strong>${count(playground.sent)}</strong>${" sent, "}<strong>${count(playground.acknowledged)}</strong>${" acknowledged"}${playground.failed !== "0" && html`, <strong class="alarm">${count(playground.failed)}</strong> failed`}</p>
+      <button class="main" onClick=${check} disabled=${busy} data-action="check">${busy ? "Reading …" : "Read everything back"}</button>
+      <p role="status" class="verdict">
+        ${found && (found.missing
+          ? html`<span class="alarm">${plural(found.missing, "acknowledged record")} of ${count(found.compared)} missing</span>`
+          : html`<span class="state good">all ${count(found.compared)} acknowledged records are there</span>`)}
+        ${trouble && html`<span class="alarm">${trouble}</span>`}
+      </p>
+    </div>
+    ${playground.kafka && html`<p class="kafka">Kafka's own clients: <code>bootstrap.servers=${playground.kafka}</code></p>`}
+    <nav aria-label="Lessons"><span>Lessons</span>${Object.entries(LESSONS).filter(([, { needs }]) => !needs || needs(things)).map(([name, { title }]) => html`<a key=${name} href=${withParameters({ lesson: name })}
       aria-current=${name === lesson ? "true" : null}>${title}</a>`)}</nav>
     ${lesson && html`<${Lesson} things=${things} checks=${checks} name=${lesson} />`}
   </section>`;

@@ -158,24 +158,28 @@ function Content({ content, whole = false }) {
   return html`<bdi class=${content.kind}>${text}</bdi>${content.cut && html`<small> … ${bytes(String(content.size))}</small>`}`;
 }
 
+/** The records before and after one. @param {{topic: string, partition: number, offset: string}} props */
+export function Hops({ topic, partition, offset }) {
+  const next = (step) => to("topics", topic, partition, String(BigInt(offset) + BigInt(step)));
+  return html`<nav class="pages" aria-label="Other records">
+    ${offset !== "0" && html`<a href=${next(-1)}>Before</a>`}<a href=${next(1)}>After</a></nav>`;
+}
+
 /** One record, all of it. @param {{topic: string, partition: number, offset: string}} props */
 export function Record({ topic, partition, offset }) {
   const [state] = useLines(`/records/${encodeURIComponent(topic)}/search?partition=${partition}&offset=${offset}&limit=1`, gather, NOTHING);
   const row = state.rows[0];
-  const next = (step) => to("topics", topic, partition, String(BigInt(offset) + BigInt(step)));
-  const hops = html`<nav class="pages" aria-label="Other records">
-    ${offset !== "0" && html`<a href=${next(-1)}>Before</a>`}<a href=${next(1)}>After</a></nav>`;
   if (state.error) return html`<p class="trouble" role="alert">${state.error}</p>`;
-  if (!row) return html`<p class="nothing" role="status">${state.end ? `There is no record at offset ${offset} or after it.` : "Reading …"}</p>${hops}`;
+  if (!row) return html`<p class="nothing" role="status">${state.end ? `There is no record at offset ${offset} or after it.` : "Reading …"}</p>`;
   return html`${row.offset !== offset && html`<p class="note" role="status">There is no record at offset ${offset} any more. This is the next one, ${row.offset}.</p>`}
     <dl class="facts">
-      <dt>Offset</dt><dd>${row.offset}</dd>
-      <dt>Time</dt><dd>${row.timestamp_ms === null ? "–" : new Date(row.timestamp_ms).toISOString()}</dd>
+      <dt>Offset</dt><dd>${count(row.offset)}</dd>
+      <dt>Time</dt><dd>${row.timestamp_ms === null ? "–" : new Date(row.timestamp_ms).toISOString().replace("T", " ").replace("Z", " UTC")}</dd>
       <dt>Key</dt><dd>${bytes(String(row.key.size))}</dd>
       <dt>Value</dt><dd>${bytes(String(row.value.size))}</dd>
     </dl>
     <section class="record"><h2>Key</h2><pre data-part="key"><${Content} content=${row.key} whole /></pre>
       <h2>Value</h2><pre data-part="value"><${Content} content=${row.value} whole /></pre>
       ${row.headers.length > 0 && html`<h2>Headers</h2><dl class="facts">${row.headers.map(([name, content], place) => html`<dt key=${`${place}n`}><bdi>${name}</bdi></dt><dd key=${place}><${Content} content=${content} /></dd>`)}</dl>`}
-    </section>${hops}`;
+    </section>`;
 }

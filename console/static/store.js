@@ -2,7 +2,7 @@
 import { happenings } from "./happenings.js";
 
 /** How many seconds of rates are drawn, and how many happenings are kept. */
-const SECONDS = 48;
+export const SECONDS = 48;
 const MOST_HAPPENINGS = 60;
 
 /** @typedef {Record<string, any>} Thing */

@@ -3,7 +3,7 @@ import { html } from "./html.js";
 import { useEffect, useRef, useState } from "./vendor/hooks.js";
 import { bytes, count, cut, perSecond, plural, short } from "./format.js";
 import { NodeButtons } from "./playground.js";
-import { all, behind, detail, end, groups, move, nodes, partitions, role, sentence, sum, topics } from "./model.js";
+import { all, behind, copied, detail, end, groups, move, nodes, partitions, role, sentence, shareOfLag, sum, topics } from "./model.js";
 import { to, useAddress, withParameters } from "./router.js";
 import { store } from "./store.js";
 import { Table } from "./table.js";
@@ -11,13 +11,20 @@ import { Table } from "./table.js";
 /** More lines than this are left out, and the picture says so: the console asks the ends of as many. */
 export const MOST_LINES = 64;
 const HUES = 6;
-const HEAD = 40, LINE = 34, FOOT = 14;
+/** Heights: of the crown that stands out above a card, of a topic's heading, of a partition, of what is below. */
+const TOP = 9, HEAD = 40, LINE = 34, FOOT = 14;
 /** The space on the left: wide enough for a line of the last minute where there is room. */
-const gutterOf = (width) => (width < 700 ? 116 : 208);
-const GAP = 28, GROUP = 176, NARROWEST = 124;
-/** How high the cards of nodes are, with the space below them: with buttons where a node may be killed. */
-const cardHeight = (things) => (things.has("playground") ? 118 : 92);
+const gutterOf = (width) => (width < 700 ? 104 : 200);
+/** The space of the offsets at which partitions end, where there is room. */
+const endsOf = (width) => (width < 900 ? 0 : 72);
+const GAP = 24;
+/** Widths of a node's column, with buttons or without, and of a group's. */
+const NODE = { narrowest: 124, withButtons: 172, widest: 260 };
+const GROUP = { narrowest: 150, usual: 172, widest: 240 };
+/** How high a node's card is: higher where a node may be killed. */
+const cardHeight = (things) => (things.has("playground") ? 118 : 84);
 const BOX = { width: 48, height: 20 };
+const bounded = (value, least, most) => Math.max(least, Math.min(most, value));
 
 /** The topics that are drawn: those that the address names, otherwise the first ones that fit. */
 export function drawnTopics(things, query) {
@@ -81,16 +88,19 @@ function Legend() {
 
 /** Where everything is, from what there is. */
 function layout(things, drawn, lines, width) {
-  const gutter = gutterOf(width);
+  const gutter = gutterOf(width), ends = endsOf(width);
   const columns = nodes(things).map((node) => node.id);
   const readers = readGroups(things, lines);
-  const room = Math.max(0, Math.floor((width - gutter - GAP - columns.length * NARROWEST) / GROUP));
-  const shownGroups = readers.slice(0, Math.min(4, Math.max(1, room)));
-  const groupsWidth = shownGroups.length ? GAP + shownGroups.length * GROUP : 0;
-  const column = Math.min(230, Math.max(NARROWEST, (width - gutter - groupsWidth) / columns.length));
-  const groupsAt = gutter + columns.length * column + GAP;
-  const card = cardHeight(things);
-  let y = card;
+  const narrowest = things.has("playground") ? NODE.withButtons : NODE.narrowest;
+  const room = Math.floor((width - gutter - ends - GAP - columns.length * narrowest) / GROUP.narrowest);
+  const shownGroups = readers.slice(0, bounded(room, 1, 4));
+  const shared = width - gutter - ends - (shownGroups.length ? GAP : 0);
+  const column = bounded((shared - shownGroups.length * GROUP.usual) / columns.length, narrowest, NODE.widest);
+  const groupWidth = bounded((shared - columns.length * column) / Math.max(1, shownGroups.length), GROUP.narrowest, GROUP.widest);
+  const endsAt = gutter + columns.length * column + ends;
+  const groupsAt = endsAt + GAP;
+  const card = TOP + cardHeight(things);
+  let y = card + 8;
   const heads = [], rows = [];
   for (const [hue, topic] of drawn.entries()) {
     const its = lines.filter((line) => line.topic === topic.name);
@@ -103,9 +113,10 @@ function layout(things, drawn, lines, width) {
     }
   }
   return {
-    card, gutter, columns, column, heads, rows, groups: shownGroups, leftOut: readers.length - shownGroups.length, groupsAt,
+    card, gutter, columns, column, heads, rows, groups: shownGroups, leftOut: readers.length - shownGroups.length,
+    ends, endsAt, groupsAt, groupWidth,
     center: (node) => gutter + (columns.indexOf(node) + 0.5) * column,
-    width: gutter + columns.length * column + groupsWidth,
+    width: Math.floor(shownGroups.length ? groupsAt + shownGroups.length * groupWidth : endsAt),
     height: y + FOOT,
   };
 }
@@ -123,12 +134,22 @@ function Picture({ things, topics: drawn, lines, width }) {
   const label = `${plural(at.columns.length, "node")}, ${plural(lines.length, "partition")}`;
   return html`<svg class="picture" role="group" aria-label=${label} width=${at.width} height=${at.height}
       viewBox="0 0 ${at.width} ${at.height}">
+    <${Writers} things=${things} at=${at} />
     ${at.columns.map((id) => html`<${NodeColumn} key=${id} things=${things} at=${at} node=${things.get(`node/${id}`)} />`)}
+    ${at.ends > 0 && html`<text class="name" x=${at.endsAt} y=${TOP + 23} text-anchor="end">end</text>
+      <text class="quiet" x=${at.endsAt} y=${TOP + 41} text-anchor="end">offset</text>`}
     ${at.heads.map((head) => html`<${TopicHead} key=${head.topic.name} things=${things} at=${at} head=${head} />`)}
-    ${at.groups.map((group, place) => html`<${GroupHead} key=${group.id} group=${group} x=${at.groupsAt + place * GROUP} />`)}
+    ${at.groups.map((group, place) => html`<${GroupHead} key=${group.id} group=${group} x=${at.groupsAt + place * at.groupWidth} />`)}
     ${at.rows.map((row) => html`<${Line} key=${`${row.partition.topic}/${row.partition.partition}`} things=${things} at=${at} row=${row} />`)}
   </svg>
   ${at.leftOut > 0 && html`<p class="note">${plural(at.leftOut, "more group")} on <a href=${to("groups")}>Groups</a>.</p>`}`;
+}
+
+/** What is written to all that is drawn. */
+function Writers({ things, at }) {
+  const rate = sum(at.rows.map(({ partition }) => end(things, partition)?.rate));
+  return html`<g><text class="name" x="14" y=${TOP + 23}>producers</text>
+    <text class="quiet" x="14" y=${TOP + 41}>write ${perSecond(rate)}</text></g>`;
 }
 
 function NodeColumn({ things, at, node }) {
@@ -138,22 +159,22 @@ function NodeColumn({ things, at, node }) {
   const has = its.filter((each) => each.replicas.includes(node.id)).length;
   const controls = things.get("cluster")?.controller === node.id;
   const up = node.state === "up";
-  const second = up ? node.address : node.state === "down" ? "down" : "not ready";
+  const second = up ? cut(node.address, Math.floor(width / 7)) : node.state === "down" ? "down" : "not ready";
   const said = `node ${node.id}, ${node.state}${controls ? ", active controller" : ""}: leads ${leads}, ${has} replicas`;
   return html`<g class="node ${up ? "up" : "down"}" data-node=${node.id} data-state=${node.state}>
-    <rect class="band" x=${x} y="1" width=${width} height=${at.height - 2} rx="14" />
+    <rect class="band" x=${x} y=${TOP} width=${width} height=${at.height - TOP - 1} rx="14" />
     <a href=${to("nodes")} aria-label=${said}>
       <title>${node.reason || said}</title>
-      <rect class="card" x=${x} y="1" width=${width} height=${at.card - 14} rx="14" />
-      <circle class="dot" cx=${middle - 34} cy="22" r="4.5" />
-      <text class="name" x=${middle + 4} y="27" text-anchor="middle">node ${node.id}</text>
-      <text class=${up ? "quiet" : "alarm"} x=${middle} y="45" text-anchor="middle">${second}</text>
-      <text class="quiet" x=${middle} y="62" text-anchor="middle">leads ${leads} of ${has}${
-        up && width > 176 && node.free_bytes ? ` · ${bytes(node.free_bytes)} free` : ""}</text>
-      ${controls && html`<g class="crown"><rect x=${middle - 38} y=${at.card - 22} width="76" height="17" rx="8.5" />
-        <text x=${middle} y=${at.card - 9.5} text-anchor="middle">controller</text></g>`}
+      <rect class="card" x=${x} y=${TOP} width=${width} height=${at.card - TOP} rx="14" />
+      <circle class="dot" cx=${middle - 34} cy=${TOP + 18} r="4.5" />
+      <text class="name" x=${middle + 4} y=${TOP + 23} text-anchor="middle">node ${node.id}</text>
+      <text class=${up ? "quiet" : "alarm"} x=${middle} y=${TOP + 41} text-anchor="middle">${second}</text>
+      <text class="quiet" x=${middle} y=${TOP + 57} text-anchor="middle">leads ${leads} of ${has}</text>
+      ${up && node.free_bytes && html`<text class="quiet" x=${middle} y=${TOP + 73} text-anchor="middle">${bytes(node.free_bytes)} free</text>`}
+      ${controls && html`<g class="crown"><rect x=${middle - 38} y="1" width="76" height="16" rx="8" />
+        <text x=${middle} y="12.5" text-anchor="middle">controller</text></g>`}
     </a>
-    ${things.has("playground") && html`<foreignObject x=${x} y="68" width=${width} height="38">
+    ${things.has("playground") && html`<foreignObject x=${x} y=${TOP + 80} width=${width} height="36">
       <${NodeButtons} node=${node.id} playground=${things.get("playground")} />
     </foreignObject>`}
   </g>`;
@@ -161,19 +182,21 @@ function NodeColumn({ things, at, node }) {
 
 function TopicHead({ things, at, head }) {
   const rate = sum(head.its.map((each) => end(things, each)?.rate));
-  return html`<a href=${to("topics", head.topic.name)} class="topic hue-${head.hue}">
+  const { name } = head.topic, fits = at.gutter > 150 && name.length <= 12;
+  return html`<a href=${to("topics", name)} class="topic hue-${head.hue}">
     <rect class="swatch" x="0" y=${head.y - 9} width="5" height="16" rx="2.5" />
-    <text class="name" x="14" y=${head.y + 4}>${cut(head.topic.name, at.gutter > 200 ? 18 : 8)}<title>${head.topic.name}</title></text>
-    <text class="quiet" x=${at.gutter - 18} y=${head.y + 4} text-anchor="end">${perSecond(rate)}</text>
+    <text class="name" x="14" y=${head.y + 4}>${cut(name, 40)}<title>${name}</title>
+      ${!fits && html`<tspan class="quiet rate" dx="10">${perSecond(rate)}</tspan>`}</text>
+    ${fits && html`<text class="quiet rate" x=${at.gutter - 18} y=${head.y + 4} text-anchor="end">${perSecond(rate)}</text>`}
   </a>`;
 }
 
 function GroupHead({ group, x }) {
   const state = group.state.toLowerCase();
   return html`<a href=${to("groups", group.id)} class="group" data-group=${group.id}>
-    <text class="name" x=${x + 4} y="24">${cut(group.id, 20)}<title>${group.id}</title></text>
-    <text class="quiet" x=${x + 4} y="43">${state}, ${plural(group.members.length, "member")}</text>
-    <text class="quiet" x=${x + 4} y="61">${group.lag === null ? "lag unknown" : `${short(group.lag)} behind`}</text>
+    <text class="name" x=${x + 4} y=${TOP + 23}>${cut(group.id, 16)}<title>${group.id}</title></text>
+    <text class="quiet" x=${x + 4} y=${TOP + 41}>${state}, ${plural(group.members.length, "member")}</text>
+    <text class="quiet" x=${x + 4} y=${TOP + 57}>${group.lag === null ? "lag unknown" : `${short(group.lag)} behind`}</text>
   </a>`;
 }
 
@@ -191,17 +214,20 @@ function Line({ things, at, row: { partition, hue, y } }) {
     <title>${sentence(things, partition)}</title>
     <rect class="hit" x="0" y=${y - LINE / 2 + 1} width=${at.width} height=${LINE - 2} rx="8" />
     <text class="number" x="14" y=${y + 4}>${partition.partition}</text>
-    ${at.gutter > 200 && html`<${Spark} rates=${rates} x=${38} y=${y} />`}
+    ${at.gutter > 150 && html`<${Spark} rates=${rates} x=${38} y=${y} />`}
     <text class="quiet rate" x=${at.gutter - 18} y=${y + 4} text-anchor="end">${perSecond(growth?.rate)}</text>
+    ${flows && html`<path class="rail" d="M${at.gutter - 12},${y}H${at.gutter + 2}" /><path class="flow" d="M${at.gutter - 12},${y}H${at.gutter + 2}" />`}
+    ${at.ends > 0 && html`<text class="quiet end" x=${at.endsAt} y=${y + 4} text-anchor="end">${growth ? whereItEnds(growth.end) : "–"}</text>`}
     ${from !== null && late.filter((node) => at.columns.includes(node)).map((node) => html`<path key=${`late-${node}`}
       class="rail broken" d="M${from},${y}H${at.center(node)}" />`)}
     ${ends.map((x) => html`<path key=${x < from ? "left" : "right"} class="rail" d="M${from},${y}H${x}" />`)}
     ${flows && ends.map((x) => html`<path key=${x < from ? "flow-left" : "flow-right"} class="flow" d="M${from},${y}H${x}" />`)}
     ${partition.replicas.filter((node) => at.columns.includes(node)).map((node) => {
       const lags = role(partition, node) === "behind" || moving?.adding.includes(node) || things.get(`node/${node}`).state !== "up";
-      const kind = lags ? "behind" : "follows";
+      const kind = lags ? "behind" : "follows", said = moving ? inMove(moving, node) : "";
       return html`<rect key=${`box-${node}`} class="box ${kind}" data-replica=${node} data-role=${role(partition, node)}
-        x=${at.center(node) - BOX.width / 2} y=${y - BOX.height / 2} width=${BOX.width} height=${BOX.height} rx="7" />`;
+        x=${at.center(node) - BOX.width / 2} y=${y - BOX.height / 2} width=${BOX.width} height=${BOX.height} rx="7" />
+        ${said && html`<text key=${`move-${node}`} class="moves" x=${at.center(node)} y=${y + 4} text-anchor="middle">${said}</text>`}`;
     })}
     ${from === null
       ? html`<text class="alarm" x=${at.gutter + 12} y=${y + 4}>no leader</text>`
@@ -210,8 +236,19 @@ function Line({ things, at, row: { partition, hue, y } }) {
           <text class="epoch" y="4" text-anchor="middle">${partition.epoch}</text>
         </g>`}
     ${at.groups.map((group, place) => html`<${Position} key=${group.id} group=${group} partition=${partition}
-      x=${at.groupsAt + place * GROUP} y=${y} />`)}
+      x=${at.groupsAt + place * at.groupWidth} y=${y} width=${at.groupWidth} />`)}
   </a>`;
+}
+
+/** An offset in the space that there is. @param {string} offset */
+const whereItEnds = (offset) => (offset.length > 9 ? short(offset) : count(offset));
+
+/** What a replica's box says while its partition is moved: how much of it is there, or that it goes. */
+function inMove(moving, node) {
+  if (moving.removing.includes(node)) return "leaves";
+  if (!moving.adding.includes(node)) return "";
+  const done = copied(moving, node);
+  return done === null ? "comes" : `${Math.floor(100 * done)} %`;
 }
 
 /** Records per second of the last seconds, as a line. */
@@ -226,18 +263,16 @@ export function Spark({ rates, x, y, width = 72, height = 20 }) {
 }
 
 /** How far a group is in a partition, and who of it reads it. */
-function Position({ group, partition, x, y }) {
+function Position({ group, partition, x, y, width: whole }) {
   const row = group.rows.find((each) => each.topic === partition.topic && each.partition === partition.partition);
   if (!row) return null;
   const owner = row.owner === null ? null : group.members[row.owner];
-  const width = GROUP - 24;
-  // A lag of ten thousand fills the bar, each tenth of it takes a quarter off.
-  const share = row.lag === null ? 0 : Math.min(1, Math.log10(1 + Number(row.lag)) / 4);
+  const width = whole - 24, lag = row.lag === null ? "–" : row.lag === "0" ? "at the end" : short(row.lag);
   return html`<g class="position ${owner ? "" : "unowned"}">
     <rect class="track" x=${x + 4} y=${y + 8} width=${width} height="3" rx="1.5" />
-    <rect class="lag" x=${x + 4} y=${y + 8} width=${width * share} height="3" rx="1.5" />
-    <text x=${x + 4} y=${y + 2}>${owner ? cut(owner.client || owner.id, 14) : "nobody"}</text>
-    <text class="quiet" x=${x + 4 + width} y=${y + 2} text-anchor="end">${row.lag === null ? "–" : row.lag === "0" ? "at the end" : short(row.lag)}</text>
+    <rect class="lag" x=${x + 4} y=${y + 8} width=${width * shareOfLag(row.lag)} height="3" rx="1.5" />
+    <text x=${x + 4} y=${y + 2}>${owner ? cut(owner.client || owner.id, Math.floor((width - 6.6 * lag.length) / 6.6)) : "nobody"}</text>
+    <text class="quiet" x=${x + 4 + width} y=${y + 2} text-anchor="end">${lag}</text>
   </g>`;
 }
 

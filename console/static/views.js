@@ -1,11 +1,12 @@
 /** Everything as tables, and each thing by itself. */
 import { html } from "./html.js";
 import { bytes, count, perSecond, plural } from "./format.js";
-import { behind, detail, end, groups, move, nodes, partitions, sum, topics } from "./model.js";
-import { Record, Records } from "./records.js";
-import { MovePartition, ResetOffsets, SendRecord, Settings } from "./changes.js";
+import { behind, detail, end, groups, move, nodes, partitions, shareOfLag, sum, topics } from "./model.js";
+import { Hops, Record, Records } from "./records.js";
+import { ResetOffsets, SendRecord, Settings } from "./changes.js";
+import { MovePartition, Moves } from "./moves.js";
 import { to } from "./router.js";
-import { store } from "./store.js";
+import { SECONDS, store } from "./store.js";
 import { Table } from "./table.js";
 import { PartitionTable, Spark } from "./topology.js";
 
@@ -65,7 +66,7 @@ export function Topics({ things }) {
 
 /** @param {Props} props */
 export function Partitions({ things }) {
-  return html`<${PartitionTable} things=${things} rows=${partitions(things)} />`;
+  return html`<${Moves} things=${things} allowed=${mayChange(things)} /><${PartitionTable} things=${things} rows=${partitions(things)} />`;
 }
 
 /** @param {Props & {name: string}} props */
@@ -90,7 +91,8 @@ export function Topic({ things, name }) {
 /** @param {{name: string, number: number, offset: string}} props */
 export function OneRecord({ name, number, offset }) {
   const trail = [["Topics", to("topics")], [name, to("topics", name)], [String(number), to("topics", name, number)]];
-  return html`<${Heading} trail=${trail} title=${offset} /><${Record} topic=${name} partition=${number} offset=${offset} />`;
+  return html`<div class="whereabouts"><${Heading} trail=${trail} title=${offset} /><${Hops} topic=${name} partition=${number} offset=${offset} /></div>
+    <${Record} topic=${name} partition=${number} offset=${offset} />`;
 }
 
 /** @param {Props & {name: string, number: number}} props */
@@ -106,17 +108,26 @@ export function Partition({ things, name, number }) {
       <dt>Replicas</dt><dd>${partition.replicas.join(", ")}</dd>
       <dt>In sync</dt><dd>${partition.isr.join(", ")}${late.length > 0 && html` <span class="alarm">behind: ${late.join(", ")}</span>`}</dd>
       ${partition.witness !== null && html`<dt>Witness</dt><dd>${partition.witness}</dd>`}
-      ${moving && html`<dt>Moving</dt><dd>${moving.adding.length > 0 && `to ${moving.adding.join(", ")}`} ${moving.removing.length > 0 && `from ${moving.removing.join(", ")}`}</dd>`}
       ${growth?.start != null && html`<dt>Begins at</dt><dd>${count(growth.start)}</dd>`}
       <dt>End</dt><dd>${count(growth?.end)}</dd>
       ${growth?.bytes != null && html`<dt>Kept</dt><dd>${bytes(growth.bytes)}</dd>`}
       <dt>Records/s</dt><dd>${perSecond(growth?.rate)}</dd>
     </dl>
-    ${rates.length > 1 && html`<svg class="big-spark" role="img" width="480" height="72" aria-label="Records per second of the last ${rates.length} seconds, ${Math.max(...rates)} at most">
-      <${Spark} rates=${rates} x=${0} y=${36} width=${480} height=${64} /></svg>`}
+    ${moving && html`<${Moves} things=${things} only=${partition} allowed=${mayChange(things)} />`}
+    ${rates.length > 1 && html`<${Rates} rates=${rates} />`}
     <${Readers} things=${things} reads=${(row) => row.topic === name && row.partition === number} />
     <${Records} topic=${name} partition=${number} />
-    <${MovePartition} key=${`${name}-${number}`} partition=${partition} moving=${moving} allowed=${mayChange(things)} />`;
+    <${MovePartition} key=${`${name}-${number}`} partition=${partition} allowed=${mayChange(things)} />`;
+}
+
+/** Records per second of the last seconds, with its scale. @param {{rates: number[]}} props */
+function Rates({ rates }) {
+  const most = Math.max(...rates);
+  return html`<svg class="rates" role="img" width="620" height="112" aria-label="Records per second of the last ${rates.length} seconds, ${most} at most">
+    <line x1="16" x2="604" y1="24.5" y2="24.5" /><line x1="16" x2="604" y1="86.5" y2="86.5" />
+    <text x="16" y="19">${perSecond(Math.max(1, most))}</text>
+    <text x="16" y="102">${SECONDS} s ago</text><text x="604" y="102" text-anchor="end">now</text>
+    <${Spark} rates=${rates} x=${16} y=${56} width=${588} height=${61} /></svg>`;
 }
 
 /** The groups that read something. */
@@ -136,7 +147,9 @@ const whole = (value) => (value === null ? null : BigInt(value));
 const position = [
   { key: "committed", label: "Committed", value: (row) => whole(row.committed), cell: (row) => count(row.committed), number: true },
   { key: "end", label: "End", value: (row) => whole(row.end), cell: (row) => count(row.end), number: true },
-  { key: "lag", label: "Behind by", value: (row) => whole(row.lag), cell: (row) => count(row.lag), number: true },
+  { key: "lag", label: "Behind by", value: (row) => whole(row.lag), number: true,
+    cell: (row) => html`${count(row.lag)} <svg class="lagbar" width="96" height="6" aria-hidden="true">
+      <rect class="track" width="96" height="4" y="1" rx="2" /><rect class="lag" width=${96 * shareOfLag(row.lag)} height="4" y="1" rx="2" /></svg>` },
 ];
 
 /** @param {Props} props */

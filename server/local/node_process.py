@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -15,6 +16,8 @@ from quorumlog.server.settings import ENV_PREFIX, Settings
 
 POLL_S = 0.01
 _ERROR_MARK = "quorumlog: error: "
+#: The same, of a node that logs JSON.
+_JSON_ERROR_MARK = '"event": "node_failed"'
 
 
 class ClusterError(Exception):
@@ -132,4 +135,6 @@ class NodeProcess:
         for line in reversed(lines):
             if line.startswith(_ERROR_MARK):
                 return line.removeprefix(_ERROR_MARK)
+            if _JSON_ERROR_MARK in line:
+                return str(json.loads(line)["message"])
         return lines[-1] if lines else "it said nothing"

@@ -8,7 +8,6 @@ import os
 import random
 import secrets
 import signal
-import sys
 import time
 from collections.abc import Callable
 from functools import partial
@@ -30,6 +29,7 @@ from quorumlog.server.process.listeners import Listeners, watch_pair
 from quorumlog.server.process.malloc import keep_freed_memory
 from quorumlog.server.process.scrape_permission import refuse_scrape
 from quorumlog.server.process.service_manager import ServiceManager
+from quorumlog.server.process.start_log import StartLog
 from quorumlog.server.settings import Settings, SettingsError
 from quorumlog.server.transport.credentials import PeerDialer
 from quorumlog.storage.interface import DamageError, StorageEngineError
@@ -70,7 +70,7 @@ def run(settings: Settings, life_line: int | None = None) -> int:
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                 runner.run(serve(settings, node, storage, log, life_line))
     except (SettingsError, ListenError, CertificateError, StorageEngineError, AuditLogError, NodeError) as error:
-        print(f"quorumlog: error: {' '.join(str(error).split())}", file=sys.stderr, flush=True)
+        StartLog(settings.log_format, settings.node_id).error(str(error))
         return 1
     return 0
 
@@ -87,21 +87,21 @@ def open_storage(settings: Settings) -> Storage:
         if settings.damaged_storage != "move-aside":
             raise
         place = move_aside(settings.data_dir)
-        why = " ".join(str(damage).split())
-        print(f"quorumlog: warning: {why}; moved to {place}, the node begins empty", file=sys.stderr, flush=True)
+        StartLog(settings.log_format, settings.node_id).warning(f"{damage}; moved to {place}, the node begins empty")
     return _open_checked(settings)
 
 
 def _open_checked(settings: Settings) -> Storage:
     killed_by = last_words(settings.data_dir)
     if killed_by:
-        said = (
+        StartLog(settings.log_format, settings.node_id).warning(
             f"the process before this one ended of a signal ({killed_by}): every page of its storage is checked first"
         )
-        print(f"quorumlog: warning: {said}", file=sys.stderr, flush=True)
         check_all_pages(settings.data_dir)
     elif are_pages_suspect(settings.data_dir):
-        print("quorumlog: warning: pages of its storage were damaged: every one is checked first", file=sys.stderr)
+        StartLog(settings.log_format, settings.node_id).warning(
+            "pages of its storage were damaged: every one is checked first"
+        )
         check_all_pages(settings.data_dir)
     return Storage(
         settings.data_dir,

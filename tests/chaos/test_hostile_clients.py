@@ -81,7 +81,7 @@ async def test_a_secret_in_an_answer_or_a_log_is_found(tmp_path: Path) -> None:
     assert wire.findings == ["node 1 answered Metadata with a secret", "node 1 answered Produce with a secret"]
     cluster: Any = SimpleNamespace(root=tmp_path, node_ids=(1,), pid=lambda node: os.getpid())
     (tmp_path / "node-1").mkdir()
-    (tmp_path / "node-1" / "node.log").write_text("level=info event=signed_in token=stolen\n")
+    (tmp_path / "node-1" / "node.log").write_text("info signed_in token=stolen\n")
     staged = StagedCluster(cluster, Entrance({}), ("canary",), tmp_path / "audit.jsonl")
     assert staged.leaks() == []
     assert staged.leaks(["stolen"]) == [f"a secret stands in {tmp_path / 'node-1' / 'node.log'}"]

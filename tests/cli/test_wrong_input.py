@@ -280,6 +280,8 @@ ROWS: list[tuple[str, tuple[str, ...], int, tuple[str, ...]]] = [
     ("console", ("--listen", "127.0.0.1"), 2, ("'127.0.0.1'", "HOST:PORT")),
     ("console", ("--listen", "127.0.0.1:65536"), 2, ("'127.0.0.1:65536'", "HOST:PORT")),
     ("console", ("--listen", "127.0.0.1:0", "--name", "a b"), 2, ("'a b'", "name of a host")),
+    ("console", ("--kafka",), 2, ("--kafka is about", "--playground")),
+    ("console", ("--nodes", "5"), 2, ("--nodes is about", "--playground")),
     ("console", ("--listen", "192.0.2.1:0", "--insecure"), 1, ("192.0.2.1:0", "cannot listen", "--listen")),
     ("cluster up", ("--nodes", "0"), 2, ("--nodes", "1")),
     ("cluster up", ("--nodes", "65"), 2, ("--nodes", "64")),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import re
 import time
 from collections.abc import AsyncIterator
 from typing import Any
@@ -215,7 +217,13 @@ def test_an_operator_resets_a_group_sets_a_setting_and_sends_a_record(servers: s
         page = look.at("/topics/orders")
         page.locator(".settings summary").click(timeout=PATIENCE_MS)
         page.get_by_role("button", name="Change retention.ms").click(timeout=PATIENCE_MS)
-        page.get_by_label("retention.ms", exact=True).fill("70000")
+        field = page.get_by_label("retention.ms", exact=True)
+        field.fill("a day")
+        page.get_by_role("button", name="Set", exact=True).click()
+        expect(page.locator(".settings .alarm")).to_contain_text("a day", timeout=PATIENCE_MS)
+        expect(field).to_have_value("a day")
+        assert "409" in look.said.pop()  # What browsers say of each answer that refuses something.
+        field.fill("70000")
         page.get_by_role("button", name="Set", exact=True).click()
         expect(page.get_by_role("button", name="Clear retention.ms")).to_be_visible(timeout=PATIENCE_MS)
         page = look.at("/topics/orders/1")
@@ -240,6 +248,34 @@ def test_an_operator_resets_a_group_sets_a_setting_and_sends_a_record(servers: s
         expect(way.locator("tbody tr", has_text="follower")).to_have_count(2)
         expect(page.locator(".way .rule")).to_contain_text("2 of the 3 that vote")
         assert (look.said, look.strangers()) == ([], [])
+
+
+@pytest.mark.cluster
+@pytest.mark.browser
+@needs_chromium
+def test_a_move_is_seen_while_it_lasts_and_called_off_from_the_page(servers: str) -> None:
+    with Admin(bootstrap_servers=servers) as admin, Producer(bootstrap_servers=servers) as producer:
+        admin.create_topics([NewTopic("heavy", 1, 1)])
+        place = TopicPartition("heavy", 0)
+        for _ in range(200):
+            producer.send("heavy", os.urandom(100_000))
+        producer.flush()
+        [before] = admin.describe_topics(["heavy"])[0].partitions[0].replicas
+        other = 1 + before % 3
+        admin.reassign_partitions({place: [other]}, throttle_bytes_per_second=1 << 20)
+        with running_console(servers, "--allow-changes") as url, chromium() as browser, looking(browser, url) as look:
+            page = look.at("/partitions")
+            row = page.get_by_role("region", name="Being moved").locator("[data-row=heavy-0]")
+            expect(row).to_contain_text(re.compile(r"of 2.\.. MB"), timeout=PATIENCE_MS)
+            expect(row).to_contain_text("1.0 MB/s")
+            line = look.at("/?topic=heavy").locator("[data-partition=heavy-0] .moves")
+            expect(line).to_have_text(re.compile(r"[0-9]+ %|leaves"), timeout=PATIENCE_MS)
+            page = look.at("/topics/heavy/0")
+            page.get_by_role("button", name="Call the move of heavy-0 off").click(timeout=PATIENCE_MS)
+            expect(page.get_by_role("region", name="Being moved")).to_have_count(0, timeout=PATIENCE_MS)
+            assert (look.said, look.strangers()) == ([], [])
+        assert admin.list_partition_reassignments() == {}
+        assert admin.describe_topics(["heavy"])[0].partitions[0].replicas == (before,)
 
 
 @pytest.mark.cluster

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 
 import pytest
 from browsing import PICTURES, chromium, looking, needs_chromium, running_console
+from confluent_kafka import KafkaError, Producer
+from confluent_kafka.admin import AdminClient
 from playwright.sync_api import expect
 from raw_browser import HOST, PATIENCE_S, RawBrowser
 
+from quorumlog.cli.playground import playground_nodes
 from quorumlog.console.application import ConsoleEndpoints
 from quorumlog.console.assets import Assets
 from quorumlog.console.gate import ConsoleGate
 from quorumlog.console.page_stream import PageStreams
 from quorumlog.console.playground.controls import NodeControlError, Playground
 from quorumlog.console.playground.life import MOST_PER_SECOND, Life
+from quorumlog.sdk import Admin, NewTopic
 
 OURS = ("origin", f"http://{HOST}")
 PATIENCE_MS = 60_000
@@ -26,6 +31,7 @@ class Nodes:
 
     node_ids = (1, 2, 3)
     bootstrap_servers = "127.0.0.1:1"
+    kafka_bootstrap_servers = ""
     cuts_links = True
 
     def __init__(self) -> None:
@@ -138,6 +144,41 @@ async def test_a_console_of_somebodys_cluster_has_none_of_it(path: str) -> None:
     browser = RawBrowser()
     await browser.enter()
     assert (await browser.ask(path, "POST", OURS)).status == 404
+
+
+@pytest.mark.cluster
+def test_kafkas_clients_reach_the_playground_and_a_node_that_is_cut_off_is_so_for_them_too() -> None:
+    with playground_nodes(1, kafka=True) as nodes:
+        told: list[KafkaError | None] = []
+        quick = {"message.timeout.ms": 2_000, "topic.metadata.refresh.interval.ms": 500, "log_level": 0}
+        producer = Producer({"bootstrap.servers": nodes.kafka_bootstrap_servers, **quick})
+
+        def sent() -> bool:
+            producer.produce("orders", b"3 apples", on_delivery=lambda error, _: told.append(error))
+            return producer.flush(PATIENCE_S) == 0 and told.pop() is None
+
+        with Admin(bootstrap_servers=nodes.bootstrap_servers) as admin:
+            admin.create_topics([NewTopic("orders", 1)])
+        assert sent()
+        nodes.cut(1)
+        assert not sent()
+        nodes.rejoin(1)
+        deadline = time.monotonic() + 30
+        while not sent():
+            assert time.monotonic() < deadline
+
+
+@pytest.mark.browser
+@pytest.mark.cluster
+@needs_chromium
+def test_the_page_says_where_kafkas_clients_are_served() -> None:
+    options = ("--playground", "--nodes", "1", "--kafka")
+    with running_console("127.0.0.1:1", *options) as url, chromium() as browser, looking(browser, url) as look:
+        said = look.page.locator(".kafka")
+        expect(said).to_contain_text("bootstrap.servers", timeout=PATIENCE_MS)
+        servers = said.locator("code").inner_text().partition("=")[2]
+        assert AdminClient({"bootstrap.servers": servers}).list_topics(timeout=PATIENCE_S).brokers.keys() == {1}
+        assert (look.said, look.strangers()) == ([], [])
 
 
 @pytest.mark.browser

@@ -13,7 +13,16 @@ from scripted_console import ScriptedClients, broker, cluster, group, partition,
 
 from quorumlog.console.picture import Picture, Thing
 from quorumlog.console.poller import MAX_ENDS, MAX_GROUPS, OpenPages, PageWish, Poller
-from quorumlog.sdk import ClusterChange, GroupState, LogDescription, OffsetAndMetadata, QuorumlogError, TopicPartition
+from quorumlog.sdk import (
+    ClusterChange,
+    GroupState,
+    LogDescription,
+    OffsetAndMetadata,
+    PartitionReassignment,
+    QuorumlogError,
+    ReplicaCopy,
+    TopicPartition,
+)
 from quorumlog.sdk.errors import NetworkError
 
 GROUPS = topic("__groups")
@@ -33,6 +42,11 @@ class Console:
         found = shown.get(key)
         assert found is None or isinstance(found, dict)
         return found
+
+    def things(self, prefix: str) -> dict[str, Thing]:
+        shown = self.picture.since(None)["set"]
+        assert isinstance(shown, dict)
+        return {key: thing for key, thing in shown.items() if key.startswith(prefix)}
 
     async def hear(self, *, after_s: float = 0.25) -> None:
         self.now_s += after_s
@@ -264,6 +278,25 @@ async def test_a_group_shows_who_reads_what_and_how_far_behind_it_is(console: Co
         {"topic": "orders", "partition": 0, "committed": "40", "end": "100", "lag": "60", "owner": 0},
         {"topic": "orders", "partition": 1, "committed": "7", "end": "9", "lag": "2", "owner": None},
     ]
+
+
+async def test_a_move_is_shown_with_what_is_copied_of_it(console: Console) -> None:
+    place = TopicPartition("orders", 0)
+    console.clients.moves = {place: PartitionReassignment((1, 2, 3), (3,), (1,), 1_000)}
+    others = (ReplicaCopy("orders", 1, 3, 7, 7), ReplicaCopy("orders", 0, 2, 7, 7))
+    console.clients.copies = [ReplicaCopy("orders", 0, 3, 2**60, 2**59), *others]
+    await console.poller.ask_metadata()
+    await console.poller.ask_nodes()
+    await console.poller.ask_quorum()
+    assert console.things("move/") == {
+        "move/orders/0": {
+            "topic": "orders", "partition": 0, "replicas": [1, 2, 3], "adding": [3], "removing": [1], "throttle": 1_000,
+            "copies": {"3": {"size": str(2**60), "left": str(2**59)}},
+        }
+    }  # fmt: skip
+    console.clients.moves.clear()
+    await console.poller.ask_quorum()
+    assert console.things("move/") == {}
 
 
 async def test_no_more_groups_are_described_than_the_most_and_those_that_a_page_names_first(console: Console) -> None:

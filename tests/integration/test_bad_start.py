@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -38,9 +40,32 @@ def refusal(data_dir: Path, port: int, **changes: object) -> str:
     assert ended.returncode == 1
     assert ended.stdout == ""
     lines = ended.stderr.splitlines()
-    assert [line for line in lines if "level=" not in line] == lines[-1:], ended.stderr
+    assert [line for line in lines if not re.match(r"\S+Z (info|warning|error) ", line)] == lines[-1:], ended.stderr
     assert lines[-1].startswith("quorumlog: error: ")
     return lines[-1].removeprefix("quorumlog: error: ")
+
+
+@pytest.mark.parametrize("start", [("quorumlog.server",), ("quorumlog.cli.main", "node", "start")])
+@pytest.mark.parametrize("chosen_in", ["environment", "file"])
+@pytest.mark.parametrize(("setting", "said"), [("listen", "beyond loopback"), ("node_id", "wrong value 'one'")])
+def test_who_has_chosen_json_is_told_in_json_why_a_node_does_not_start(
+    start: tuple[str, ...], chosen_in: str, setting: str, said: str, tmp_path: Path
+) -> None:
+    settings = {"node_id": "1", "listen": "127.0.0.1:1", "controllers": "1@127.0.0.1:1", "data_dir": str(tmp_path)}
+    settings[setting] = "one" if setting == "node_id" else "192.0.2.7:1"
+    environment = dict(os.environ)
+    if chosen_in == "file":
+        settings["log_format"] = "json"
+    else:
+        environment["QUORUMLOG_LOG_FORMAT"] = "json"
+    config = tmp_path / "node.toml"
+    config.write_text("".join(f"{name} = {value!r}\n" for name, value in settings.items()))
+    command = [sys.executable, "-m", *start, "--config", str(config)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment)
+    assert (ended.returncode, ended.stdout) == (1, "")
+    [line] = [json.loads(line) for line in ended.stderr.splitlines()]
+    assert (line["level"], line["event"], "time" in line) == ("error", "node_failed", True)
+    assert said in line["message"]
 
 
 def test_a_port_in_use_is_named(tmp_path: Path) -> None:

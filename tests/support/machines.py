@@ -85,7 +85,7 @@ class Machines:
         go on."""
 
         def is_seen() -> bool:
-            if "event=returned_empty" in self.cluster.log_path(node).read_text().rpartition("event=node_started")[2]:
+            if " returned_empty " in self.cluster.log_path(node).read_text().rpartition(" node_started ")[2]:
                 return True
             rows = json.loads(cli(self.cluster, "nodes", "list", "-o", "json").stdout or "[]")
             return any(row["node_id"] == node and row["state"].startswith("up") for row in rows)

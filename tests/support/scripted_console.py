@@ -21,6 +21,7 @@ from quorumlog.sdk import (
     QuorumDescription,
     QuorumlogError,
     QuorumReplicaDescription,
+    ReplicaCopy,
     TopicDescription,
     TopicPartition,
 )
@@ -69,6 +70,8 @@ class ScriptedClients:
     groups: dict[str, GroupDescription] = field(default_factory=dict)
     committed: dict[str, dict[TopicPartition, OffsetAndMetadata]] = field(default_factory=dict)
     ends: dict[TopicPartition, int] = field(default_factory=dict)
+    moves: dict[TopicPartition, PartitionReassignment] = field(default_factory=dict)
+    copies: list[ReplicaCopy] = field(default_factory=list)
     failure: QuorumlogError | None = None
     #: By address, what a node tells by itself; it ends with an error that stands in it. A node without one is of an
     #: older version.
@@ -97,7 +100,8 @@ class ScriptedClients:
         node_id = int(address.rpartition(":")[2]) - 9000
         if node_id in self.silent:
             raise self.silent[node_id]
-        return NodeDescription(node_id, "d", "c", "0.1.0", True, "", 10, 2**53 + 1, 4, 1)
+        copies = tuple(self.copies) if node_id == 1 else ()
+        return NodeDescription(node_id, "d", "c", "0.1.0", True, "", 10, 2**53 + 1, 4, 1, copies=copies)
 
     async def watch_cluster(self, address: str) -> AsyncIterator[ClusterChange]:
         self._note("watch_cluster", address)
@@ -115,7 +119,7 @@ class ScriptedClients:
 
     async def list_partition_reassignments(self) -> dict[TopicPartition, PartitionReassignment]:
         self._note("list_partition_reassignments")
-        return {}
+        return dict(self.moves)
 
     async def list_groups(self) -> list[GroupListing]:
         self._note("list_groups")

@@ -1,0 +1,67 @@
+"""What a node says before its log is open, and instead of it where it does not start: in the format that was chosen."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TextIO, cast
+
+from quorumlog.server.log_output import Log, wrapped
+from quorumlog.server.settings import ENV_PREFIX
+
+_SETTING = "log_format"
+_JSON = "json"
+
+
+def chosen_format(flags: Mapping[str, object], config: Path | None) -> str:
+    """The format that somebody has chosen whose settings cannot be read as a whole.
+
+    Arguments:
+        flags, config: as in :func:`quorumlog.server.settings.load`.
+    """
+    asked = flags.get(_SETTING) or os.environ.get(ENV_PREFIX + _SETTING.upper())
+    if asked is None and config is not None:
+        try:
+            asked = tomllib.loads(config.read_text()).get(_SETTING)
+        except (OSError, ValueError):
+            asked = None
+    return _JSON if asked == _JSON else "console"
+
+
+class StartLog:
+    """One line each, for whoever starts a node: in words, or an object of the log where that is JSON.
+
+    Arguments:
+        form: "json" or "console".
+        node_id: as far as it is known.
+        stream: where to; stderr unless given.
+    """
+
+    def __init__(self, form: str, node_id: int | None = None, stream: TextIO | None = None) -> None:
+        known = {} if node_id is None else {"node": node_id}
+        self._log = cast(Log, wrapped("info", form, stream).bind(**known)) if form == _JSON else None
+        self._stream = stream
+
+    def warning(self, text: str) -> None:
+        """The node starts all the same."""
+        if self._log is None:
+            self._say("warning", text)
+        else:
+            self._log.warning("start_warning", message=_one_line(text))
+
+    def error(self, text: str) -> None:
+        """The node does not start, or has ended."""
+        if self._log is None:
+            self._say("error", text)
+        else:
+            self._log.error("node_failed", message=_one_line(text))
+
+    def _say(self, level: str, text: str) -> None:
+        print(f"quorumlog: {level}: {_one_line(text)}", file=self._stream or sys.stderr, flush=True)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
