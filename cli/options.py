@@ -113,8 +113,7 @@ def read_command_config(file: Path | None) -> None:
 
 
 def read_properties(file: Path, option: str) -> Iterator[tuple[int, str, str | None]]:
-    """The lines of a file of properties: number, key and value. Empty ones and comments are left out; the value is None
-    where there is no ``=``.
+    """The lines of a file of properties: number, key and value; see ``properties_of``.
 
     Arguments:
         option: that named the file, for messages.
@@ -122,15 +121,13 @@ def read_properties(file: Path, option: str) -> Iterator[tuple[int, str, str | N
     Raises:
         CommandError: the file cannot be read.
     """
+    from quorumlog.sdk.runtime.properties_file import properties_of
+
     try:
-        lines = file.read_text().splitlines()
+        yield from properties_of(file)
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is no text"
         raise CommandError(f"{option}: cannot read {file}: {reason}") from None
-    for number, line in enumerate(lines, start=1):
-        if line.strip() and not line.lstrip().startswith("#"):
-            key, separator, value = (part.strip() for part in line.partition("="))
-            yield number, key, value if separator else None
 
 
 def topic_names(context: typer.Context, incomplete: str) -> list[str]:

@@ -39,6 +39,7 @@ from quorumlog.sdk import (
     UserScramCredentialUpsertion,
 )
 from quorumlog.server.certificates.issuing import Issued, create_client
+from quorumlog.server.certificates.x509 import validity
 from quorumlog.server.local import LocalCluster
 
 pytestmark = pytest.mark.cluster
@@ -282,3 +283,26 @@ def test_kafkas_clients_prove_who_they_are_by_certificate(tmp_path: Path) -> Non
             admin.revoke(principals=["User:alice"])
             with pytest.raises(KafkaException):
                 client.list_topics(timeout=2)
+
+
+def test_with_a_certificate_that_has_ended_kafkas_clients_are_told_nothing_more(tmp_path: Path) -> None:
+    with LocalCluster(nodes=1, tls=True, kafka=True) as cluster:
+        certificates = cluster.certificates
+        assert certificates is not None
+        with Admin(bootstrap_servers=cluster.bootstrap_servers, **cluster.client_tls) as admin:
+            admin.create_topics([NewTopic("orders", 1, 1)])
+        authority = Issued(certificates.folder / "client-ca.crt", certificates.folder / "client-ca.key")
+        made = create_client(tmp_path, authority, "alice", days=6 / 86_400)
+        ends_s = validity(made.certificate.read_bytes()).ends_s
+        context = ssl.create_default_context(cafile=ca(cluster))
+        context.load_cert_chain(made.certificate, made.key)
+        with context.wrap_socket(connect(cluster), server_hostname="127.0.0.1") as client:
+            client.settimeout(DEADLINE_S)
+            client.sendall(_METADATA_V0)
+            said = b""
+            while b"orders" not in said:
+                said += client.recv(4_096)
+            while time.time() <= ends_s:
+                time.sleep(0.05)
+            client.sendall(_METADATA_V0)
+            assert ends(client)

@@ -8,7 +8,17 @@ import pytest
 from pyspark.sql import SparkSession
 
 from quorumlog.sdk.spark import local_session
+from tests.support.secured_spark import SECURED, SecuredCluster, secure_everything
 from tests.support.standalone import QUICK
+
+if SECURED:
+    secure_everything()
+
+    @pytest.fixture(scope="module")
+    def quorumlog_cluster() -> Iterator[SecuredCluster]:
+        """In place of the plug-in's."""
+        with SecuredCluster() as cluster:
+            yield cluster
 
 
 @pytest.fixture(scope="session")

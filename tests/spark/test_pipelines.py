@@ -279,6 +279,48 @@ def test_help_has_an_example(module: Any, capsys: pytest.CaptureFixture[str]) ->
     assert f"example:\n  python -m {module.__name__} --bootstrap-servers" in capsys.readouterr().out
 
 
+def test_how_nodes_are_reached_is_read_from_a_file_for_all_that_a_pipeline_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text("# of spark\nsecurity.protocol=SASL_SSL\nsasl.username = spark\nsasl.password=canary\n")
+    words = ["--bootstrap-servers", "h:1", "--from", "t", "--to", "u", "--checkpoint", "c"]
+    expected = {
+        "quorumlog.bootstrap.servers": "h:1", "quorumlog.security.protocol": "SASL_SSL",
+        "quorumlog.sasl.username": "spark", "quorumlog.sasl.password": "canary",
+    }  # fmt: skip
+    given = window_totals._parser().parse_args([*words, "--command-config", str(file)])
+    assert job.servers(given) == expected
+    assert expected.items() <= job.stream_options(given).items()
+    assert job.cluster(given).security.sasl_plain_username == "spark"
+    monkeypatch.setenv("QUORUMLOG_COMMAND_CONFIG", str(file))
+    assert job.servers(window_totals._parser().parse_args(words)) == expected
+    monkeypatch.delenv("QUORUMLOG_COMMAND_CONFIG")
+    assert job.servers(window_totals._parser().parse_args(words)) == {"quorumlog.bootstrap.servers": "h:1"}
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        (None, "--command-config: cannot read"),
+        (b"\xff\xfe", "it is no text"),
+        (b"security.protocol", "line 1: expected KEY=VALUE, with a key of security.protocol"),
+        (b"\nbootstrap.servers=h:1", "line 2: expected KEY=VALUE"),
+        (b"security.protocol=TLS", "security_protocol is 'TLS'"),
+    ],
+)
+def test_a_file_that_does_not_say_how_nodes_are_reached_is_refused_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes | None, line: str
+) -> None:
+    file = tmp_path / "client.properties"
+    if content is not None:
+        file.write_bytes(content)
+    options = f"--bootstrap-servers h:1 --from t --to u --checkpoint c --command-config {file}"
+    assert window_totals.main(options.split()) == job.WRONG_USAGE
+    said = capsys.readouterr().err
+    assert line in said and said.count("\n") == 1
+
+
 @pytest.mark.cluster
 def test_a_topic_that_is_missing_is_told_before_a_java_is_started(
     cluster: LocalCluster, capsys: pytest.CaptureFixture[str]

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from quorumlog.sdk.spark import runs
 from quorumlog.sdk.spark.errors import OptionError
 from quorumlog.sdk.spark.nodes import nodes_at
-from quorumlog.sdk.spark.option_values import SERVERS
 from quorumlog.sdk.spark.pipelines import job, parquet_input
 from quorumlog.sdk.spark.write_options import parse_write_options
 
@@ -85,7 +84,7 @@ def pin_tasks(given: argparse.Namespace) -> None:
         OptionError: earlier runs under the same id were divided otherwise.
         QuorumlogError: nobody answers.
     """
-    nodes = nodes_at(job.servers(given)[SERVERS[0]])
+    nodes = nodes_at(job.cluster(given))
     pinned = runs.pin(nodes, f"{given.transaction_id}-tasks", str(given.tasks))
     if pinned != str(given.tasks):
         raise OptionError(f"--tasks is {given.tasks}, and was {pinned} in an earlier run of {given.transaction_id}")

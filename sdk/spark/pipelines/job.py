@@ -19,8 +19,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from quorumlog.sdk.errors import QuorumlogError
+from quorumlog.sdk.runtime.properties_file import properties_of
 from quorumlog.sdk.spark.errors import DeliveryError, OptionError, SparkSourceError
-from quorumlog.sdk.spark.option_values import SELECTIONS, SERVERS, GivenOptions
+from quorumlog.sdk.spark.option_values import SECURITY, SECURITY_PREFIX, SELECTIONS, SERVERS, GivenOptions
+from quorumlog.sdk.spark.servers import Servers
 from quorumlog.sdk.spark.session import local_session, require_pyspark
 
 if TYPE_CHECKING:
@@ -62,6 +64,11 @@ class Parser(argparse.ArgumentParser):
             allow_abbrev=False,
         )
         self.add_argument("--bootstrap-servers", required=True, metavar="HOST:PORT,...", help="nodes to ask first")
+        self.add_argument(
+            "--command-config", metavar="FILE", default=os.environ.get("QUORUMLOG_COMMAND_CONFIG") or None,
+            help="how nodes are reached: a file of properties such as security.protocol=SASL_SSL (default:"
+            " QUORUMLOG_COMMAND_CONFIG of the environment)",
+        )  # fmt: skip
         self.add_argument("--master", metavar="URL", help="Spark's master (local[*]); spark-submit has its own option")
         self.add_argument(
             "--conf",
@@ -139,12 +146,40 @@ def length(text: str) -> str:
 
 
 def servers(given: argparse.Namespace) -> dict[str, str]:
-    """The option that says where the cluster is, checked.
+    """The options that say where the cluster is and how its nodes are reached, checked.
 
     Raises:
-        OptionError: it is none.
+        OptionError: one is none.
     """
-    return {SERVERS[0]: GivenOptions({SERVERS[0]: given.bootstrap_servers}).bootstrap_servers()}
+    options = {SERVERS[0]: given.bootstrap_servers, **_security(given)}
+    return options | {SERVERS[0]: str(GivenOptions(options).bootstrap_servers())}
+
+
+def cluster(given: argparse.Namespace) -> Servers:
+    """The same, for who asks nodes.
+
+    Raises:
+        OptionError: one is none.
+    """
+    return GivenOptions(servers(given)).bootstrap_servers()
+
+
+def _security(given: argparse.Namespace) -> dict[str, str]:
+    """What the file of ``--command-config`` says, as options of the format."""
+    if given.command_config is None:
+        return {}
+    file, options = Path(given.command_config), {}
+    try:
+        for number, key, value in properties_of(file):
+            if value is None or SECURITY_PREFIX + key not in SECURITY:
+                known = ", ".join(name.removeprefix(SECURITY_PREFIX) for name in SECURITY)
+                raise OptionError(f"{file}, line {number}: expected KEY=VALUE, with a key of {known}")
+            options[SECURITY_PREFIX + key] = value
+    except OSError as problem:
+        raise OptionError(f"--command-config: cannot read {file}: {problem.strerror}") from None
+    except UnicodeDecodeError:
+        raise OptionError(f"--command-config: cannot read {file}: it is no text") from None
+    return options
 
 
 def stream_options(given: argparse.Namespace, **more: str) -> dict[str, str]:
@@ -179,7 +214,7 @@ def require_topics(given: argparse.Namespace, *topics: str) -> None:
     """
     from quorumlog.sdk.spark.cluster_catalog import ClusterCatalog
 
-    known = ClusterCatalog(servers(given)[SERVERS[0]], newest=True).describe(topics)
+    known = ClusterCatalog(cluster(given), newest=True).describe(topics)
     for topic in topics:
         if topic not in known:
             raise DeliveryError(f"topic {topic!r} does not exist: create it with quorumlog topics create {topic}")

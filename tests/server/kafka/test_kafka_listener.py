@@ -261,3 +261,14 @@ async def test_when_it_stops_every_connection_ends(door: Door) -> None:
     await door.until(lambda: bool(door.asked), "the node is asked")
     door.listener.stop()
     assert await client.is_closed()
+
+
+async def test_what_comes_after_the_end_of_a_certificate_is_not_looked_at(door: Door) -> None:
+    client = await door.connect()
+    client.ask(1)
+    await door.until(lambda: len(door.asked) == 1, "the node is asked")
+    (served,) = door.listener._open
+    served._ends_s = 0.0
+    client.ask(2)
+    assert await client.is_closed()
+    assert len(door.asked) == 1

@@ -1,0 +1,150 @@
+"""Spark's tests once more on clusters for many users: QUORUMLOG_SECURED=1 pytest tests/spark.
+
+Nodes have TLS, everybody signs in by password (SCRAM-SHA-256), and rules say who may do what. The tests are the same:
+what they make clusters, clients and queries with says how nodes are reached. What tests do themselves is done by one
+user, what Spark does by another, who may read, write, and belong to groups.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Any, Self
+
+import pyspark.sql.readwriter
+import pyspark.sql.streaming.readwriter
+
+import quorumlog.sdk
+import quorumlog.server.local
+from quorumlog.sdk import (
+    ACL,
+    ACLOperation,
+    ACLPermissionType,
+    Admin,
+    ResourcePattern,
+    ResourceType,
+    UserScramCredentialUpsertion,
+)
+from quorumlog.server.local import LocalCluster
+from quorumlog.server.local.ports import ReservedPorts
+
+SECURED = os.environ.get("QUORUMLOG_SECURED") == "1"
+_TESTER, _SPARK = "tester", "spark"
+_PASSWORD = "canary-1b7e-of-{}"
+_READERS = (
+    pyspark.sql.readwriter.DataFrameReader, pyspark.sql.readwriter.DataFrameWriter,
+    pyspark.sql.streaming.readwriter.DataStreamReader, pyspark.sql.streaming.readwriter.DataStreamWriter,
+)  # fmt: skip
+_SPARKS_RIGHTS = (
+    (ResourceType.TOPIC, ACLOperation.READ),
+    (ResourceType.TOPIC, ACLOperation.WRITE),
+    (ResourceType.GROUP, ACLOperation.READ),
+    (ResourceType.PRODUCER_NAME, ACLOperation.WRITE),
+    (ResourceType.PRODUCER_NAME, ACLOperation.DELETE),
+)
+#: Of the cluster that was made last: tests have one at a time.
+_authority = ""
+
+
+class SecuredCluster(LocalCluster):
+    """A cluster at which everybody signs in; or, where a test says itself how it is secured, as it says."""
+
+    def __init__(self, nodes: int = 3, **options: Any) -> None:
+        self._places = ReservedPorts(0 if options.get("tls") else nodes)
+        if not options.get("tls"):
+            options["settings"] = {
+                **(options.get("settings") or {}), "authorization": True, "super_users": "User:admin"
+            }  # fmt: skip
+            options["tls"] = True
+            options["node_settings"] = {
+                node: {"password_listen": f"127.0.0.1:{port}"} for node, port in enumerate(self._places.ports, start=1)
+            }
+        super().__init__(nodes=nodes, **options)
+
+    def __enter__(self) -> Self:
+        super().__enter__()
+        if self._places.ports:
+            self._let_in()
+        return self
+
+    def _let_in(self) -> None:
+        global _authority  # noqa: PLW0603  # what tests make clients with knows of no cluster
+        _authority = self.client_tls["ssl_ca_location"]
+        with _FORMER["Admin"](bootstrap_servers=LocalCluster.bootstrap_servers.fget(self), **self.client_tls) as admin:  # type: ignore[attr-defined]
+            admin.alter_user_scram_credentials(
+                UserScramCredentialUpsertion(user, _PASSWORD.format(user)) for user in (_TESTER, _SPARK)
+            )
+            own = [(kind, ACLOperation.ALL) for kind in ResourceType if kind.name != "ANY"]
+            admin.create_acls(
+                ACL(f"User:{user}", operation, ACLPermissionType.ALLOW, _everything(kind))
+                for user, rights in ((_TESTER, own), (_SPARK, _SPARKS_RIGHTS))
+                for kind, operation in rights
+            )
+        # What commands are told it by, and jobs that are submitted.
+        file = Path(tempfile.mkdtemp(prefix="secured-spark-")) / "client.properties"
+        file.touch(0o600)
+        file.write_text("".join(f"{name}={value}\n" for name, value in _properties(_SPARK).items()))
+        os.environ["QUORUMLOG_COMMAND_CONFIG"] = str(file)
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """Where clients sign in."""
+        if not self._places.ports:
+            return LocalCluster.bootstrap_servers.fget(self)  # type: ignore[attr-defined,no-any-return]
+        return ",".join(f"127.0.0.1:{port}" for port in self._places.ports)
+
+    def shutdown(self, timeout_s: float = 15.0) -> None:
+        """Stops every node."""
+        super().shutdown(timeout_s)
+        self._places.close()
+
+
+def _everything(kind: ResourceType) -> ResourcePattern:
+    return ResourcePattern(kind, "kafka-cluster" if kind is ResourceType.CLUSTER else "*")
+
+
+def _properties(user: str) -> dict[str, str]:
+    return {
+        "security.protocol": "SASL_SSL", "ssl.ca.location": _authority, "sasl.username": user,
+        "sasl.password": _PASSWORD.format(user),
+    }  # fmt: skip
+
+
+_FORMER: dict[str, Any] = {"Admin": Admin}
+
+
+def _signed_in(name: str) -> type:
+    """A client that signs in, unless it says how it reaches nodes."""
+    former = _FORMER[name] = getattr(quorumlog.sdk, name)
+
+    def __init__(self: object, *topics: object, **options: object) -> None:
+        own = {
+            "security_protocol": "SASL_SSL", "ssl_ca_location": _authority, "sasl_plain_username": _TESTER,
+            "sasl_plain_password": _PASSWORD.format(_TESTER),
+        }  # fmt: skip
+        says_itself = "security_protocol" in options or not _authority
+        former.__init__(self, *topics, **({} if says_itself else own), **options)
+
+    return type(name, (former,), {"__init__": __init__})
+
+
+def secure_everything() -> None:
+    """Has all tests of this process use secured clusters. To be called before they are imported."""
+    quorumlog.server.local.LocalCluster = SecuredCluster  # type: ignore[misc]
+    for name in ("Admin", "Producer", "Consumer"):
+        setattr(quorumlog.sdk, name, _signed_in(name))
+    for kind in _READERS:
+        _sign_in_with(kind)
+
+
+def _sign_in_with(kind: Any) -> None:
+    former = kind.format
+
+    def format(self: Any, source: str) -> Any:  # Spark's name
+        made = former(self, source)
+        if source == "quorumlog" and _authority:
+            made = made.options(**{f"quorumlog.{name}": value for name, value in _properties(_SPARK).items()})
+        return made
+
+    kind.format = format
