@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
@@ -48,6 +49,16 @@ class ConsoleEndpoints:
         """The page, which shows the view that its address names."""
         return self._assets.answer("index.html", request.headers)
 
+    async def lost(self, request: Request, error: Exception) -> Response:
+        """Nothing is there: who follows a link gets the page, which says so and leads on."""
+        if "text/html" not in request.headers.get("accept", ""):
+            return PlainTextResponse("Not Found", 404)
+        answer = self._assets.answer(
+            "index.html", Headers({"accept-encoding": request.headers.get("accept-encoding", "")})
+        )
+        answer.status_code = 404
+        return answer
+
     async def file(self, request: Request) -> Response:
         """A file of the page."""
         return self._assets.answer(request.path_params["name"], request.headers)
@@ -69,7 +80,8 @@ class ConsoleEndpoints:
                 *self._more,
                 Route("/static/{name:path}", self.file),
                 *(Route(view, self.page) for view in VIEWS),
-            ]
+            ],
+            exception_handlers={404: self.lost},
         )
 
 

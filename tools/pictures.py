@@ -1,7 +1,8 @@
 """Takes the pictures of the documentation: ``python tools/pictures.py`` (``docs/images/``).
 
-A console with a playground, in Chromium; each picture is made small by ``pngquant`` where that is installed. Look at
-them before they are committed.
+A console with a playground, in Chromium; each picture is made small by ``pngquant`` where that is installed. The same
+in dark is in ``build/console``. Look at all of them before they are committed. ``docs/images/console.png`` is taken by
+a test: ``RETAKE_PICTURES=1 pytest tests/console/test_console_kill.py``.
 """
 
 from __future__ import annotations
@@ -18,9 +19,13 @@ from pathlib import Path
 
 from playwright.sync_api import Locator, Page, expect, sync_playwright
 
-IMAGES = Path(__file__).resolve().parent.parent / "docs" / "images"
+ROOT = Path(__file__).resolve().parent.parent
+IMAGES, LOOKED_AT = ROOT / "docs" / "images", ROOT / "build" / "console"
 PATIENCE_MS = 90_000
-WIDTH, HEIGHT, TALL = 1180, 760, 1160
+#: Of the page, and the height after which it is cut.
+WIDTH, HEIGHT, TALLEST = 1180, 760, 1400
+#: Pictures that are kept in dark, too.
+IN_DARK = ("topology",)
 
 
 @contextmanager
@@ -39,6 +44,13 @@ def playground() -> Iterator[str]:
             process.send_signal(signal.SIGTERM)
 
 
+def shrink(path: Path) -> None:
+    """Fewer colours: a quarter of the bytes."""
+    if shutil.which("pngquant"):
+        subprocess.run(["pngquant", "--force", "--ext", ".png", "--speed", "1", "64", str(path)], check=True)
+    print(f"{path.relative_to(ROOT)}: {path.stat().st_size // 1024} KiB")
+
+
 class Camera:
     """A page of the console, and pictures of it."""
 
@@ -51,22 +63,42 @@ class Camera:
         """Goes to an address."""
         self.page.goto(self._origin + address)
 
-    def take(self, name: str, part: Locator | None = None, *, dark: bool = False) -> None:
-        """Writes what is seen, or a part of it."""
-        self.page.emulate_media(color_scheme="dark" if dark else "light")
-        self.page.wait_for_timeout(700)  # Until what glides has arrived.
-        path = IMAGES / f"{name}.png"
-        if part is None:
-            self.page.screenshot(path=path)
-        else:
-            part.screenshot(path=path)
-        if shutil.which("pngquant"):
-            subprocess.run(["pngquant", "--force", "--ext", ".png", "--speed", "1", "48", str(path)], check=True)
-        print(f"{path.name}: {path.stat().st_size // 1024} KiB")
+    def take(self, name: str, *, until: str = "body", most: int = TALLEST) -> None:
+        """Writes what is seen, light and dark.
+
+        Arguments:
+            until: selects the last part that is to be seen.
+            most: how high the picture may be.
+        """
+        self.page.set_viewport_size({"width": WIDTH, "height": HEIGHT})
+        for scheme in ("light", "dark"):
+            self.page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+            self.page.wait_for_timeout(700)  # Until what glides has arrived.
+            box = self.page.locator(until).first.bounding_box()
+            assert box is not None, f"there is no {until}"
+            seen = {"x": 0, "y": 0, "width": WIDTH, "height": min(most, box["y"] + box["height"] + 22)}
+            kept = scheme == "light" or name in IN_DARK
+            path = (IMAGES if kept else LOOKED_AT) / f"{name}{'-dark' * (scheme == 'dark')}.png"
+            self.page.screenshot(path=path, full_page=True, clip=seen)  # type: ignore[arg-type]
+            shrink(path)
+        self.page.emulate_media(color_scheme="light")
+
+    def take_part(self, name: str, part: Locator) -> None:
+        """Writes a part of what is seen, light and dark."""
+        for scheme, folder in (("light", IMAGES), ("dark", LOOKED_AT)):
+            self.page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+            self.page.wait_for_timeout(700)
+            part.screenshot(path=folder / f"{name}.png")
+            shrink(folder / f"{name}.png")
+        self.page.emulate_media(color_scheme="light")
 
     def press(self, name: str) -> None:
         """Presses a button."""
         self.page.get_by_role("button", name=name).click(timeout=PATIENCE_MS)
+
+    def press_link(self, name: str) -> None:
+        """Follows a link."""
+        self.page.get_by_role("link", name=name).click(timeout=PATIENCE_MS)
 
     def is_well(self) -> None:
         """Waits until everything is led and in sync."""
@@ -79,38 +111,40 @@ def take_all(camera: Camera) -> None:
     expect(page.locator("[data-partition]")).to_have_count(13, timeout=PATIENCE_MS)
     expect(page.locator("[data-group=fraud]")).to_be_visible(timeout=PATIENCE_MS)
     camera.is_well()
-    page.set_viewport_size({"width": WIDTH, "height": TALL})
-    page.wait_for_timeout(20_000)  # Until there is something to see of rates and lag.
-    camera.take("topology")
-    camera.take("topology-dark", dark=True)
+    page.wait_for_timeout(50_000)  # Until lines of the last minute are whole.
+    camera.take("topology", until=".frame")
+    camera.press_link("A leader dies")
     leader = page.locator("[data-partition=orders-0]").get_attribute("data-leader") or ""
     camera.press(f"Kill node {leader}")
     expect(page.locator(f"[data-leader='{leader}']")).to_have_count(0, timeout=PATIENCE_MS)
-    expect(page.locator(f"[data-node='{leader}']")).to_have_attribute("data-state", "down", timeout=PATIENCE_MS)
+    expect(page.locator(f"[data-behind='{leader}']")).to_have_count(13, timeout=PATIENCE_MS)
     camera.take("a-node-dies")
-    camera.press(f"Start node {leader}")
-    camera.is_well()
-    camera.take("it-is-back")
     camera.press("Read everything back")
     expect(page.locator(".verdict")).to_contain_text("are there", timeout=PATIENCE_MS)
-    page.set_viewport_size({"width": WIDTH, "height": HEIGHT})
-    camera.take("playground")
+    camera.press(f"Start node {leader}")
+    camera.is_well()
+    expect(page.locator(".shows")).to_be_visible(timeout=PATIENCE_MS)
+    camera.take("playground", until=".playground")
+    camera.press_link("Leave")
+    camera.take("it-is-back")
     camera.at("/topics/orders")
     expect(page.locator("tbody tr").first).to_be_visible(timeout=PATIENCE_MS)
     page.wait_for_timeout(2_000)
-    camera.take("topic")
+    camera.take("topic", most=HEIGHT)
     page.get_by_text("Send a record").click()
     page.get_by_label("Value").fill("3 apples")
-    for _ in range(2):  # The first one waits for the producer to be known, too.
+    for _ in range(3):  # The first one waits for the producer to be known, too.
         camera.press("Send and explain")
+        expect(page.locator(".send .outcome")).to_contain_text("Acknowledged", timeout=PATIENCE_MS)
     expect(page.locator(".way .decided")).to_be_visible(timeout=PATIENCE_MS)
-    camera.take("way", page.locator(".way"))
+    camera.take_part("way", page.locator(".way"))
     camera.at("/topics/orders/0/10")
-    page.wait_for_timeout(2_000)
-    camera.take("record")
+    expect(page.locator("[data-part=value]")).to_be_visible(timeout=PATIENCE_MS)
+    camera.take("record", until=".record")
     camera.at("/groups/fraud")
+    expect(page.locator(".lagbar").first).to_be_visible(timeout=PATIENCE_MS)
     page.wait_for_timeout(3_000)
-    camera.take("group")
+    camera.take("group", until=".change")
 
 
 def main() -> int:
@@ -120,7 +154,8 @@ def main() -> int:
     if chromium is None:
         print("tools/pictures.py: error: it needs Chromium", file=sys.stderr)
         return 1
-    IMAGES.mkdir(parents=True, exist_ok=True)
+    for folder in (IMAGES, LOOKED_AT):
+        folder.mkdir(parents=True, exist_ok=True)
     with playground() as url, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         context = browser.new_context(viewport={"width": WIDTH, "height": HEIGHT})

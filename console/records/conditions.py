@@ -130,6 +130,8 @@ def _conditions(text: str) -> Iterator[Condition]:
         if at == len(text):
             return
         more = _AND.match(text, at)
+        if text[at:].strip().lower() == "and":
+            raise FilterError(f"a condition is expected after 'and'; write such as {EXAMPLE}")
         if more is None:
             raise FilterError(f"'and' is expected before {text[at : at + 30]!r}; write such as {EXAMPLE}")
         at = more.end()

@@ -110,5 +110,5 @@ def _number(query: QueryParams, name: str) -> int | None:
     if not text:
         return None
     if not (text.isascii() and text.isdecimal() and len(text) < 20 and int(text) <= _LARGEST):
-        raise FilterError(f"{name} is {text[:30]!r}: it is a whole number")
+        raise FilterError(f"{name} is {text[:30]!r}: it is a whole number from 0 to {_LARGEST}")
     return int(text)

@@ -65,14 +65,23 @@ function App() {
     <${Foot} things=${things} />`;
 }
 
-function View({ things, path: [view, name, number, offset] }) {
+/** Whether a path may lead to a view: what stands for a number is one. @param {string[]} path */
+function leadsSomewhere([view, name, number, offset, ...more]) {
+  if (more.length || !VIEWS.some(([, where]) => where === (view ?? ""))) return false;
+  if (view === "topics") return [number, offset].every((each) => each === undefined || /^[0-9]+$/.test(each));
+  return number === undefined && (name === undefined || view === "groups");
+}
+
+function View({ things, path }) {
+  if (!leadsSomewhere(path)) return html`<p class="nothing" role="status">There is nothing at this address. <a href=${to("")}>The cluster</a></p>`;
+  const [view, name, number, offset] = path;
   if (view === undefined) return html`<${Summary} things=${things} />${things.has("playground") && html`<${Playground} things=${things} />`}<${Topology} things=${things} /><${Happenings} />`;
   if (view === "nodes") return html`<${Nodes} things=${things} />`;
   if (view === "partitions") return html`<${Partitions} things=${things} />`;
   if (view === "quorum") return html`<${Quorum} things=${things} />`;
   if (view === "groups") return name === undefined ? html`<${Groups} things=${things} />` : html`<${Group} things=${things} name=${name} />`;
   if (name === undefined) return html`<${Topics} things=${things} />`;
-  if (offset !== undefined) return html`<${OneRecord} name=${name} number=${Number(number)} offset=${offset} />`;
+  if (offset !== undefined) return html`<${OneRecord} name=${name} number=${Number(number)} offset=${String(BigInt(offset))} />`;
   return number === undefined
     ? html`<${Topic} things=${things} name=${name} />`
     : html`<${Partition} things=${things} name=${name} number=${Number(number)} />`;

@@ -18,11 +18,12 @@ const byName = new Intl.Collator("en", { numeric: true }).compare;
 export const topics = (things) =>
   all(things, "topic/").sort((a, b) => a.internal - b.internal || byName(a.name, b.name));
 
-/** Partitions of a topic, or of all, in order. @param {Things} things @param {string} [topic] */
+/** Partitions of a topic, or of all, in order, the cluster's own last. @param {Things} things @param {string} [topic] */
 export const partitions = (things, topic) =>
   all(things, topic === undefined ? "partition/" : `partition/${topic}/`).sort(
-    (a, b) => byName(a.topic, b.topic) || a.partition - b.partition,
+    (a, b) => isInternal(things, a) - isInternal(things, b) || byName(a.topic, b.topic) || a.partition - b.partition,
   );
+const isInternal = (things, partition) => Boolean(things.get(`topic/${partition.topic}`)?.internal);
 
 /** @param {Things} things */
 export const groups = (things) => all(things, "group/").sort((a, b) => byName(a.id, b.id));

@@ -34,7 +34,8 @@ async function readLines(address, signal, take) {
 
 /** What an address answers, gathered; anew for each address, and ended when it is not shown any more. */
 function useLines(address, gather, nothing) {
-  const [state, setState] = useState(nothing);
+  const [{ of, state }, keep] = useState({ of: null, state: nothing });
+  const setState = (state) => keep({ of: address, state });
   const control = useRef(null);
   useEffect(() => {
     setState(nothing);
@@ -48,13 +49,18 @@ function useLines(address, gather, nothing) {
       .finally(() => show({ ...now, busy: false }));
     return () => aborting.abort();
   }, [address]);
-  return [state, () => control.current?.abort()];
+  // What another address has answered is nothing to this one.
+  return [of === address ? state : nothing, () => control.current?.abort()];
 }
+
+/** How far back a search looks that begins with a filter, or ends with it. */
+const fromFor = (filter, from) => (filter ? (from ?? "recent") : from === "recent" ? null : from);
 
 const NOTHING = { rows: [], busy: false, error: null, end: null, partitions: [], leftOut: 0, seen: 0, stopped: false };
 
 function gather(state, event) {
   if (event.kind === "error") return { ...state, error: event.message };
+  if (event.kind === "follows") return state;
   if (event.kind === "end") return { ...state, end: event, partitions: event.partitions };
   const rows = event.rows ? [...state.rows, ...event.rows] : state.rows;
   return {
@@ -79,7 +85,7 @@ export function Records({ topic, partition }) {
   const submit = (event) => {
     event.preventDefault();
     setTurn(turn + 1);
-    go(withParameters({ filter: typed, from: typed && reach === "newest" && !following ? "recent" : query.get("from"), everywhere: null }));
+    go(withParameters({ filter: typed, from: fromFor(typed, query.get("from")), everywhere: null }));
   };
   const rows = following || reach === "newest" ? newestFirst(state.rows).slice(0, following ? MOST_ROWS : NEWEST) : state.rows;
   return html`<section class="records" aria-labelledby="records">
@@ -98,7 +104,7 @@ export function Records({ topic, partition }) {
       </form>
     </header>
     ${state.error && html`<p class="trouble" role="alert">${state.error}</p>`}
-    <${Result} state=${state} following=${following} newest=${reach === "newest"} />
+    ${!state.error && html`<${Result} state=${state} following=${following} newest=${reach === "newest"} />`}
     ${rows.length > 0 && html`<${Rows} topic=${topic} rows=${rows} />`}
   </section>`;
 }
@@ -170,8 +176,8 @@ export function Record({ topic, partition, offset }) {
   const [state] = useLines(`/records/${encodeURIComponent(topic)}/search?partition=${partition}&offset=${offset}&limit=1`, gather, NOTHING);
   const row = state.rows[0];
   if (state.error) return html`<p class="trouble" role="alert">${state.error}</p>`;
-  if (!row) return html`<p class="nothing" role="status">${state.end ? `There is no record at offset ${offset} or after it.` : "Reading …"}</p>`;
-  return html`${row.offset !== offset && html`<p class="note" role="status">There is no record at offset ${offset} any more. This is the next one, ${row.offset}.</p>`}
+  if (!row) return html`<p class="nothing" role="status">${state.end ? `There is no record at offset ${count(offset)} or after it.` : "Reading …"}</p>`;
+  return html`${row.offset !== offset && html`<p class="note" role="status">There is no record at offset ${count(offset)} any more. This is the next one, ${count(row.offset)}.</p>`}
     <dl class="facts">
       <dt>Offset</dt><dd>${count(row.offset)}</dd>
       <dt>Time</dt><dd>${row.timestamp_ms === null ? "–" : new Date(row.timestamp_ms).toISOString().replace("T", " ").replace("Z", " UTC")}</dd>

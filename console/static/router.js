@@ -1,9 +1,18 @@
 /** All state of the page is in its address: what is shown, sorted, filtered. A link to it shows the same. */
 import { useEffect, useState } from "./vendor/hooks.js";
 
+/** A part of a path. What somebody has typed may be no text. @param {string} part */
+function decoded(part) {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
+}
+
 /** What is at an address. @returns {{path: string[], query: URLSearchParams}} */
 function here() {
-  const path = location.pathname.split("/").filter(Boolean).map(decodeURIComponent);
+  const path = location.pathname.split("/").filter(Boolean).map(decoded);
   return { path, query: new URLSearchParams(location.search) };
 }
 

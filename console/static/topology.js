@@ -58,7 +58,9 @@ export function Topology({ things }) {
     ${lines.length < existing && html`<p class="note">${lines.length} of ${count(existing)} partitions:
       ${drawn.map((topic) => topic.name).join(", ")}. <a href=${to("topics")}>All topics</a></p>`}
     <div ref=${frame} class="frame">
-      ${!lines.length
+      ${!lines.length && query.has("topic") && !drawn.length
+        ? html`<p class="nothing">There is no topic ${query.getAll("topic").join(", ")}. <a href=${to("topics")}>What there is</a></p>`
+        : !lines.length
         ? html`<p class="nothing">There are no topics yet. <code>quorumlog topics create orders --partitions 3</code></p>`
         : asTable
           ? html`<${PartitionTable} things=${things} rows=${lines} />`

@@ -101,6 +101,13 @@ async def test_nothing_but_the_page_is_served(guest: RawBrowser, path: str) -> N
     assert (await guest.ask(path)).status == 404
 
 
+async def test_who_gets_lost_gets_the_page_which_says_so(guest: RawBrowser) -> None:
+    lost = await guest.ask("/nowhere", "GET", ("accept", "text/html,*/*"))
+    assert (lost.status, "main.js" in lost.text) == (404, True)
+    program = await guest.ask("/nowhere", "GET", ("accept", "*/*"))
+    assert (program.status, "main.js" in program.text) == (404, False)
+
+
 async def test_a_page_gets_everything_and_then_what_changes(guest: RawBrowser) -> None:
     guest.picture.put("node/", {"node/1": {"state": "up"}})
     answer, task, gone = guest.start("/events")

@@ -95,6 +95,11 @@ def test_what_is_no_filter_is_refused_with_an_example(text: str) -> None:
     assert len(str(refused.value)) < 250
 
 
+def test_a_filter_that_breaks_off_says_so() -> None:
+    with pytest.raises(FilterError, match="a condition is expected after 'and'"):
+        parse_filter("key = anna and")
+
+
 def test_whatever_is_typed_is_a_filter_or_refused() -> None:
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")

@@ -216,5 +216,30 @@ def test_records_are_browsed_found_and_linked_to(servers: str) -> None:
         expect(page.locator("[data-result=follow]")).to_contain_text("Not following any more", timeout=PATIENCE_MS)
         print(f"stopped in {time.monotonic() - stopped_s:.2f} s")
         assert time.monotonic() - stopped_s < 5
+        page.get_by_role("link", name="From the beginning").click()
+        expect(page.locator("[data-result=end]")).to_contain_text("rows in", timeout=PATIENCE_MS)
+        page.get_by_role("link", name="Follow").click()
+        expect(page.locator("[data-result=follow]")).to_contain_text("Following", timeout=PATIENCE_MS)
         refused = [line for line in look.said if "400 (Bad Request)" not in line]
         assert (refused, look.strangers()) == ([], [])
+
+
+@pytest.mark.browser
+@needs_chromium
+def test_an_address_that_somebody_has_typed_leads_to_a_page(servers: str) -> None:
+    with running_console(servers) as url, chromium() as browser, looking(browser, url) as look:
+        for address, said in (
+            ("/nowhere", "There is nothing at this address"),
+            ("/topics/orders/0/abc", "There is nothing at this address"),
+            ("/topics/%E0%A4%A", "There is no topic %E0%A4%A"),
+            ("/?topic=nothing", "There is no topic nothing"),
+            ("/topics/orders/0/99999999999999999999", "offset is '99999999999999999999': it is a whole number"),
+            ("/topics/orders/0/9223372036854775807", "There is no record at offset 9,223,372,036,854,775,807"),
+        ):
+            expect(look.at(address).locator("main")).to_contain_text(said, timeout=PATIENCE_MS)
+            expect(look.page.get_by_role("navigation", name="Views")).to_be_visible()
+        page = look.at("/topics/orders/0/007")
+        expect(page.locator(".facts")).to_contain_text("Offset7", timeout=PATIENCE_MS)
+        expect(page.locator("main")).not_to_contain_text("any more")
+        shown = [line for line in look.said if "404 (Not Found)" not in line and "400 (Bad Request)" not in line]
+        assert (shown, look.strangers()) == ([], [])

@@ -68,13 +68,13 @@ def test_helm_and_kubernetes_find_nothing_wrong(values: dict[str, Any], tmp_path
         (WITH_TLS | {"insecure": True}, "contradict each other"),
         (PLAIN | {"nodes": 1}, "fewer nodes than controllers"),
         (PLAIN | {"controllers": 2}, "controllers"),
-        (PLAIN | {"node": 3}, "additional properties 'node' not allowed"),
+        (PLAIN | {"node": 3}, r"(?i)additional propert(y|ies) '?node'? (is )?not allowed"),
     ],
 )
 def test_wrong_values_are_refused_with_a_line_that_says_why(values: dict[str, Any], said: str, tmp_path: Path) -> None:
     done = rendered(tmp_path, values)
     assert done.returncode != 0
-    assert said in done.stderr
+    assert re.search(said, done.stderr)
 
 
 def started(folder: Path, values: dict[str, Any], pod: str) -> dict[str, str]:
