@@ -86,7 +86,12 @@ _PACE_S = 0.05
 
 @dataclass(slots=True, frozen=True)
 class GroupStyle:
-    """How the members of a group go about it."""
+    """How the members of a group go about it.
+
+    Arguments:
+        kafka_assignor, kafka_protocol: of members by Kafka's client.
+        is_shared: every other one is by our own client then.
+    """
 
     group: str
     by_pattern: bool = False
@@ -95,6 +100,8 @@ class GroupStyle:
     commit_every: int = 1
     asynchronous: bool = False
     kafka_assignor: str = "range"
+    kafka_protocol: Literal["classic", "consumer"] = "classic"
+    is_shared: bool = False
 
 
 STYLES = (
@@ -108,6 +115,12 @@ STYLES = (
         kafka_assignor="cooperative-sticky",
     ),
     GroupStyle("static", is_static=True, commit_every=2, kafka_assignor="roundrobin"),
+)
+#: Where members are by Kafka's client, these too: the coordinator assigns, and members are of both kinds.
+KAFKA_STYLES = (
+    *STYLES,
+    GroupStyle("assigned", by_pattern=True, commit_every=2, asynchronous=True, kafka_protocol="consumer"),
+    GroupStyle("shared", kafka_protocol="consumer", is_shared=True),
 )
 
 
@@ -152,9 +165,9 @@ class GroupRun:
         ]
         self._partitions = [TopicPartition(TOPIC, number) for number in range(PARTITIONS)]
         self._nemesis = Nemesis(cluster, admin, self._partitions[0], self._rng)
-        self._styles = {style.group: style for style in STYLES}
+        self._styles = {style.group: style for style in (KAFKA_STYLES if cluster.kafka else STYLES)}
         self._numbers = itertools.count(1)
-        self._running: dict[str, list[MemberProcess]] = {style.group: [] for style in STYLES}
+        self._running: dict[str, list[MemberProcess]] = {group: [] for group in self._styles}
         self._done: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
         self._seen: dict[str, int] = defaultdict(int)
 
@@ -303,7 +316,9 @@ class GroupRun:
 
     def _start(self, group: str, instance: str = "") -> MemberProcess:
         style = self._styles[group]
-        name = f"{group}-{next(self._numbers)}"
+        number = next(self._numbers)
+        name = f"{group}-{number}"
+        is_by_kafka = self._cluster.kafka and not (style.is_shared and number % 2)
         plan = MemberPlan(
             clients=self._cluster.client_options,
             group=group,
@@ -317,8 +332,9 @@ class GroupRun:
             max_poll_interval_ms=MAX_POLL_INTERVAL_MS,
             commit_every=style.commit_every,
             asynchronous=style.asynchronous,
-            kafka_servers=self._cluster.kafka_bootstrap_servers if self._cluster.kafka else "",
+            kafka_servers=self._cluster.kafka_bootstrap_servers if is_by_kafka else "",
             kafka_assignor=style.kafka_assignor,
+            kafka_protocol=style.kafka_protocol,
         )
         started = self._members.start(plan)
         self._running[group].append(started)
@@ -512,7 +528,11 @@ def run_groups(
     with (
         judged(report, report_dir, say),
         tempfile.TemporaryDirectory(prefix="quorumlog-members-") as directory,
-        fresh_cluster(NODES, topic, secure=secure, kafka=kafka) as (cluster, admin),
+        # Members by Kafka's client do not say how long their sessions are where the coordinator assigns.
+        fresh_cluster(NODES, topic, {"group_session_timeout_ms": SESSION_MS}, secure=secure, kafka=kafka) as (
+            cluster,
+            admin,
+        ),
         MemberProcesses(Path(directory)) as members,
     ):
         run = GroupRun(cluster, admin, members, report.seed, say)

@@ -1,4 +1,4 @@
-"""A member of a group by Kafka's own client: librdkafka, through confluent-kafka, in a classic group."""
+"""A member of a group by Kafka's own client: librdkafka, through confluent-kafka, in a group of either kind."""
 
 from __future__ import annotations
 
@@ -31,18 +31,20 @@ class KafkaMember:
             "bootstrap.servers": plan.kafka_servers,
             "client.id": Path(plan.log).stem,
             "group.id": plan.group,
-            "partition.assignment.strategy": plan.kafka_assignor,
+            "group.protocol": plan.kafka_protocol,
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
             "auto.offset.reset": "earliest",
-            "session.timeout.ms": plan.session_timeout_ms,
-            "heartbeat.interval.ms": plan.heartbeat_interval_ms,
             "max.poll.interval.ms": plan.max_poll_interval_ms,
             "reconnect.backoff.max.ms": 500,
             "socket.timeout.ms": 10_000,
             "log_level": 2,
             "on_commit": self._settled,
         }
+        if plan.kafka_protocol == "classic":
+            settings["partition.assignment.strategy"] = plan.kafka_assignor
+            settings["session.timeout.ms"] = plan.session_timeout_ms
+            settings["heartbeat.interval.ms"] = plan.heartbeat_interval_ms
         if plan.instance:
             settings["group.instance.id"] = plan.instance
         self._consumer = confluent_kafka.Consumer(settings)

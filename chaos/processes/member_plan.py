@@ -21,7 +21,8 @@ class MemberPlan:
         asynchronous: whether commits are waited for.
         work_ms: how long it works on the records of one poll.
         kafka_servers: where it speaks Kafka's protocol, as librdkafka; empty for a member by our own client.
-        kafka_assignor: how it wants partitions to be shared out then.
+        kafka_assignor: how it wants partitions to be shared out then, unless its coordinator assigns
+            (``kafka_protocol``).
         awaits_signal: whether it joins only at SIGUSR1, with all that a process does at its start behind it.
     """
 
@@ -41,6 +42,7 @@ class MemberPlan:
     work_ms: int = 0
     kafka_servers: str = ""
     kafka_assignor: str = "range"
+    kafka_protocol: Literal["classic", "consumer"] = "classic"
     awaits_signal: bool = False
 
     def as_argument(self) -> str:

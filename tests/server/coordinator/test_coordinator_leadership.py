@@ -360,3 +360,23 @@ def test_versions_of_a_new_group_begin_after_the_log_once_all_nodes_take_that() 
         (change,) = rig.led.proposed[-1].changes
         assert (change.base_version, change.version) == (0, version)
         assert rig.led.table.groups[name].version == version
+
+
+def test_a_client_that_numbers_nothing_is_heard_in_the_order_in_which_it_comes_and_gets_an_id() -> None:
+    rig = Rig()
+    omitted = groups_pb2.HeartbeatOmissions()
+    joins = [rig.beat("", 0, 9, omitted=omitted, full=True), rig.beat("", 0, 3, omitted=omitted, full=True)]
+    rig.step()
+    rig.apply()
+    first, second = (rig.heartbeat(number).member_id for number in joins)
+    assert first.startswith(f"{rig.led.raft.term}-") and first != second
+    rig.step()
+    again = rig.beat(first, 1, 2, omitted=omitted)
+    rig.step()
+    assert rig.heartbeat(again).error.code == ErrorCode.NONE
+    numbered = [rig.beat("c", 0, 5, full=True), rig.beat("c", 0, 5, full=True), rig.beat("", 0, 6, full=True)]
+    rig.step()
+    rig.apply()
+    assert [rig.heartbeat(number).error.code for number in numbered] == [
+        ErrorCode.NONE, ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_REQUEST,
+    ]  # fmt: skip
