@@ -111,9 +111,7 @@ def fuzz_nodes(
             "--report", metavar="DIR", parser=path, help="Write verdict and last requests into this directory."
         ),
     ] = None,
-    kafka: Annotated[
-        bool, typer.Option("--kafka", help="By Kafka's protocol, on the port for its clients; as anybody.")
-    ] = False,
+    kafka: Annotated[bool, typer.Option("--kafka", help="By Kafka's protocol, on the port for its clients.")] = False,
     replay: Annotated[
         Path | None,
         typer.Option("--replay", metavar="FILE", parser=path, help="Send what an earlier run has recorded, instead."),
@@ -124,8 +122,10 @@ def fuzz_nodes(
     output: Output = OutputFormat.TABLE,
 ) -> None:
     """Sends valid and nearly valid requests to a cluster of its own; 1 if a node ends, breaks or works no more."""
-    if kafka and (caller is not HostileCaller.ANYBODY or replay is not None):
-        raise CommandError("--kafka is for anybody, and recorded by nobody: leave --as and --replay out", WRONG_USAGE)
+    if kafka and (replay is not None or not (caller is HostileCaller.ANYBODY or caller.by_password)):
+        raise CommandError(
+            "--kafka is for anybody, unsigned and signed-in, and recorded by nobody: leave --replay out", WRONG_USAGE
+        )
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     from quorumlog.chaos.hostile.fuzzer import fuzz
     from quorumlog.chaos.hostile.replay import replay as send_again

@@ -40,6 +40,19 @@ def test_the_tour_runs_as_written(tmp_path: Path) -> None:
         taken.run_all(list(zip(found, EXPECTED, strict=True)))
 
 
+@pytest.mark.cluster
+@pytest.mark.timeout(480)
+def test_its_commands_run_with_tls_by_one_flag(tmp_path: Path) -> None:
+    commands = [(block, says) for block, says in zip(blocks(), EXPECTED, strict=True) if block.how == "bash"]
+    backups = [(block, says) for block, says in commands if "backup" in block.text]
+    with tour(tmp_path, tls=True) as taken:
+        # What backups hold was written from Python.
+        chosen = [each for each in commands if each not in backups]
+        taken.run_all(chosen[:1])
+        assert "security.protocol=SSL" in taken.properties.read_text()
+        taken.run_all(chosen[1:])
+
+
 def test_what_the_readme_names_exists() -> None:
     for target in re.findall(r"\]\(([^)#:]+)\)", README):
         assert (ROOT / target).exists(), f"README.md links to {target}, which does not exist"

@@ -6,7 +6,8 @@ work. What a request is made of comes from the descriptors of the services, so t
 - `boundaries`: the values at which fields break, from a field's descriptor.
 - `vocabulary`: what a stranger learns of a cluster: ids, epochs, names, leaders.
 - `caller`: as whom they call.
-- `staging`: the cluster that knows them so, the way in, and what none of them may be told.
+- `entrance`: how they get to the nodes.
+- `staging`: the cluster that knows them so, and what none of them may be told.
 - `services`: the methods that clients can call.
 - `batches`: record batches with right checksums and wrong headers or payloads.
 - `requests`: requests of any type, valid but for a field or two.

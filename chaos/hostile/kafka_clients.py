@@ -8,11 +8,13 @@ import random
 import struct
 import time
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import Any
 
+from quorumlog.chaos.hostile.entrance import Entrance
 from quorumlog.chaos.hostile.kafka_requests import KafkaRequestMaker, error_codes_of
 from quorumlog.chaos.hostile.vocabulary import GROUPS, STAGE, Vocabulary
+from quorumlog.sdk.runtime.scram_client import ScramIdentity
 from quorumlog.server.kafka.codec.apis import APIS
 from quorumlog.server.kafka.codec.groups.membership_requests import (
     GroupHeartbeatRequest,
@@ -30,8 +32,10 @@ from quorumlog.server.kafka.codec.produce_requests import (
     ProduceRequest,
     TopicProduceData,
 )
+from quorumlog.server.kafka.codec.sasl_requests import SaslAuthenticateRequest, SaslHandshakeRequest
 from quorumlog.server.kafka.codec.version_requests import ApiVersionsRequest
 from quorumlog.server.kafka.mapping.error_codes import KafkaError
+from quorumlog.v1.scram import MECHANISM as SCRAM
 
 _SIZE = struct.Struct(">i")
 #: An answer that has more is none.
@@ -49,12 +53,15 @@ class HostileKafkaClients:
     """What they do, and what came of it.
 
     Arguments:
-        places: node id -> host:port.
+        entrance: where nodes are, how they are reached, and what no answer may hold.
         chance: decides on everything.
     """
 
-    def __init__(self, places: Mapping[int, str], vocabulary: Vocabulary, chance: random.Random) -> None:
-        self._places = dict(places)
+    def __init__(self, entrance: Entrance, vocabulary: Vocabulary, chance: random.Random) -> None:
+        self._places = dict(entrance.kafka)
+        self._context = entrance.tls_context()
+        self._identity = entrance.identity()
+        self.forbidden = tuple(each.encode() for each in entrance.forbidden)
         self._vocabulary = vocabulary
         self._chance = chance
         self._maker = KafkaRequestMaker(chance)
@@ -240,15 +247,33 @@ class HostileKafkaClients:
         node = self._chance.choice(list(self._places)) if node is None else node
         host, _, port = self._places[node].rpartition(":")
         async with asyncio.timeout(_CONNECT_S):
-            reader, writer = await asyncio.open_connection(host, int(port), limit=1 << 20)
+            name = None if self._context is None else host
+            reader, writer = await asyncio.open_connection(
+                host, int(port), limit=1 << 20, ssl=self._context, server_hostname=name
+            )
         for topic in self._vocabulary.topics.values():
             if topic.topic_id not in self._maker.topic_ids:
                 self._maker.topic_ids = [*self._maker.topic_ids[-12:], topic.topic_id]
         one = _Conversing(node, self, reader, writer)
         try:
+            if self._identity is not None:
+                await self._sign_in(one, self._identity)
             yield one
         finally:
             await one.close()
+
+    async def _sign_in(self, one: _Conversing, identity: ScramIdentity) -> None:
+        """As an honest client does it."""
+        exchange = identity.begin(self._chance)
+        if await self._ask(one, SaslHandshakeRequest(SCRAM), 1) is None:
+            return
+        begun = await self._ask(one, SaslAuthenticateRequest(exchange.first.text.encode()), 2)
+        if begun is None or begun.error_code != KafkaError.NONE:
+            return
+        final = exchange.answer(bytes(begun.auth_bytes).decode())
+        finished = await self._ask(one, SaslAuthenticateRequest(final.encode()), 2)
+        if finished is not None and finished.error_code == KafkaError.NONE:
+            self.outcomes["kafka signed in"] += 1
 
     def _note(self, what: str) -> None:
         self.sent += 1
@@ -347,6 +372,8 @@ class _Conversing:
             self._news.set()
 
     def _take(self, data: bytes) -> None:
+        if any(each in data for each in self._clients.forbidden):
+            self._find("told what nobody may be told")
         if not self._in_order:
             return
         if not self._asked:

@@ -8,18 +8,18 @@ found a leak.
 from __future__ import annotations
 
 import os
-import random
 import secrets
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import grpc
 
 from quorumlog.chaos.hostile.caller import HostileCaller
+from quorumlog.chaos.hostile.entrance import Entrance, credentials_of
 from quorumlog.chaos.hostile.vocabulary import STAGE
 from quorumlog.sdk import (
     ACL,
@@ -33,12 +33,9 @@ from quorumlog.sdk import (
     ResourceType,
     UserScramCredentialUpsertion,
 )
-from quorumlog.sdk.cluster.node_session import session_metadata
-from quorumlog.sdk.runtime.scram_client import ScramIdentity
-from quorumlog.sdk.runtime.security import ClientSecurity, SecurityOptions
 from quorumlog.server.local import LocalCluster
 from quorumlog.server.local.ports import ReservedPorts
-from quorumlog.v1 import admin_pb2, admin_pb2_grpc, sign_in_pb2, sign_in_pb2_grpc
+from quorumlog.v1 import admin_pb2, admin_pb2_grpc
 
 NODES = 3
 #: Compaction soon, so that what hostile clients wrote is read by it; small files, for every run has its own.
@@ -46,55 +43,6 @@ SETTINGS: dict[str, object] = {"compaction_interval_ms": 1_000, "storage_map_siz
 _USER = "fuzzer"
 #: Characters of a line of a key that occur nowhere else.
 _KEY_LINE = 40
-_SIGN_IN_S = 10.0
-
-
-@dataclass(slots=True, frozen=True)
-class Entrance:
-    """How hostile clients get to the nodes, as it is written into the orders of their processes.
-
-    Arguments:
-        nodes: node id -> host:port.
-        kafka: the same for Kafka's clients, where they are the ones that mean no good.
-        options: of a client, as the SDK takes them; none without TLS.
-        forbidden: what no answer may hold.
-    """
-
-    nodes: dict[int, str]
-    options: dict[str, str] = field(default_factory=dict)
-    forbidden: tuple[str, ...] = ()
-    kafka: dict[int, str] = field(default_factory=dict)
-
-    def credentials(self) -> grpc.ChannelCredentials | None:
-        """For connections; None without TLS."""
-        return _credentials(self.options) if self.options else None
-
-    def sign_in(self) -> dict[int, str]:
-        """The token of a session at each node; none for who does not sign in."""
-        identity = ClientSecurity(**cast("SecurityOptions", self.options)).identity() if self.options else None
-        credentials = self.credentials()
-        if not isinstance(identity, ScramIdentity) or credentials is None:
-            return {}
-        tokens = {}
-        for node, place in self.nodes.items():
-            with grpc.secure_channel(place, credentials) as channel:
-                tokens[node] = _token(channel, identity)
-        return tokens
-
-
-def _token(channel: grpc.Channel, identity: ScramIdentity) -> str:
-    stub, exchange = sign_in_pb2_grpc.SignInStub(channel), identity.begin(random.SystemRandom())
-    first = exchange.first.text
-    begun = stub.BeginScram(sign_in_pb2.BeginScramRequest(client_first=first), timeout=_SIGN_IN_S)
-    final = exchange.answer(begun.server_first)
-    request = sign_in_pb2.FinishScramRequest(client_first=first, client_final=final)
-    token: str = stub.FinishScram(request, timeout=_SIGN_IN_S).session_token
-    return token
-
-
-def metadata_of(token: str | None) -> tuple[tuple[str, str], ...]:
-    """What calls in a session are made with."""
-    return () if token is None else tuple(session_metadata(token))
 
 
 @dataclass(slots=True)
@@ -137,14 +85,8 @@ def staged_cluster(caller: HostileCaller = HostileCaller.ANYBODY, *, kafka: bool
         with LocalCluster(nodes=NODES, settings=SETTINGS, kafka=kafka) as cluster:
             with grpc.insecure_channel(cluster.address(1)) as channel:
                 admin_pb2_grpc.AdminStub(channel).CreateTopics(stage(list(STAGE)), timeout=10)
-            kafka_places = cluster.kafka_bootstrap_servers.split(",") if kafka else []
-            yield StagedCluster(
-                cluster,
-                Entrance(
-                    {node: cluster.address(node) for node in cluster.node_ids},
-                    kafka=dict(zip(cluster.node_ids, kafka_places, strict=kafka)),
-                ),
-            )
+            at = {node: cluster.address(node) for node in cluster.node_ids}
+            yield StagedCluster(cluster, Entrance(at, kafka=_kafka_places(cluster) if kafka else {}))
         return
     with ExitStack() as open_until_the_end:
         reserved = ReservedPorts(NODES)
@@ -156,13 +98,16 @@ def staged_cluster(caller: HostileCaller = HostileCaller.ANYBODY, *, kafka: bool
         made = LocalCluster(
             nodes=NODES,
             tls=True,
+            kafka=kafka,
             settings={**SETTINGS, **asking, "log_level": "debug"},
             node_settings={node: {"password_listen": place} for node, place in places.items()},
         )
-        yield _furnished(open_until_the_end.enter_context(made), caller, places, audit_log)
+        yield _furnished(open_until_the_end.enter_context(made), caller, places, audit_log, kafka=kafka)
 
 
-def _furnished(cluster: LocalCluster, caller: HostileCaller, places: dict[int, str], audit_log: Path) -> StagedCluster:
+def _furnished(
+    cluster: LocalCluster, caller: HostileCaller, places: dict[int, str], audit_log: Path, *, kafka: bool
+) -> StagedCluster:
     """Makes topics, users, rules and secrets."""
     mark = f"canary-{secrets.token_hex(6)}"
     hidden, record, password = f"{mark}-topic", f"{mark}-record", f"{mark}-password"
@@ -171,7 +116,7 @@ def _furnished(cluster: LocalCluster, caller: HostileCaller, places: dict[int, s
     certificates = cluster.certificates
     assert certificates is not None
     with Admin(bootstrap_servers=servers, **tls) as admin:
-        with grpc.secure_channel(cluster.address(1), _credentials(tls)) as channel:
+        with grpc.secure_channel(cluster.address(1), credentials_of(tls)) as channel:
             admin_pb2_grpc.AdminStub(channel).CreateTopics(stage(list(STAGE)), timeout=10)
         admin.create_topics([NewTopic(hidden, 1, NODES)])
         admin.create_acls(_few_rights())
@@ -196,7 +141,13 @@ def _furnished(cluster: LocalCluster, caller: HostileCaller, places: dict[int, s
             }  # fmt: skip
     at = places if caller.by_password else {node: cluster.address(node) for node in cluster.node_ids}
     forbidden = never if caller is HostileCaller.ADMIN else (*never, hidden, record)
-    return StagedCluster(cluster, Entrance(at, options, forbidden), (*never, record), audit_log)
+    entrance = Entrance(at, options, forbidden, _kafka_places(cluster) if kafka else {})
+    return StagedCluster(cluster, entrance, (*never, record), audit_log)
+
+
+def _kafka_places(cluster: LocalCluster) -> dict[int, str]:
+    """Where nodes serve Kafka's clients."""
+    return dict(zip(cluster.node_ids, cluster.kafka_bootstrap_servers.split(","), strict=True))
 
 
 def _few_rights() -> list[ACL]:
@@ -212,12 +163,6 @@ def _few_rights() -> list[ACL]:
         rule(ACLOperation.READ, ResourceType.GROUP, "group-", prefixed),
         rule(ACLOperation.WRITE, ResourceType.PRODUCER_NAME, "producer-", prefixed),
     ]
-
-
-def _credentials(options: dict[str, str]) -> grpc.ChannelCredentials:
-    files = ClientSecurity(**cast("SecurityOptions", options)).files()
-    assert files is not None, options
-    return files.credentials()
 
 
 def _of_another_authority(cluster: LocalCluster) -> dict[str, str]:

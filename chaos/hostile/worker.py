@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import TextIO
 
 from quorumlog.chaos.hostile.caller import HostileCaller
+from quorumlog.chaos.hostile.entrance import Entrance
 from quorumlog.chaos.hostile.kafka_clients import HostileKafkaClients
 from quorumlog.chaos.hostile.record import SentLog, write_record
 from quorumlog.chaos.hostile.requests import RequestMaker
 from quorumlog.chaos.hostile.services import METHODS, SIGN_IN_METHODS
-from quorumlog.chaos.hostile.staging import Entrance, stage
+from quorumlog.chaos.hostile.staging import stage
 from quorumlog.chaos.hostile.stories import Stories
 from quorumlog.chaos.hostile.strangers import Strangers
 from quorumlog.chaos.hostile.vocabulary import STAGE, Vocabulary
@@ -102,8 +103,8 @@ class HostileProcess:
         methods = METHODS | SIGN_IN_METHODS if order.caller.by_password else METHODS
         self._stories = Stories(self._wire, self._vocabulary, self._maker, chance, methods)
         self._strangers = Strangers(self._wire, self._vocabulary, self._maker, chance)
-        kafka = order.entrance.kafka
-        self._kafka = HostileKafkaClients(kafka, self._vocabulary, chance) if kafka else None
+        has_kafka = bool(order.entrance.kafka)
+        self._kafka = HostileKafkaClients(order.entrance, self._vocabulary, chance) if has_kafka else None
         self._over = asyncio.Event()
 
     async def run(self, stop: TextIO, out: TextIO) -> None:

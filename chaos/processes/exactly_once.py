@@ -78,7 +78,7 @@ class OnceRun:
         if self._cluster.kafka:
             from quorumlog.chaos.processes.kafka_writer import KafkaOnceWriter
 
-            return KafkaOnceWriter(number, count, self._cluster.kafka_bootstrap_servers, TOPIC, self._gate)
+            return KafkaOnceWriter(number, count, self._cluster.kafka_options, TOPIC, self._gate)
         seed = self._rng.getrandbits(32)
         return SdkOnceWriter(number, kind, count, self._cluster.client_options, TOPIC, self._gate, seed)
 

@@ -138,7 +138,7 @@ class Member(Protocol):
 
 
 def _member_of(plan: MemberPlan, log: MemberLog) -> Member:
-    if not plan.kafka_servers:
+    if not plan.kafka_options:
         return WorkingMember(plan, log)
     from quorumlog.chaos.processes.kafka_member import KafkaMember
 

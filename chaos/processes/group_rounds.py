@@ -332,7 +332,7 @@ class GroupRun:
             max_poll_interval_ms=MAX_POLL_INTERVAL_MS,
             commit_every=style.commit_every,
             asynchronous=style.asynchronous,
-            kafka_servers=self._cluster.kafka_bootstrap_servers if is_by_kafka else "",
+            kafka_options=self._cluster.kafka_options if is_by_kafka else {},
             kafka_assignor=style.kafka_assignor,
             kafka_protocol=style.kafka_protocol,
         )

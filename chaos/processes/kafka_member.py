@@ -28,7 +28,7 @@ class KafkaMember:
         self._worked: dict[int, int] = {}
         self._commits: deque[tuple[dict[int, int], int]] = deque()
         settings: dict[str, Any] = {
-            "bootstrap.servers": plan.kafka_servers,
+            **plan.kafka_options,
             "client.id": Path(plan.log).stem,
             "group.id": plan.group,
             "group.protocol": plan.kafka_protocol,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -25,16 +26,16 @@ class KafkaOnceWriter(OnceWriter):
     """An idempotent producer of librdkafka. Numbers its records from 0; record ``n`` has key ``n % KEYS``.
 
     Arguments:
-        servers: where the nodes speak Kafka's protocol.
+        reached: how librdkafka reaches the nodes.
         count: records that it sends in all.
     """
 
-    def __init__(self, number: int, count: int, servers: str, topic: str, gate: Gate) -> None:
+    def __init__(self, number: int, count: int, reached: Mapping[str, str], topic: str, gate: Gate) -> None:
         super().__init__(number, count, topic, gate, f"librdkafka-{number}")
         self._under_way = 0
         self._producer = confluent_kafka.Producer(
             {
-                "bootstrap.servers": servers,
+                **reached,
                 "client.id": self.name,
                 "enable.idempotence": True,
                 "partitioner": "murmur2_random",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Literal
 
 from quorumlog.chaos.processes.scenario_cluster import ClientOptions
@@ -20,7 +20,7 @@ class MemberPlan:
         commit_every: polls with records between two commits.
         asynchronous: whether commits are waited for.
         work_ms: how long it works on the records of one poll.
-        kafka_servers: where it speaks Kafka's protocol, as librdkafka; empty for a member by our own client.
+        kafka_options: how librdkafka reaches the nodes; empty for a member by our own client.
         kafka_assignor: how it wants partitions to be shared out then, unless its coordinator assigns
             (``kafka_protocol``).
         awaits_signal: whether it joins only at SIGUSR1, with all that a process does at its start behind it.
@@ -40,7 +40,7 @@ class MemberPlan:
     commit_every: int = 1
     asynchronous: bool = False
     work_ms: int = 0
-    kafka_servers: str = ""
+    kafka_options: dict[str, str] = field(default_factory=dict)
     kafka_assignor: str = "range"
     kafka_protocol: Literal["classic", "consumer"] = "classic"
     awaits_signal: bool = False

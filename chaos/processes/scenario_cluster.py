@@ -99,6 +99,17 @@ class ScenarioCluster(LocalCluster):
             sasl_plain_password=_PASSWORD,
         )
 
+    @property
+    def kafka_options(self) -> dict[str, str]:
+        """The same for librdkafka, by its names."""
+        options = {"bootstrap.servers": self.kafka_bootstrap_servers}
+        if self.secure:
+            options |= {
+                "security.protocol": "SASL_SSL", "ssl.ca.location": self.client_tls["ssl_ca_location"],
+                "sasl.mechanism": "SCRAM-SHA-256", "sasl.username": _USER, "sasl.password": _PASSWORD,
+            }  # fmt: skip
+        return options
+
     def ports_of(self, node: int) -> list[int]:
         """All ports at which a secured node listens."""
         addresses = (self.address(node), self.peer_address(node))

@@ -340,7 +340,7 @@ def run_scenario(
     if not 0 < load <= 1:
         raise ValueError(f"a load of {load:g} is no share of the peak: say one from above 0 to 1")
     if kafka:
-        _require_kafka(name, secure)
+        _require_kafka(name)
     if name == exactly_once.NAME:
         return exactly_once.run_exactly_once(seed, rounds, records, report_dir, say, secure, kafka)
     if records is not None:
@@ -372,11 +372,9 @@ def run_scenario(
     return report
 
 
-def _require_kafka(name: str, secure: bool) -> None:
+def _require_kafka(name: str) -> None:
     if name not in WITH_KAFKA:
         raise ValueError(f"only {' and '.join(WITH_KAFKA)} run with Kafka's client, and {name} does not")
-    if secure:
-        raise ValueError("Kafka's client signs in nowhere: leave one of --kafka and --secure out")
     if find_spec("confluent_kafka") is None:
         raise ValueError("confluent-kafka is not installed: pip install 'quorumlog[mirror]'")
 

@@ -15,12 +15,13 @@ import pytest
 from quorumlog.chaos.hostile.batches import FIELDS, BatchMaker, assemble
 from quorumlog.chaos.hostile.boundaries import integers
 from quorumlog.chaos.hostile.caller import HostileCaller
+from quorumlog.chaos.hostile.entrance import Entrance
 from quorumlog.chaos.hostile.fuzzer import fuzz
 from quorumlog.chaos.hostile.record import Action, SentLog, SentRequest, read_record, write_record
 from quorumlog.chaos.hostile.replay import fewest_that
 from quorumlog.chaos.hostile.requests import RequestMaker
 from quorumlog.chaos.hostile.services import METHODS, PEER_METHODS, SIGN_IN_METHODS
-from quorumlog.chaos.hostile.staging import Entrance, StagedCluster
+from quorumlog.chaos.hostile.staging import StagedCluster
 from quorumlog.chaos.hostile.vocabulary import KnownTopic, LearntPartition, Vocabulary
 from quorumlog.chaos.hostile.wire import Wire
 from quorumlog.chaos.hostile.worker import WorkerOrder
@@ -59,6 +60,17 @@ def test_nodes_live_on_whatever_comes_to_the_port_for_kafkas_clients() -> None:
     assert report.passed, report.findings
     assert report.requests > 1_000
     assert report.outcomes["kafka answered"] > 100
+
+
+@pytest.mark.cluster
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("caller", [HostileCaller.UNSIGNED, HostileCaller.SIGNED_IN])
+def test_the_secured_port_for_kafkas_clients_tells_no_secret_whatever_comes(caller: HostileCaller) -> None:
+    report = fuzz(requests=2_000, seed=19, duration_s=15, kafka=True, caller=caller, say=lambda line: None)
+    assert report.passed, report.findings
+    assert report.requests > 500
+    assert (report.outcomes.get("kafka signed in", 0) > 10) is (caller is HostileCaller.SIGNED_IN)
+    assert bool(report.answers.get("Kafka Produce NONE")) is (caller is HostileCaller.SIGNED_IN), report.answers
 
 
 @pytest.mark.cluster

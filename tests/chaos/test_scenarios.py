@@ -124,16 +124,10 @@ def test_groups_of_kafkas_own_client_skip_nothing_and_repeat_only_uncommitted_wo
     assert node_processes() == []
 
 
-@pytest.mark.parametrize(
-    ("name", "secure", "line"),
-    [
-        ("kill-leader", False, "only exactly-once and groups run with Kafka's client, and kill-leader does not"),
-        ("groups", True, "leave one of --kafka and --secure out"),
-    ],
-)
-def test_kafkas_client_where_there_is_none_is_refused(name: str, secure: bool, line: str) -> None:
+def test_kafkas_client_where_there_is_none_is_refused() -> None:
+    line = "only exactly-once and groups run with Kafka's client, and kill-leader does not"
     with pytest.raises(ValueError, match=line):
-        run_scenario(name, secure=secure, kafka=True)
+        run_scenario("kill-leader", kafka=True)
 
 
 def test_nothing_moves_without_a_fault_and_the_load_is_what_was_asked_for(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from quorumlog.sdk import Admin, NewTopic, Producer
 from quorumlog.server.local import LocalCluster
 from quorumlog.v1.kafka_batch import KafkaCodec
 from tests.support.kafka_batches import KafkaRow, kafka_batch, produce_kafka
+from tests.support.secured_spark import more_sql_options
 
 pytestmark = [pytest.mark.spark, pytest.mark.cluster, pytest.mark.timeout(300)]
 
@@ -242,7 +243,7 @@ def test_another_default_of_timestamps_and_a_view_in_sql_change_nothing(
         spark.conf.unset("spark.sql.timestampType")
     spark.sql(
         "CREATE TEMPORARY VIEW some_orders USING quorumlog"
-        f" OPTIONS (quorumlog.bootstrap.servers '{topics.bootstrap_servers}', SUBSCRIBE 'orders', minPartitions 5)"
+        f" OPTIONS (quorumlog.bootstrap.servers '{topics.bootstrap_servers}'{more_sql_options()}, SUBSCRIBE 'orders', minPartitions 5)"
     )
     assert rows_of(spark.table("some_orders")) == expected(topics, "orders")
 

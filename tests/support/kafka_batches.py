@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TypeAlias
 
 import grpc
@@ -51,7 +52,7 @@ def produce_kafka(
         leader = cluster.leader(topic, partition)
         if leader is None:
             return False
-        with grpc.insecure_channel(cluster.address(leader)) as channel:
+        with _channel(cluster, leader) as channel:
             stub = data_plane_pb2_grpc.DataPlaneStub(channel)
             described = stub.Metadata(MetadataRequest(topics=[topic]), timeout=10)
             sent = PartitionBatch(topic_id=described.topics[0].topic_id, partition=partition, batch=entry)
@@ -61,6 +62,15 @@ def produce_kafka(
 
     until(answered, f"{topic} takes the batch")
     return results[0]
+
+
+def _channel(cluster: LocalCluster, node: int) -> grpc.Channel:
+    """A connection to a node, by the certificate of the operator where there are any."""
+    if cluster.certificates is None:
+        return grpc.insecure_channel(cluster.address(node))
+    names = ("ssl_ca_location", "ssl_key_location", "ssl_certificate_location")
+    files = (Path(cluster.client_tls[name]).read_bytes() for name in names)
+    return grpc.secure_channel(cluster.address(node), grpc.ssl_channel_credentials(*files))
 
 
 def stored_kafka_entry(

@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,24 +47,39 @@ class Tour:
         directory: the current one, and in which the cluster's is.
         port: the first of the nodes'.
         python: the interpreter whose environment quorumlog is installed in.
+        tls: the cluster is brought up with that flag, and its line is typed.
     """
 
     directory: Path
     port: int
     python: Path
+    tls: bool = False
 
     @property
     def environment(self) -> dict[str, str]:
-        return os.environ | {
-            "PATH": f"{self.python.parent}{os.pathsep}{os.environ['PATH']}",
-            "QUORUMLOG_BASE_PORT": str(self.port),
-            "QUORUMLOG_BOOTSTRAP_SERVERS": f"127.0.0.1:{self.port}",
-        }
+        reached = {"QUORUMLOG_COMMAND_CONFIG": str(self.properties)} if self.properties.exists() else {}
+        return (
+            os.environ
+            | reached
+            | {
+                "PATH": f"{self.python.parent}{os.pathsep}{os.environ['PATH']}",
+                "QUORUMLOG_BASE_PORT": str(self.port),
+                "QUORUMLOG_BOOTSTRAP_SERVERS": f"127.0.0.1:{self.port}",
+            }
+        )
+
+    @property
+    def properties(self) -> Path:
+        """How commands reach the nodes: made with a cluster that has TLS."""
+        return self.directory / "quorumlog" / "certs" / "client.properties"
 
     def run(self, block: Block) -> str:
         """Runs a block; returns what it printed."""
         there = str(self.directory / "quorumlog")
         text = block.text.replace("/tmp/quorumlog", there).replace(":19092", f":{self.port}")
+        if self.tls:
+            typed = rf"quorumlog cluster up --tls\1\nexport QUORUMLOG_COMMAND_CONFIG={self.properties}"
+            text = re.sub(r"quorumlog cluster up(.*)", typed, text)
         if block.how == "bash":
             command = ["bash", "-euo", "pipefail", "-c", text]
         else:
@@ -89,9 +104,9 @@ class Tour:
 
 
 @contextmanager
-def tour(directory: Path, python: Path = Path(sys.executable)) -> Iterator[Tour]:
+def tour(directory: Path, python: Path = Path(sys.executable), *, tls: bool = False) -> Iterator[Tour]:
     """A tour whose cluster is taken down whatever happens."""
-    taken = Tour(directory, free_base_port(), python)
+    taken = Tour(directory, free_base_port(), python, tls)
     try:
         yield taken
     finally:
@@ -101,13 +116,13 @@ def tour(directory: Path, python: Path = Path(sys.executable)) -> Iterator[Tour]
 
 
 def free_base_port() -> int:
-    """A port that is free together with the ports after it that the other nodes take."""
-    for port in range(23_000 + os.getpid() % 5_000, 32_000, NODES):
-        with socket.socket() as first, socket.socket() as second, socket.socket() as third:
+    """A port that is free together with the ports after it that nodes take: with TLS two each."""
+    for port in range(23_000 + os.getpid() % 5_000, 32_000, 2 * NODES):
+        with ExitStack() as probes:
             try:
-                for offset, probe in enumerate((first, second, third)):
-                    probe.bind(("127.0.0.1", port + offset))
+                for offset in range(2 * NODES):
+                    probes.enter_context(socket.socket()).bind(("127.0.0.1", port + offset))
             except OSError:
                 continue
             return port
-    raise AssertionError("no three free ports in a row")
+    raise AssertionError("no six free ports in a row")

@@ -1,4 +1,4 @@
-"""Spark's tests once more on clusters for many users: QUORUMLOG_SECURED=1 pytest tests/spark.
+"""Spark's tests once more on clusters for many users: QUORUMLOG_SECURED=1 pytest tests/spark/test_stream_write.py ...
 
 Nodes have TLS, everybody signs in by password (SCRAM-SHA-256), and rules say who may do what. The tests are the same:
 what they make clusters, clients and queries with says how nodes are reached. What tests do themselves is done by one
@@ -7,6 +7,7 @@ user, what Spark does by another, who may read, write, and belong to groups.
 
 from __future__ import annotations
 
+import atexit
 import os
 import tempfile
 from pathlib import Path
@@ -43,6 +44,7 @@ _SPARKS_RIGHTS = (
     (ResourceType.PRODUCER_NAME, ACLOperation.WRITE),
     (ResourceType.PRODUCER_NAME, ACLOperation.DELETE),
 )
+_FILE = Path(tempfile.gettempdir(), f"secured-spark-{os.getpid()}.properties")
 #: Of the cluster that was made last: tests have one at a time.
 _authority = ""
 
@@ -82,10 +84,7 @@ class SecuredCluster(LocalCluster):
                 for kind, operation in rights
             )
         # What commands are told it by, and jobs that are submitted.
-        file = Path(tempfile.mkdtemp(prefix="secured-spark-")) / "client.properties"
-        file.touch(0o600)
-        file.write_text("".join(f"{name}={value}\n" for name, value in _properties(_SPARK).items()))
-        os.environ["QUORUMLOG_COMMAND_CONFIG"] = str(file)
+        _FILE.write_text("".join(f"{name}={value}\n" for name, value in _properties(_SPARK).items()))
 
     @property
     def bootstrap_servers(self) -> str:
@@ -111,6 +110,11 @@ def _properties(user: str) -> dict[str, str]:
     }  # fmt: skip
 
 
+def more_sql_options() -> str:
+    """What options in SQL say beside the addresses."""
+    return "".join(f", quorumlog.{name} '{value}'" for name, value in _properties(_SPARK).items()) if _authority else ""
+
+
 _FORMER: dict[str, Any] = {"Admin": Admin}
 
 
@@ -131,6 +135,9 @@ def _signed_in(name: str) -> type:
 
 def secure_everything() -> None:
     """Has all tests of this process use secured clusters. To be called before they are imported."""
+    _FILE.touch(0o600)
+    atexit.register(_FILE.unlink, missing_ok=True)
+    os.environ["QUORUMLOG_COMMAND_CONFIG"] = str(_FILE)
     quorumlog.server.local.LocalCluster = SecuredCluster  # type: ignore[misc]
     for name in ("Admin", "Producer", "Consumer"):
         setattr(quorumlog.sdk, name, _signed_in(name))
