@@ -130,7 +130,7 @@ class Playground:
                 found = await self._life.read_back()
             except (QuorumlogError, TimeoutError):
                 return PlainTextResponse("not everything can be read now: is a majority of the nodes up?\n", 409)
-        return JSONResponse({"compared": found.compared, "missing": found.missing})
+        return JSONResponse({"compared": found.compared, "missing": found.missing, "removed": found.removed})
 
     def _show(self) -> None:
         conditions: dict[str, Json] = {str(node): condition.value for node, condition in self._conditions.items()}

@@ -38,10 +38,12 @@ class ReadBack:
     Arguments:
         compared: acknowledged records that were looked for.
         missing: that are not where they were acknowledged.
+        removed: others, which are older than what their topic is to keep.
     """
 
     compared: int
     missing: int
+    removed: int
 
 
 class Life:
@@ -167,9 +169,10 @@ class Life:
         compared = sum(map(len, promised.values()))
         async with AsyncConsumer(bootstrap_servers=self._servers) as consumer:
             await consumer.assign(promised)
+            starts = await consumer.beginning_offsets(promised)
             for tp, kept in promised.items():
-                await consumer.seek(tp, min(kept))
-            last = {tp: max(kept) for tp, kept in promised.items()}
+                await consumer.seek(tp, max(min(kept), starts[tp]))
+            last = {tp: max(kept) for tp, kept in promised.items() if max(kept) >= starts[tp]}
             async with asyncio.timeout(CHECK_WITHIN_S):
                 while last:
                     for tp, records in (await consumer.poll(timeout_ms=200, max_records=5_000)).items():
@@ -178,4 +181,7 @@ class Life:
                                 del promised[tp][record.offset]
                         if tp in last and records[-1].offset >= last[tp]:
                             del last[tp]
-        return ReadBack(compared, sum(map(len, promised.values())))
+            # Retention may have gone on meanwhile.
+            starts = await consumer.beginning_offsets(promised)
+        removed = sum(offset < starts[tp] for tp, kept in promised.items() for offset in kept)
+        return ReadBack(compared - removed, sum(map(len, promised.values())) - removed, removed)

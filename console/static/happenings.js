@@ -39,6 +39,8 @@ export function happenings(before, after, changed) {
       say("news", `topic ${is.name} was created`);
     } else if (key.startsWith("group/") && was && was.state !== is.state) {
       say("news", `group ${is.id} is ${is.state.toLowerCase()}`);
+    } else if (key.startsWith("move/") && !was) {
+      say("news", `${name(is)} is being moved${is.adding.length ? ` to node ${is.adding.join(", ")}` : ""}`);
     } else if (key === "cluster" && was && was.controller !== is.controller) {
       if (is.controller === null) say("bad", "no controller is active");
       else say("news", `node ${is.controller} is the active controller`);
@@ -47,6 +49,7 @@ export function happenings(before, after, changed) {
   for (const [key, was] of before) {
     if (key.startsWith("topic/") && !after.has(key) && !was.internal) say("bad", `topic ${was.name} was deleted`);
     if (key.startsWith("node/") && !after.has(key)) say("bad", `node ${was.id} was removed`);
+    if (key.startsWith("move/") && !after.has(key)) say("news", `the move of ${name(was)} has ended`);
   }
   if (leaderless.length) say("bad", `no leader: ${listed(leaderless)}`);
   for (const [node, its] of left) say("bad", `node ${node} fell behind in ${listed(its)}`);

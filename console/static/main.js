@@ -102,7 +102,8 @@ function Masthead({ things, view }) {
         ? html`<span class="badge bad">${store.state === "lost" ? `not heard since ${clock(store.heardAt)}` : "connecting"}</span>`
         : !things.has("cluster") ? html`<span class="badge">asking</span>`
         : concerns.length
-          ? concerns.slice(0, 2).map((each) => html`<a class="badge bad" href=${to(...each.path)}>${each.text}</a>`)
+          ? html`${concerns.slice(0, 2).map((each) => html`<a class="badge bad" href=${to(...each.path)}>${each.text}</a>`)}
+            ${concerns.length > 2 && html`<span class="badge bad">and ${concerns.length - 2} more</span>`}`
           : html`<span class="badge good">all well</span>`}
     </div>
     <a class="switch" href=${withParameters({ theme: dark ? "light" : "dark" })}>${dark ? "Light" : "Dark"}</a>

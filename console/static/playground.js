@@ -63,6 +63,7 @@ export function Playground({ things }) {
         ${found && (found.missing
           ? html`<span class="alarm">${plural(found.missing, "acknowledged record")} of ${count(found.compared)} missing</span>`
           : html`<span class="state good">all ${count(found.compared)} acknowledged records are there</span>`)}
+        ${found && found.removed > 0 && html` <small>${count(found.removed)} more were older than their topic keeps them</small>`}
         ${trouble && html`<span class="alarm">${trouble}</span>`}
       </p>
     </div>

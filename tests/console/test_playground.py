@@ -7,7 +7,7 @@ import threading
 import time
 
 import pytest
-from browsing import PICTURES, chromium, looking, needs_chromium, running_console
+from browsing import PICTURES, broken_rules, chromium, looking, needs_chromium, running_console
 from confluent_kafka import KafkaError, Producer
 from confluent_kafka.admin import AdminClient
 from playwright.sync_api import expect
@@ -20,7 +20,9 @@ from quorumlog.console.gate import ConsoleGate
 from quorumlog.console.page_stream import PageStreams
 from quorumlog.console.playground.controls import NodeControlError, Playground
 from quorumlog.console.playground.life import MOST_PER_SECOND, Life
-from quorumlog.sdk import Admin, NewTopic
+from quorumlog.sdk import Admin, NewTopic, TopicPartition
+from quorumlog.sdk.aio import AsyncAdmin
+from quorumlog.server.local import LocalCluster
 
 OURS = ("origin", f"http://{HOST}")
 PATIENCE_MS = 60_000
@@ -147,6 +149,22 @@ async def test_a_console_of_somebodys_cluster_has_none_of_it(path: str) -> None:
 
 
 @pytest.mark.cluster
+async def test_what_retention_has_removed_is_not_missing() -> None:
+    with LocalCluster(1) as cluster:
+        life = Life(cluster.bootstrap_servers, 500)
+        living = asyncio.create_task(life.run())
+        async with asyncio.timeout(60), AsyncAdmin(bootstrap_servers=cluster.bootstrap_servers) as admin:
+            while life.acknowledged < 300:  # noqa: ASYNC110 - nobody says when that is
+                await asyncio.sleep(0.05)
+            await admin.delete_records({TopicPartition("orders", 0): 10, TopicPartition("orders", 1): 7})
+            found = await life.read_back()
+            living.cancel()
+            await asyncio.wait([living])
+    assert (found.missing, found.removed) == (0, 17)
+    assert found.compared >= 283
+
+
+@pytest.mark.cluster
 def test_kafkas_clients_reach_the_playground_and_a_node_that_is_cut_off_is_so_for_them_too() -> None:
     with playground_nodes(1, kafka=True) as nodes:
         told: list[KafkaError | None] = []
@@ -179,6 +197,29 @@ def test_the_page_says_where_kafkas_clients_are_served() -> None:
         servers = said.locator("code").inner_text().partition("=")[2]
         assert AdminClient({"bootstrap.servers": servers}).list_topics(timeout=PATIENCE_S).brokers.keys() == {1}
         assert (look.said, look.strangers()) == ([], [])
+
+
+@pytest.mark.browser
+@pytest.mark.cluster
+@needs_chromium
+def test_neither_the_playground_nor_the_way_of_a_record_breaks_a_rule_of_accessibility() -> None:
+    options = ("--playground", "--nodes", "1", "--kafka")
+    with (
+        running_console("127.0.0.1:1", *options) as url,
+        chromium() as browser,
+        looking(browser, url, bypass_csp=True) as look,
+    ):
+        page, broken = look.at("/?lesson=leader"), []
+        expect(page.locator(".lesson")).to_be_visible(timeout=PATIENCE_MS)
+        broken += broken_rules(page, "the playground")
+        page = look.at("/topics/orders")
+        page.get_by_text("Send a record").click(timeout=PATIENCE_MS)
+        page.get_by_role("button", name="Send and explain").click()
+        expect(page.locator(".way")).to_be_visible(timeout=PATIENCE_MS)
+        broken += broken_rules(page, "the way")
+        page = look.at("/topics/orders/0/0")
+        expect(page.locator("[data-part=value]")).to_be_visible(timeout=PATIENCE_MS)
+        assert broken + broken_rules(page, "a record") == []
 
 
 @pytest.mark.browser

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
 from quorumlog.sdk import Producer, QuorumlogError
@@ -23,6 +24,8 @@ CHROMIUM = shutil.which("chromium")
 #: Where tests put what they have seen.
 PICTURES = Path(__file__).resolve().parent.parent.parent / "build" / "console"
 START_S = 30
+#: Which of axe's rules a page has to keep: WCAG 2.2, A and AA.
+RULES = {"runOnly": {"type": "tag", "values": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]}}
 
 #: For test modules: they are skipped, with the reason, where there is no browser.
 needs_chromium = pytest.mark.skipif(
@@ -117,6 +120,19 @@ def looking(browser: Browser, url: str, **options: Any) -> Iterator[Look]:
         yield look
     finally:
         context.close()
+
+
+def broken_rules(page: Page, what: str, *schemes: str) -> list[str]:
+    """Rules of accessibility that a page breaks, light and dark unless a scheme is named. Its context has
+    ``bypass_csp``."""
+    broken = []
+    for scheme in schemes or ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+        found = Axe().run(page, options=RULES)
+        broken += [
+            f"{what}, {scheme}: {each['id']}: {each['nodes'][0]['html'][:160]}" for each in found.response["violations"]
+        ]
+    return broken
 
 
 class SteadyProducer:
