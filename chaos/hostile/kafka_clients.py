@@ -16,6 +16,10 @@ from quorumlog.chaos.hostile.kafka_requests import KafkaRequestMaker, error_code
 from quorumlog.chaos.hostile.vocabulary import GROUPS, STAGE, Vocabulary
 from quorumlog.sdk.runtime.scram_client import ScramIdentity
 from quorumlog.server.kafka.codec.apis import APIS
+from quorumlog.server.kafka.codec.groups.consumer_group_requests import (
+    ConsumerGroupHeartbeatRequest,
+    OwnedTopicPartitions,
+)
 from quorumlog.server.kafka.codec.groups.membership_requests import (
     GroupHeartbeatRequest,
     JoinGroupRequest,
@@ -73,7 +77,8 @@ class HostileKafkaClients:
         #: How long the slowest new connection waited for its first answer (s).
         self.slowest_s = 0.0
         self._stories: tuple[tuple[int, Callable[[], Awaitable[None]]], ...] = (
-            (60, self._ask_anything), (12, self._produce), (10, self._join), (10, self._alter), (4, self._babble),
+            (60, self._ask_anything), (12, self._produce), (10, self._join), (8, self._beat), (10, self._alter),
+            (4, self._babble),
             (2, self._stop_half_way), (2, self._read_slowly), (3, self._knock), (1, self._flood_versions),
         )  # fmt: skip
 
@@ -155,6 +160,30 @@ class HostileKafkaClients:
                     ]  # fmt: skip
                     await self._ask(one, SyncGroupRequest(group, generation, member, assignments=given), 4)
                     await self._ask(one, GroupHeartbeatRequest(group, generation, member), 4)
+
+    async def _beat(self) -> None:
+        """A member of a group whose coordinator assigns: it says what it likes of what it has, and is gone."""
+        chance = self._chance
+        group, member = chance.choice(GROUPS), chance.choice(("", f"m-{chance.randrange(100)}"))
+        epoch, owned = 0, [OwnedTopicPartitions(chance.choice(self._maker.topic_ids), [0, 1])]
+        async with self._connected() as one:
+            for number in range(chance.randint(1, 6)):
+                joins = epoch == 0
+                request = ConsumerGroupHeartbeatRequest(
+                    group, member, epoch,
+                    instance_id=chance.choice((None, None, "i-1")),
+                    rebalance_timeout_ms=chance.choice((1, 500, 60_000)) if joins or chance.random() < 0.3 else -1,
+                    subscribed_topic_names=chance.choice((list(STAGE), [])) if joins or number % 3 == 2 else None,
+                    topic_partitions=[] if joins else chance.choice((None, [], owned, owned * 50)),
+                )  # fmt: skip
+                answer = await self._ask(one, request, 0 if not member else chance.randint(0, 1))
+                if answer is None:
+                    return
+                member = answer.member_id or member
+                self._maker.members = [*self._maker.members[-_KEPT_MEMBERS:], member]
+                given = answer.assignment.topic_partitions if answer.assignment is not None else ()
+                owned = [OwnedTopicPartitions(each.topic_id, each.partitions) for each in given] or owned
+                epoch = chance.choice((answer.member_epoch,) * 6 + (0, -1, -2, answer.member_epoch + 1))
 
     async def _alter(self) -> None:
         """Frames that were requests once."""

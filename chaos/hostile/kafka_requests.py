@@ -22,6 +22,7 @@ _TIMES_MS = (0, 1, 10, 100, 500, -1)
 _BYTES = (b"", b"\0", b"\0" * 16, b"\xff" * 17, b"x" * 1_025, b"\0\0\0\0\0\1\0\x05group\xff\xff\xff\xff")
 #: Names that make requests nearly valid, by what stands in a field's name.
 _CONFIGS = ("cleanup.policy", "retention.ms", "compression.type", "min.insync.replicas", "nothing.such", "")
+_PATTERNS = ("", "hostile.*", "[a-z]+", "(", "(a*)*" * 40, "a{1000}" * 3, "\\pL" * 300, "x" * 1_001, "^$")
 _VALUES = ("compact", "delete", "1000", "-1", "producer", "", "9" * 40)
 #: One field in so many is wrong.
 _WRONG = 0.06
@@ -150,7 +151,7 @@ class KafkaRequestMaker:
         if "generation" in name:
             return chance.choice(self.generations)
         if "epoch" in name:
-            return chance.choice((-1, -1, 0, 1, 2, 5))
+            return chance.choice((-2, -1, -1, 0, 1, 2, 5))
         if "timestamp" in name:
             return chance.choice((-1, -2, -3, -4, -5, 0, 1 << 40, (1 << 63) - 1))
         if "offset" in name:
@@ -160,6 +161,12 @@ class KafkaRequestMaker:
     def _text(self, kind: type[Any], name: str) -> str:
         chance = self._chance
         inside = kind.__name__.lower()
+        if "regex" in name:
+            return chance.choice(_PATTERNS)
+        if name == "subscribed_topic_names":
+            return chance.choice((*STAGE, *STAGE, *NEW_TOPICS, "nowhere", "__groups"))
+        if "assignor" in name:
+            return chance.choice(("uniform", "range", "range", "sticky", ""))
         if "group" in name or ("group" in inside and "name" in name) or name in ("key", "coordinator_keys"):
             return chance.choice(GROUPS) if "instance" not in name else chance.choice(("", "i-1", "i-2"))
         if "member" in name:

@@ -10,7 +10,7 @@ import random
 from dataclasses import dataclass, field, replace
 
 from quorumlog.chaos.seeds.faults import KINDS
-from quorumlog.chaos.seeds.plan_groups import draw_classic_groups, draw_coordinators, draw_groups
+from quorumlog.chaos.seeds.plan_groups import draw_classic_groups, draw_coordinators, draw_groups, draw_kafka_members
 from quorumlog.chaos.simulator.classic_groups import ClassicPlan
 from quorumlog.chaos.simulator.clients import ACKS_ALL, PartitionName, SimProducerOptions, claimed_name
 from quorumlog.chaos.simulator.cluster import ClusterOptions
@@ -166,6 +166,10 @@ def draw_plan(seed: int, with_groups: bool = False, with_rights: bool = False) -
     if with_groups:
         election_timeout_ms = plan.cluster.raft.election_timeout_us // 1_000
         plan.classic_groups = draw_classic_groups(random.Random(f"{seed}/classic"), plan.topics, election_timeout_ms)
+        session_ms = draw_kafka_members(random.Random(f"{seed}/kafka members"), plan.groups, election_timeout_ms)
+        if session_ms:
+            limits = replace(plan.cluster.groups.limits, session_timeout_ms=session_ms)
+            plan.cluster.groups = replace(plan.cluster.groups, limits=limits)
     if with_rights:
         _draw_rights(random.Random(f"{seed}/rights"), plan)
         _draw_quotas(random.Random(f"{seed}/quotas"), plan)

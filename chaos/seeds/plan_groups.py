@@ -85,6 +85,20 @@ def _draw_habits(rng: random.Random, election_timeout_ms: int) -> MemberHabits:
     )
 
 
+def draw_kafka_members(rng: random.Random, groups: list[GroupPlan], election_timeout_ms: int) -> int:
+    """Members by Kafka's clients, in half of the seeds that must have groups: some in each group, or all.
+
+    Returns:
+        How long the nodes say that their sessions are, in milliseconds; 0 where there are none.
+    """
+    if rng.random() < 0.5:
+        return 0
+    session_ms = int(election_timeout_ms * rng.choice((2.5, 4, 6)))
+    for group in groups:
+        group.kafka, group.kafka_session_ms = rng.choice((0.5, 1.0)), session_ms
+    return session_ms
+
+
 def draw_classic_groups(rng: random.Random, topics: Iterable[str], election_timeout_ms: int) -> list[ClassicPlan]:
     """One classic group beside the others, in half of the seeds that must have groups.
 

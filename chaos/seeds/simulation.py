@@ -431,7 +431,9 @@ class Simulation:
         clock_ppm = max(abs(rate) for rate in self.cluster.options.clock_rates_ppm)
         tolerance_us = max(
             (
-                group.plan.habits.session_timeout_ms * (clock_ppm + group.plan.clock_ppm) // 1_000
+                max(group.plan.habits.session_timeout_ms, group.plan.kafka_session_ms)
+                * (clock_ppm + group.plan.clock_ppm)
+                // 1_000
                 for group in self._groups
             ),
             default=0,

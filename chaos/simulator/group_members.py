@@ -16,6 +16,7 @@ from quorumlog.chaos.models.committed_partition import Violation
 from quorumlog.chaos.models.coordinator_model import CommitLabel
 from quorumlog.chaos.models.members_heard import HeardMembers, Removal
 from quorumlog.chaos.simulator.clients import Answer, Directory, PartitionName, Unanswered
+from quorumlog.chaos.simulator.kafka_membership import KafkaMembership
 from quorumlog.chaos.simulator.member_link import (
     HeartbeatStream,
     MemberLink,
@@ -82,6 +83,7 @@ class SimMember:
         name: of the process; ``instance_id``: its static name, or empty.
         topics, pattern: what it subscribes to.
         clock_ppm: by how much its clock goes too fast, in millionths.
+        is_kafka: it is by a client of Kafka's, and not by the SDK.
     """
 
     def __init__(
@@ -98,6 +100,7 @@ class SimMember:
         instance_id: str = "",
         rack: str = "",
         clock_ppm: int = 0,
+        is_kafka: bool = False,
     ) -> None:
         self.name = name
         self.group_id = group_id
@@ -118,7 +121,9 @@ class SimMember:
         self._entitled_until_us = self._epoch = 0
         self._committing = self._commit_wanted = False
         self._coordinator = SimCoordinator(group_id, self.link, self._beat)
-        self.membership = GroupMembership(
+        self._is_kafka = is_kafka
+        kind = KafkaMembership if is_kafka else GroupMembership
+        self.membership: GroupMembership | KafkaMembership = kind(
             MembershipConfig(
                 group_id=group_id,
                 instance_id=instance_id,
@@ -438,7 +443,7 @@ class SimMember:
             member_id=label.member,
             member_epoch=label.epoch,
             timeout_ms=CALL_TIMEOUT_MS,
-            number=number,
+            number=0 if self._is_kafka else number,
         )
         for partition, (_, position) in asked.items():
             request.offsets.add(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from quorumlog.chaos.checkers.group_history import GroupHistory, Part
 from quorumlog.chaos.models.coordinator_model import ModelGroup, TopicIdPartition
@@ -29,6 +29,8 @@ class GroupPlan:
         events_us: least and most time between two things that happen to a member.
         weights: how often each kind of thing does.
         clock_ppm: how wrong members' clocks may go.
+        kafka: how many of the processes are by a client of Kafka's, from 0 to 1.
+        kafka_session_ms: of those, as the nodes say.
     """
 
     name: str
@@ -42,6 +44,8 @@ class GroupPlan:
     habits: MemberHabits = field(default_factory=MemberHabits)
     clock_ppm: int = 0
     racks: tuple[str, ...] = ("",)
+    kafka: float = 0.0
+    kafka_session_ms: int = 0
 
 
 class SimGroup:
@@ -137,6 +141,11 @@ class SimGroup:
         name = f"{self.plan.name}.{self._processes}"
         if self.plan.static and not instance_id:
             instance_id = f"static{self._processes}"
+        is_kafka = self.plan.kafka > 0 and self._rng.random() < self.plan.kafka
+        habits = self.plan.habits
+        if is_kafka:
+            # It neither says how long its session is, nor numbers what it says: of what was held up it knows nothing.
+            habits = replace(habits, session_timeout_ms=self.plan.kafka_session_ms, late=0.0)
         self._members[name] = SimMember(
             name,
             self.plan.name,
@@ -144,12 +153,13 @@ class SimGroup:
             self._scheduler,
             self._cluster.invariants.coordinators.heard,
             self._history,
-            self.plan.habits,
+            habits,
             self.plan.topics,
             self.plan.pattern,
             instance_id,
             self._rng.choice(self.plan.racks),
             self._rng.randint(-self.plan.clock_ppm, self.plan.clock_ppm),
+            is_kafka,
         )
 
     # -- what must be in the end --------------------------------------------------------------------------------------
