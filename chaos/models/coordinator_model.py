@@ -134,6 +134,13 @@ class ModelGroup:
         return blake2b(repr(rows).encode(), digest_size=16).digest()
 
 
+def _ends_classic(group: ModelGroup, change: log.GroupChange) -> bool:
+    """Whether nothing of a classic group is left: it was empty, or all that it had left in this very change."""
+    if group.classic is None or group.classic.is_empty:
+        return True
+    return change.ends_classic and group.classic.members.keys() == set(change.ended_members)
+
+
 def _header(header: log.GroupHeader) -> object:
     topics, unread = (
         sorted((each.topic_id, each.topic, each.partitions, each.first_partitions) for each in rows)
@@ -226,11 +233,11 @@ class CoordinatorModel:
         if change.version == 0:
             self.groups.pop(name, None)
             self._digests.pop(name, None)
-            if before.members or (before.classic is not None and not before.classic.is_empty):
+            if before.members.keys() - set(change.removed_members) or not _ends_classic(before, change):
                 raise Violation(f"{where}: it is deleted with members: {before}")
             return
-        if change.ends_classic and before.classic is not None and not before.classic.is_empty:
-            raise Violation(f"{where}: it becomes one of the other kind with members: {before.classic}")
+        if change.ends_classic and not _ends_classic(before, change):
+            raise Violation(f"{where}: it ends as a classic group with members: {before.classic}")
         epochs = (before.header.group_epoch, before.header.assignment_epoch)
         changed = [(before.members.get(row.member_id), row) for row in change.members]
         group = self.groups.setdefault(name, before)

@@ -84,6 +84,8 @@ class GroupEdit:
         #: Those of the log that were removed, though another of the same id may have come since.
         self._removed: set[str] = set()
         self._has_copies = False
+        #: The classic group that the log knows is no more, though another may have begun since.
+        self._has_ended_classic = False
         self.group = ConsumerGroup(
             group_id, self._base.version, self._base.header, self._base.members, self._base.targets, self._offsets,
             self._base.holders, self._base.instances, self._base.classic,
@@ -148,6 +150,8 @@ class GroupEdit:
         if classic is not None:
             classic.check()
             self.size_bytes += change_bytes(self.group.classic, classic)
+        else:
+            self._has_ended_classic = self._base.classic is not None
         self.group.put_classic(classic)
 
     def put_offset(self, partition: PartitionId, stored: StoredOffset) -> None:
@@ -163,7 +167,7 @@ class GroupEdit:
     def delete(self) -> None:
         """The consumer group is deleted. It begins anew, with its epochs, if a later request of the draft wants it."""
         assert self.group.is_empty, "a group ends with members"
-        self.group.put_classic(None)
+        self.put_classic(None)
         for partition in list(self._offsets):
             del self._offsets[partition]
         self.is_deleted = True
@@ -182,13 +186,15 @@ class GroupEdit:
         """What changed in the consumer group, for the log; None when nothing did."""
         base, group = self._base, self.group
         if self.is_deleted:
-            return None if self._is_new else self._change(version=0, removed_members=sorted(base.members))
+            return None if self._is_new else self._deletion()
         change = self._change(version=base.version + 1)
         if group.header != base.header:
             change.header.CopyFrom(header_record(group.header))
-        if group.classic is not None and group.classic != base.classic:
-            change.classic.CopyFrom(change_of(base.classic, group.classic))
-        change.ends_classic = group.classic is None and base.classic is not None
+        if self._has_ended_classic:
+            self._end_classic(change)
+        known = None if self._has_ended_classic else base.classic
+        if group.classic is not None and group.classic != known:
+            change.classic.CopyFrom(change_of(known, group.classic))
         for member_id in sorted(self._touched):
             self._add_member(change, member_id)
         removed = []
@@ -200,6 +206,18 @@ class GroupEdit:
                 change.offsets.append(logged_offset(partition, stored))
         change.removed_offsets.extend(partition_lists(removed))
         return None if change == self._change(version=base.version + 1) else change
+
+    def _deletion(self) -> coordinator_log_pb2.GroupChange:
+        change = self._change(version=0, removed_members=sorted(self._base.members))
+        if self._has_ended_classic and self._base.classic is not None and not self._base.classic.is_empty:
+            self._end_classic(change)
+        return change
+
+    def _end_classic(self, change: coordinator_log_pb2.GroupChange) -> None:
+        """Its members may have left in this very draft: the log, which knows them still, is told that all are gone."""
+        change.ends_classic = True
+        if self._base.classic is not None:
+            change.ended_members.extend(sorted(self._base.classic.members))
 
     def _add_member(self, change: coordinator_log_pb2.GroupChange, member_id: str) -> None:
         is_other = member_id in self._removed

@@ -47,6 +47,8 @@ class GroupTable:
         return changed
 
     def _change(self, group: ConsumerGroup | None, change: coordinator_log_pb2.GroupChange) -> None:
+        if change.ends_classic:
+            self._end_classic(group, change)
         if change.version == 0:
             assert group is not None and group.members.keys() == set(change.removed_members), (
                 f"group {change.group_id} ends with members"
@@ -61,8 +63,6 @@ class GroupTable:
             group.put_header(header_of(change.header))
         for member_id in change.removed_members:
             group.remove_member(member_id)
-        if change.ends_classic:
-            group.put_classic(None)
         if change.HasField("classic"):
             group.put_classic(classic_records.changed(group.classic, change.classic))
         members = [member_of(record) for record in change.members]
@@ -76,6 +76,14 @@ class GroupTable:
             del group.offsets[partition]
         for record in change.offsets:
             group.offsets[record.topic_id, record.partition] = offset_of(record)
+
+    @staticmethod
+    def _end_classic(group: ConsumerGroup | None, change: coordinator_log_pb2.GroupChange) -> None:
+        """A classic group ends, perhaps by the entry in which its last members leave: then it says which those were."""
+        assert group is not None and group.classic is not None, f"group {change.group_id} is not classic"
+        assert group.classic.members.keys() == set(change.ended_members), f"group {change.group_id} ends with members"
+        group.put_classic(group.classic.emptied())
+        group.put_classic(None)
 
     # -- snapshots ----------------------------------------------------------------------------------------------------
 

@@ -386,7 +386,8 @@ class CoordinatorLeadership:
             group = self.table.groups.get(change.group_id)
             if change.HasField("classic") or change.ends_classic or group is None:
                 now = group.classic if group is not None else None
-                self.classic.applied(change.group_id, change.classic.removed_members, now, self._options.limits)
+                gone = (*change.classic.removed_members, *change.ended_members)
+                self.classic.applied(change.group_id, gone, now, self._options.limits)
             if not change.base_version and change.group_id in self.table.groups:
                 # When topics came after the decision and before now, there was no such group to be reviewed.
                 self._reviews[change.group_id, Review.TOPICS] = None

@@ -19,7 +19,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parent / "programs" / "python"))
 AGAINST = os.environ.get("KAFKA_CLIENTS", "")
 collect_ignore_glob = [] if AGAINST else ["test_*.py"]
 #: Where the suites expect a broker other than ``bench.peers`` does.
-_APACHE = {"group.initial.rebalance.delay.ms": "500", "auto.create.topics.enable": "true", "num.partitions": "4"}
+_APACHE = {
+    "group.initial.rebalance.delay.ms": "500",
+    "auto.create.topics.enable": "true",
+    "num.partitions": "4",
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "allow.everyone.if.no.acl.found": "true",
+    "super.users": "User:ANONYMOUS",
+}
 
 
 class Servers(NamedTuple):

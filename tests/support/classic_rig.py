@@ -163,16 +163,19 @@ class ClassicRig:
 
     def send(self, request: ClassicRequest, *, client: ClientOrigin = ORIGIN, wait_ms: int = 300_000) -> int:
         """A client calls; returns the number of its call."""
-        self._requests += 1
-        number = self._requests
-        self._open.add(number)
-        deadline = self.clock.awake_us + wait_ms * 1000
-        call = ClassicCall(number, request, client, deadline, self, self.leadership.classic)
+        call = self.call(request, client=client, wait_ms=wait_ms)
         if not isinstance(request, pb.LeaveClassicGroupRequest):
             self.leadership.classic.heard(request.group_id, request.member_id)
         self.leadership.submit(call)
         self.decide()
-        return number
+        return call.request_id
+
+    def call(self, request: ClassicRequest, *, client: ClientOrigin = ORIGIN, wait_ms: int = 300_000) -> ClassicCall:
+        """What a client asks for, for whoever has it decided."""
+        self._requests += 1
+        self._open.add(self._requests)
+        deadline = self.clock.awake_us + wait_ms * 1000
+        return ClassicCall(self._requests, request, client, deadline, self, self.leadership.classic)
 
     def hang_up(self, number: int) -> None:
         """A client waits for an answer no more."""

@@ -167,6 +167,7 @@ class GroupChange(_message.Message):
     REMOVED_OFFSETS_FIELD_NUMBER: _builtins.int
     CLASSIC_FIELD_NUMBER: _builtins.int
     ENDS_CLASSIC_FIELD_NUMBER: _builtins.int
+    ENDED_MEMBERS_FIELD_NUMBER: _builtins.int
     group_id: _builtins.str
     """The group."""
     base_version: _builtins.int
@@ -174,7 +175,7 @@ class GroupChange(_message.Message):
     version: _builtins.int
     """The group's version from now on; 0: the group is no more."""
     ends_classic: _builtins.bool
-    """The group is not classic any more. It has no members."""
+    """The group was classic, and ends as that: it is no more, of the other kind, or begins anew. It has no members."""
     @_builtins.property
     def header(self) -> Global___GroupHeader:
         """Its epochs and the like as they are from now on; not set: as they were."""
@@ -203,6 +204,10 @@ class GroupChange(_message.Message):
     def classic(self) -> Global___ClassicChange:
         """What changed in a classic group; one that was of the other kind is classic from now on."""
 
+    @_builtins.property
+    def ended_members(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Members that it had before this very change, with ends_classic. All of them have left."""
+
     def __init__(
         self,
         *,
@@ -217,10 +222,11 @@ class GroupChange(_message.Message):
         removed_offsets: _abc.Iterable[_groups_pb2.TopicPartitions] | None = ...,
         classic: Global___ClassicChange | None = ...,
         ends_classic: _builtins.bool = ...,
+        ended_members: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["classic", b"classic", "header", b"header"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_version", b"base_version", "classic", b"classic", "ends_classic", b"ends_classic", "group_id", b"group_id", "header", b"header", "members", b"members", "offsets", b"offsets", "removed_members", b"removed_members", "removed_offsets", b"removed_offsets", "targets", b"targets", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_version", b"base_version", "classic", b"classic", "ended_members", b"ended_members", "ends_classic", b"ends_classic", "group_id", b"group_id", "header", b"header", "members", b"members", "offsets", b"offsets", "removed_members", b"removed_members", "removed_offsets", b"removed_offsets", "targets", b"targets", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

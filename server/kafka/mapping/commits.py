@@ -136,7 +136,7 @@ def delete_committed(call: KafkaCall[OffsetDeleteRequest]) -> Steps[OffsetDelete
     request = call.message
     topics = yield from find_topics(call.cluster, (topic.name for topic in request.topics))
     question = groups_pb2.DeleteOffsetsRequest(group_id=request.group_id, timeout_ms=GROUP_TIMEOUT_MS)
-    waiting: list[OffsetDeleteResponsePartition] = []
+    waiting: list[tuple[bytes, OffsetDeleteResponsePartition]] = []
     responses = []
     for topic in request.topics:
         found = topics[topic.name]
@@ -147,18 +147,18 @@ def delete_committed(call: KafkaCall[OffsetDeleteRequest]) -> Steps[OffsetDelete
                 answer.error_code = found
         elif partitions:
             question.topics.add(topic_id=found, partitions=[each.partition_index for each in partitions])
-            waiting += partitions
+            waiting += ((found, each) for each in partitions)
     reply = yield from ask(question, groups_pb2.DeleteOffsetsResponse)
     if reply.HasField("error"):
         return OffsetDeleteResponse(error_code=group_code(reply.error))
-    _tell_outcomes(waiting, reply)
+    # A partition has one, however often and in whatever order it is named.
+    outcomes = {(result.topic_id, result.partition): group_code(result.error) for result in reply.results}
+    for topic_id, answer in waiting:
+        answer.error_code = outcomes[topic_id, answer.partition_index]
     return OffsetDeleteResponse(topics=responses)
 
 
-def _tell_outcomes(
-    answers: Sequence[OffsetCommitResponsePartition | OffsetDeleteResponsePartition],
-    reply: groups_pb2.CommitOffsetsResponse | groups_pb2.DeleteOffsetsResponse,
-) -> None:
+def _tell_outcomes(answers: Sequence[OffsetCommitResponsePartition], reply: groups_pb2.CommitOffsetsResponse) -> None:
     if reply.HasField("error"):
         for answer in answers:
             answer.error_code = group_code(reply.error)

@@ -14,11 +14,15 @@ from classic_rig import (
     code,
     join_request,
 )
+from google.protobuf.message import Message
 
+from quorumlog.server.classic.calls import ClassicRequest
 from quorumlog.server.coordinator.administration import delete_group, describe, listing
 from quorumlog.server.coordinator.committed_offsets import commit_offsets, delete_offsets, fetch_offsets
+from quorumlog.server.coordinator.draft import Draft
 from quorumlog.server.coordinator.heartbeat_decisions import heartbeats
 from quorumlog.server.coordinator.reviews import expire_offsets
+from quorumlog.v1 import errors_pb2
 from quorumlog.v1 import groups_pb2 as pb
 from quorumlog.v1.errors_pb2 import ErrorCode
 
@@ -303,11 +307,15 @@ def test_where_nobody_can_tell_what_members_read_offsets_stay(rig: ClassicRig, k
 # -- the two kinds ----------------------------------------------------------------------------------------------------
 
 
+JOINING = pb.GroupHeartbeatRequest(
+    group_id=GROUP, member_id="consumer", topics=["t"], session_timeout_ms=10_000, rebalance_timeout_ms=5_000, full=True
+)
+
+
 def heartbeat(rig: ClassicRig, epoch: int = 0) -> str:
-    request = pb.GroupHeartbeatRequest(
-        group_id=GROUP, member_id="consumer", member_epoch=epoch, topics=["t"], session_timeout_ms=10_000,
-        rebalance_timeout_ms=5_000, full=True,
-    )  # fmt: skip
+    request = pb.GroupHeartbeatRequest()
+    request.CopyFrom(JOINING)
+    request.member_epoch = epoch
     (answer,) = rig.decide_other(lambda draft: heartbeats(draft, [(request, ORIGIN)]))
     assert answer is not None
     return code(answer)
@@ -343,6 +351,66 @@ def test_a_classic_group_is_deleted_once_it_is_empty(rig: ClassicRig) -> None:
     assert delete(rig) == "NONE"
     assert GROUP not in rig.table.groups
     rig.form("b")
+
+
+def decide_of(rig: ClassicRig, draft: Draft, *requests: ClassicRequest) -> list[int]:
+    """Has requests decided on a draft, and returns the numbers of their calls."""
+    calls = [rig.call(request) for request in requests]
+    for call in calls:
+        answer = rig.leadership.classic.decide(draft, call)
+        if answer is not None:
+            call.answer(answer)
+    return [call.request_id for call in calls]
+
+
+def leaving(member: str) -> pb.LeaveClassicGroupRequest:
+    return pb.LeaveClassicGroupRequest(group_id=GROUP, members=[pb.LeavingClassicMember(member_id=member)])
+
+
+def test_a_group_is_deleted_by_the_entry_in_which_its_last_members_leave(rig: ClassicRig) -> None:
+    (a, b), _ = rig.form("a", "b")
+
+    def leave_and_delete(draft: Draft) -> errors_pb2.Error | None:
+        decide_of(rig, draft, leaving(a), leaving(b))
+        return delete_group(draft, GROUP)
+
+    assert rig.decide_other(leave_and_delete) is None
+    assert GROUP not in rig.table.groups
+    assert not rig.leadership.classic.members, "the sessions of members that are no more go on"
+    rig.pass_ms(2 * SESSION_MS)
+    rig.form("c")
+
+
+def test_a_group_begins_anew_in_the_entry_in_which_it_is_deleted(rig: ClassicRig) -> None:
+    (a,), first = rig.form("a")
+    for generation in (first + 1, first + 2):
+        rig.rejoin([a])
+        rig.share([a], generation, a)
+
+    def leave_delete_and_join(draft: Draft) -> int:
+        decide_of(rig, draft, leaving(a))
+        assert delete_group(draft, GROUP) is None
+        (number,) = decide_of(rig, draft, join_request())
+        return number
+
+    again = rig.decide_other(leave_delete_and_join)
+    assert not rig.leadership.classic.members, "the session of a member that is no more goes on"
+    rig.pass_ms(4 * DELAY_MS)
+    assert rig.joined(again).generation == first
+    assert list(rig.classic.members) == [rig.joined(again).member_id]
+
+
+def test_a_group_changes_its_kind_in_the_entry_in_which_its_last_member_leaves(rig: ClassicRig) -> None:
+    (a,), _ = rig.form("a")
+
+    def leave_and_join(draft: Draft) -> list[Message | None]:
+        decide_of(rig, draft, leaving(a))
+        return list(heartbeats(draft, [(JOINING, ORIGIN)]))
+
+    (answer,) = rig.decide_other(leave_and_join)
+    assert answer is not None and code(answer) == "NONE"
+    assert rig.table.groups[GROUP].kind == pb.GROUP_KIND_CONSUMER
+    assert not rig.leadership.classic.members, "the session of a member that is no more goes on"
 
 
 def test_an_empty_group_without_offsets_expires(rig: ClassicRig) -> None:

@@ -3,12 +3,17 @@ Replicas agree after each entry, which the rig holds."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from classic_rig import GROUP, ClassicRig, code, join_request
+from google.protobuf.message import Message
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quorumlog.server.consumer_group_limits import ConsumerGroupLimits
-from quorumlog.server.coordinator.administration import describe, listing
+from quorumlog.server.coordinator.administration import delete_group, describe, listing
+from quorumlog.server.coordinator.draft import Draft
+from quorumlog.v1 import errors_pb2
 from quorumlog.v1 import groups_pb2 as pb
 
 NUMBERS = st.sampled_from([-(1 << 31), -1, 0, 1, 2, 3, 4, (1 << 31) - 1])
@@ -33,8 +38,26 @@ OTHER = st.one_of(
     st.tuples(st.just("fail over")),
     st.tuples(st.just("hold"), st.booleans()),
     st.tuples(st.just("take"), st.booleans()),
+    st.tuples(st.just("delete")),
 )
 STORY = st.lists(st.one_of(JOIN, JOIN, OBEY, OBEY, SYNC, BEAT, LEAVE, OTHER), max_size=40)
+
+
+@dataclass(eq=False)
+class Deletion:
+    """An administrator deletes the group."""
+
+    group_id: str = GROUP
+
+    def decide(self, draft: Draft) -> pb.GroupOutcome:
+        """Decides on a draft."""
+        return pb.GroupOutcome(error=delete_group(draft, self.group_id))
+
+    def answer(self, response: Message) -> None:
+        """Nobody looks at it."""
+
+    def refuse(self, problem: errors_pb2.Error) -> None:
+        """Nobody looks at it."""
 
 
 class Story:
@@ -88,6 +111,9 @@ class Story:
                 if not holds:
                     rig.apply()
                     rig.decide()
+            case "delete", ():
+                rig.leadership.submit(Deletion())
+                rig.decide()
             case "take", (takes,):
                 rig.takes = takes  # type: ignore[assignment]
 

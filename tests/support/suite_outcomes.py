@@ -1,0 +1,32 @@
+"""Which tests of a client's own suite failed though they are not known to, and why those fail that are."""
+
+from __future__ import annotations
+
+import tomllib
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+
+_EXPECTED = Path(__file__).resolve().parent.parent / "kafka_clients" / "expected_failures.toml"
+
+
+def judge(suite: str, against: str, outcomes: Mapping[str, str]) -> None:
+    """Fails if a test failed that is not expected to, or did not though what it asks for is refused; prints how many
+    did what.
+
+    Arguments:
+        suite: the client whose it is.
+        against: ``quorumlog`` or ``apache``.
+        outcomes: of each test: passed, failed or skipped.
+    """
+    expected: Mapping[str, str] = tomllib.loads(_EXPECTED.read_text())[against][suite]
+    counts = Counter(outcomes.values())
+    failed = {test for test, outcome in outcomes.items() if outcome == "failed"}
+    print(f"{suite} against {against}: " + ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items())))
+    for test in sorted(failed & expected.keys()):
+        print(f"  failed as expected: {test}: {expected[test]}")
+    assert sorted(failed - expected.keys()) == []
+    # Others may pass by luck.
+    refused = {test for test, reason in expected.items() if reason.startswith("refused")}
+    assert sorted(refused - failed) == [], "they fail no more: take them out of expected_failures.toml"
+    assert counts["passed"] > 0
