@@ -14,7 +14,8 @@ Other commands measure other things:
 - ``rebalance``, ``coordinator-failover`` and ``consumer-heartbeats``: consumer groups;
 - ``scrape``: what it costs nodes to be asked for their metrics;
 - ``spark``: the data source of Spark;
-- ``peers``: other log stores, Apache Kafka first, beside ours.
+- ``peers``: other log stores, Apache Kafka first, beside ours;
+- ``kafka-port``: the port for Kafka's clients beside the SDK.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ from bench import (
 from bench.bare_path import BarePath, BarePathError
 from bench.figures import Figures
 from bench.job import JobError, run_job
+from bench.kafka_port import command as kafka_port
 from bench.measurements import PARTITIONS, Load, Measurement, measurements
 from bench.options import add_json, add_work_dir
 from bench.peers import command as peers
@@ -78,6 +80,7 @@ COMMANDS = {
     "--tls": tls.main,
     "spark": spark.main,
     "peers": peers.main,
+    "kafka-port": kafka_port.main,
 }
 
 
