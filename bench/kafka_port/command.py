@@ -5,6 +5,7 @@ side is first each time. New topics in each repetition.
 
 - Produce: librdkafka's ``produce_batch`` beside ``send_arrow``.
 - Consume: librdkafka beside ``poll_arrow``, of what librdkafka and what the SDK has written.
+- The same without any client library, ready-made batches in and bytes out, one fetch at a time: the port beside gRPC.
 - ``poll_arrow`` of what Kafka's clients have written, in batches of 1,200 and of 140 records, beside what the SDK has.
 - The leader's CPU for a batch of 1,200 records, kept as it came, beside one of the SDK's: ready-made batches, without
   any client library.
@@ -28,6 +29,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -72,19 +74,22 @@ class Budget:
         what, unit: of the figure.
         target: what the median of the ratios, the port's side to the other, ought to be; None: no ratio is asked for.
         is_most: the target is the most that it may be.
+        is_difference: what one side is more than the other stands for the ratio.
     """
 
     what: str
     unit: str
     target: float | None = None
     is_most: bool = False
+    is_difference: bool = False
     port: list[float] = field(default_factory=list)
     beside: list[float] = field(default_factory=list)
 
     @property
     def ratios(self) -> list[float]:
         """Of each pair, the port's side to the other."""
-        return [port / beside for port, beside in zip(self.port, self.beside, strict=True)]
+        pairs = zip(self.port, self.beside, strict=True)
+        return [port - beside if self.is_difference else port / beside for port, beside in pairs]
 
     @property
     def met(self) -> bool | None:
@@ -101,10 +106,18 @@ def budgets() -> dict[str, Budget]:
         "produce": Budget("produce, librdkafka / send_arrow", "k records/s", 0.8),
         "consume": Budget("consume, librdkafka / poll_arrow", "k records/s", 0.8),
         "translated": Budget("consume what the SDK wrote, librdkafka / poll_arrow", "k records/s", 0.25),
+        "raw in": Budget(f"ready-made batches of {LARGE:,} in, the port / gRPC", "k records/s", 0.8),
+        "raw out": Budget("bytes out, the port / gRPC", "k records/s", 0.8),
         "large": Budget(f"poll_arrow, Kafka's batches of {LARGE:,} / the SDK's", "k records/s", 0.4),
         "small": Budget(f"poll_arrow, Kafka's batches of {SMALL} / the SDK's", "k records/s", 0.4),
         "cpu": Budget(f"leader's CPU, a kept batch of {LARGE:,} / one of the SDK's", "µs", 1.4, is_most=True),
-        "idle": Budget(f"{CONNECTIONS:,} connections / none, a node's CPU", "% of a core"),
+        "idle": Budget(
+            f"{CONNECTIONS:,} idle connections, and what they are more than none",
+            "% of a core",
+            2.0,
+            is_most=True,
+            is_difference=True,
+        ),
         "session": Budget(f"fetch of {IDLE_PARTITIONS:,} idle partitions, incremental / full", "µs of CPU"),
     }
 
@@ -188,28 +201,29 @@ def _measure_records(nodes: _Nodes, found: dict[str, Budget], repetition: int, r
     Turns(found["translated"], is_first).take(lambda: consume(sdk), lambda: poll(sdk, records))
     for name, topic, size in (("large", large, LARGE), ("small", small, SMALL)):
         count = records // size * size
-        Turns(found[name], is_first).take(
-            lambda topic=topic, count=count: poll(topic, count), lambda: poll(sdk, records)
-        )
+        Turns(found[name], is_first).take(partial(poll, topic, count), partial(poll, sdk, records))
+    raw = {"size": RECORD_BYTES, "count": records // LARGE * LARGE}
+    Turns(found["raw out"], is_first).take(
+        lambda: run_port_job("fetch", address=nodes.leaders_port(large), topic=large, **raw),
+        lambda: run_port_job("fetch-by-grpc", bootstrap=nodes.own, topic=large, **raw),
+    )
     batches = max(50, records // LARGE)
+    size = LARGE * _BYTES_PER_RECORD
 
-    def cpu_of_kept() -> float:
-        return nodes.leaders_cpu_us(cpu, lambda: nodes.produce_batches(cpu, LARGE, batches), batches)
+    def in_by_port() -> Figures:
+        used, figures = nodes.leaders_cpu_us(cpu, lambda: nodes.produce_batches(cpu, LARGE, batches), batches)
+        found["cpu"].port.append(used)
+        return figures
 
-    def cpu_of_own() -> float:
-        return nodes.leaders_cpu_us(
-            cpu,
-            lambda: run_job(
-                "raw-produce", bootstrap=nodes.own, topic=cpu, size=LARGE * _BYTES_PER_RECORD, count=batches,
-                window=_WINDOW,
-            ),
-            batches,
-        )  # fmt: skip
+    def in_by_grpc() -> Figures:
+        def load() -> Figures:
+            return run_job("raw-produce", bootstrap=nodes.own, topic=cpu, size=size, count=batches, window=_WINDOW)
 
-    figures = [cpu_of_kept, cpu_of_own] if is_first else [cpu_of_own, cpu_of_kept]
-    measured = {each: each() for each in figures}
-    found["cpu"].port.append(measured[cpu_of_kept])
-    found["cpu"].beside.append(measured[cpu_of_own])
+        used, figures = nodes.leaders_cpu_us(cpu, load, batches)
+        found["cpu"].beside.append(used)
+        return Figures(figures.seconds, batches * LARGE, figures.payload_bytes)
+
+    Turns(found["raw in"], is_first).take(in_by_port, in_by_grpc)
 
 
 def _measure_sessions(nodes: _Nodes, budget: Budget, repetitions: int, count: int) -> None:
@@ -217,7 +231,7 @@ def _measure_sessions(nodes: _Nodes, budget: Budget, repetitions: int, count: in
     for repetition in range(repetitions):
         for in_session in (True, False) if repetition % 2 else (False, True):
             asked = count if not in_session else 10 * count
-            used = nodes.leaders_cpu_us("idle", lambda s=in_session, n=asked: nodes.fetch_idle(s, n), asked)
+            used, _ = nodes.leaders_cpu_us("idle", partial(nodes.fetch_idle, in_session, asked), asked)
             (budget.port if in_session else budget.beside).append(used)
 
 
@@ -275,7 +289,7 @@ class _Nodes:
     def produce_batches(self, topic: str, records: int, count: int) -> Figures:
         """Ready-made batches, as a Kafka client writes them."""
         return run_port_job(
-            "produce-batches", address=self.port(self._leader(topic)), topic=topic, records=records, size=RECORD_BYTES,
+            "produce-batches", address=self.leaders_port(topic), topic=topic, records=records, size=RECORD_BYTES,
             count=count, window=_WINDOW,
         )  # fmt: skip
 
@@ -286,13 +300,17 @@ class _Nodes:
             in_session=in_session,
         )  # fmt: skip
 
-    def leaders_cpu_us(self, topic: str, load: Side, count: int) -> float:
-        """CPU of the leader's process for each of so many things, over a load."""
+    def leaders_port(self, topic: str) -> str:
+        """Where the leader serves Kafka's clients."""
+        return self.port(self._leader(topic))
+
+    def leaders_cpu_us(self, topic: str, load: Side, count: int) -> tuple[float, Figures]:
+        """CPU of the leader's process for each of so many things, over a load, and what that comes to."""
         pid = self._cluster.pid(self._leader(topic))
         assert pid is not None
         began = cpu_seconds(pid)
-        load()
-        return 1e6 * (cpu_seconds(pid) - began) / count
+        figures = load()
+        return 1e6 * (cpu_seconds(pid) - began) / count, figures
 
     def busiest_percent(self) -> float:
         """Of a core: what the first node takes while nothing is asked of it."""

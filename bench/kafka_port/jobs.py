@@ -58,33 +58,29 @@ def _produce(servers: str, topic: str, size: int, count: int) -> Figures:
     """``produce_batch`` of confluent-kafka: what comes nearest to ``send_arrow``."""
     import time
 
-    from confluent_kafka import Producer
+    from confluent_kafka import Consumer, Producer, TopicPartition
 
     from bench.figures import summarize
 
     producer = Producer({"bootstrap.servers": servers, "enable.idempotence": True})
-    value, acknowledged = os.urandom(size), 0
-
-    def done(error: object, _: object) -> None:
-        nonlocal acknowledged
-        if error is not None:
-            raise PortJobError(f"a record was not acknowledged: {error}")
-        acknowledged += 1
-
-    producer.produce(topic, value=value, on_delivery=done)
+    value = os.urandom(size)
+    producer.produce(topic, value=value)
     producer.flush(60)
     begin = time.perf_counter()
     for first in range(0, count, _BATCH):
         left: list[dict[str, object]] = [{"value": value} for _ in range(min(_BATCH, count - first))]
         while left:
-            producer.produce_batch(topic, left, on_delivery=done)
+            producer.produce_batch(topic, left)
             # Those that the queue had no room for say so.
             left = [{"value": value} for each in left if "_error" in each]
             producer.poll(0.01 if left else 0)
     producer.flush(60)
     elapsed = time.perf_counter() - begin
-    if acknowledged != count + 1:
-        raise PortJobError(f"{acknowledged - 1} of {count} records were acknowledged")
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": "none"})
+    _, end = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=60)
+    consumer.close()
+    if end != count + 1:
+        raise PortJobError(f"{end - 1} of {count} records are in the log")
     return summarize(elapsed, count, count * size, [])
 
 
@@ -96,8 +92,22 @@ def _consume(servers: str, topic: str, size: int, count: int) -> Figures:
     return confluent.consume(Target(servers, topic, options={"records_per_poll": 10_000}), size, count)
 
 
+def _fetch(**arguments: Any) -> Figures:
+    from bench.kafka_port import raw_client
+
+    return asyncio.run(raw_client.fetch(**arguments))
+
+
+def _fetch_by_grpc(**arguments: Any) -> Figures:
+    from bench.kafka_port import raw_client
+
+    return asyncio.run(raw_client.fetch_by_grpc(**arguments))
+
+
 JOBS: dict[str, Callable[..., Figures]] = {
     "produce-batches": _produce_batches,
+    "fetch": _fetch,
+    "fetch-by-grpc": _fetch_by_grpc,
     "fetch-idle": _fetch_idle,
     "produce": _produce,
     "consume": _consume,

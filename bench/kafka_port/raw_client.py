@@ -7,20 +7,26 @@ import itertools
 import struct
 import time
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
+import grpc
 import pyarrow as pa
 
 from bench.arrow_feed import random_values
+from bench.bare_node import OPTIONS
 from bench.figures import Figures, summarize
+from bench.raw_client import find_leaders
 from quorumlog.sdk.records.record_batch import to_log_schema
 from quorumlog.server.kafka.codec.apis import APIS
 from quorumlog.server.kafka.codec.fetch_requests import FetchPartition, FetchRequest, FetchTopic
 from quorumlog.server.kafka.codec.fetch_responses import FetchResponse
 from quorumlog.server.kafka.codec.headers import RequestHead, pack_request_header, unpack_response_header
-from quorumlog.server.kafka.codec.primitives import KafkaMessage, decode, encode
+from quorumlog.server.kafka.codec.primitives import Buffer, KafkaMessage, decode, encode
 from quorumlog.server.kafka.codec.produce_requests import PartitionProduceData, ProduceRequest, TopicProduceData
 from quorumlog.server.kafka.codec.produce_responses import ProduceResponse
+from quorumlog.v1 import data_plane_pb2 as wire
+from quorumlog.v1 import data_plane_pb2_grpc
+from quorumlog.v1.entry import parse_header
 from quorumlog.v1.kafka_batch import KafkaCodec
 from quorumlog.v1.kafka_records import write_kafka_batch
 
@@ -29,6 +35,8 @@ _SIZE = struct.Struct(">i")
 _PRODUCE, _FETCH = 12, 12
 _TIMEOUT_MS = 30_000
 _BUFFER_BYTES = 64 << 20
+_FETCH_BYTES = 1 << 20
+_LENGTH, _BASE_OFFSET = struct.Struct(">i"), struct.Struct(">q")
 
 
 class PortError(Exception):
@@ -117,6 +125,68 @@ async def produce(address: str, topic: str, *, records: int, size: int, count: i
     elapsed = time.perf_counter() - begin
     connection.close()
     return summarize(elapsed, count * records, count * records * size, [])
+
+
+async def fetch(address: str, topic: str, *, size: int, count: int) -> Figures:
+    """Fetches partition 0 from its beginning, one request at a time, and looks at nothing but where batches end.
+
+    Arguments:
+        size: bytes of each record.
+        count: records.
+    """
+    connection = await PortConnection.to(address)
+    position = 0
+    begin = time.perf_counter()
+    while position < count:
+        wanted = [FetchPartition(0, -1, position, partition_max_bytes=_FETCH_BYTES)]
+        request = FetchRequest(
+            max_wait_ms=500, min_bytes=1, max_bytes=_FETCH_BYTES, topics=[FetchTopic(topic, partitions=wanted)]
+        )
+        answer = await connection.ask(request, _FETCH, FetchResponse)
+        (partition,) = answer.responses[0].partitions
+        if partition.error_code or not partition.records:
+            raise PortError(f"a fetch at offset {position} has no records: error {partition.error_code}")
+        position = _offset_behind(partition.records)
+    elapsed = time.perf_counter() - begin
+    connection.close()
+    return summarize(elapsed, position, position * size, [])
+
+
+def _offset_behind(records: Buffer) -> int:
+    """The offset after the last of some batches."""
+    at = last = 0
+    while at < len(records):
+        last = at
+        at += _LENGTH.unpack_from(records, at + 8)[0] + 12
+    base_offset, delta = _BASE_OFFSET.unpack_from(records, last)[0], _LENGTH.unpack_from(records, last + 23)[0]
+    return int(base_offset + delta + 1)
+
+
+async def fetch_by_grpc(bootstrap: str, topic: str, *, size: int, count: int) -> Figures:
+    """The same by the SDK's protocol."""
+    topic_id, leaders = await find_leaders(bootstrap, topic)
+    position = 0
+    async with grpc.aio.insecure_channel(leaders[0], options=OPTIONS) as channel:
+        call = data_plane_pb2_grpc.DataPlaneStub(channel).Fetch(None)
+        begin = time.perf_counter()
+        while position < count:
+            request = wire.FetchRequest(
+                max_wait_ms=500, min_bytes=1, max_bytes=_FETCH_BYTES, takes_kafka_batches=True,
+                partitions=[
+                    wire.FetchPartition(
+                        topic_id=topic_id, partition=0, fetch_offset=position, leader_epoch=-1, max_bytes=_FETCH_BYTES
+                    )
+                ],
+            )  # fmt: skip
+            await call.write(request)
+            answer: Any = await call.read()
+            entries = answer.results[0].entries
+            if not entries:
+                raise PortError(f"a fetch at offset {position} has no records: {answer.results[0].error.message}")
+            position = parse_header(entries[-1]).last_offset + 1
+        elapsed = time.perf_counter() - begin
+        call.cancel()
+    return summarize(elapsed, position, position * size, [])
 
 
 async def fetch_idle(address: str, topics: Sequence[str], partitions: int, *, count: int, in_session: bool) -> Figures:

@@ -23,6 +23,8 @@ def test_the_port_is_held_against_the_other_side_pair_by_pair() -> None:
     assert Budget("what", "unit", 0.8, port=[79.0], beside=[100.0]).met is False
     assert Budget("what", "unit", 1.4, is_most=True, port=[1.4], beside=[1.0]).met is True
     assert Budget("what", "unit", 1.4, is_most=True, port=[1.5], beside=[1.0]).met is False
+    idle = Budget("what", "unit", 2.0, is_most=True, is_difference=True, port=[3.5], beside=[3.0])
+    assert (idle.ratios, idle.met) == ([0.5], True)
     assert Budget("what", "unit", port=[1.0], beside=[2.0]).met is None
 
 
@@ -55,7 +57,8 @@ def test_all_budgets_are_shown() -> None:
     console = Console(width=140, record=True)
     show(console, measured, 3)
     told = console.export_text()
-    assert told.count("0.50-1.50") == len(measured)
+    assert told.count("0.50-1.50") == len(measured) - 1
+    assert told.count("-1.00-1.00") == 1
     assert "≤ 1.4" in told and "≥ 0.8" in told
 
 
