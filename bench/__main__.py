@@ -15,7 +15,8 @@ Other commands measure other things:
 - ``scrape``: what it costs nodes to be asked for their metrics;
 - ``console``: what an open page of the web console costs, and how soon it shows what happens;
 - ``spark``: the data source of Spark;
-- ``peers``: other log stores, Apache Kafka first, beside ours.
+- ``peers``: other log stores, Apache Kafka first, beside ours;
+- ``kafka-port``: the port for Kafka's clients beside the SDK.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ from bench import (
 from bench.bare_path import BarePath, BarePathError
 from bench.figures import Figures
 from bench.job import JobError, run_job
+from bench.kafka_port import command as kafka_port
 from bench.measurements import PARTITIONS, Load, Measurement, measurements
 from bench.options import add_json, add_work_dir
 from bench.peers import command as peers
@@ -81,6 +83,7 @@ COMMANDS = {
     "--tls": tls.main,
     "spark": spark.main,
     "peers": peers.main,
+    "kafka-port": kafka_port.main,
 }
 
 

@@ -16,6 +16,7 @@ from quorumlog.chaos.hostile.kafka_requests import KafkaRequestMaker, error_code
 from quorumlog.chaos.hostile.vocabulary import GROUPS, STAGE, Vocabulary
 from quorumlog.sdk.runtime.scram_client import ScramIdentity
 from quorumlog.server.kafka.codec.apis import APIS
+from quorumlog.server.kafka.codec.fetch_requests import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 from quorumlog.server.kafka.codec.groups.consumer_group_requests import (
     ConsumerGroupHeartbeatRequest,
     OwnedTopicPartitions,
@@ -77,9 +78,9 @@ class HostileKafkaClients:
         #: How long the slowest new connection waited for its first answer (s).
         self.slowest_s = 0.0
         self._stories: tuple[tuple[int, Callable[[], Awaitable[None]]], ...] = (
-            (60, self._ask_anything), (12, self._produce), (10, self._join), (8, self._beat), (10, self._alter),
-            (4, self._babble),
-            (2, self._stop_half_way), (2, self._read_slowly), (3, self._knock), (1, self._flood_versions),
+            (60, self._ask_anything), (12, self._produce), (10, self._join), (8, self._beat),
+            (8, self._fetch_in_session), (10, self._alter), (4, self._babble), (2, self._stop_half_way),
+            (2, self._read_slowly), (3, self._knock), (1, self._flood_versions),
         )  # fmt: skip
 
     async def visit(self) -> None:
@@ -131,6 +132,45 @@ class HostileKafkaClients:
                 if chance.random() < 0.1:
                     known = known[0], min(known[1] + 1, (1 << 15) - 1)
             await one.settle(_ANSWER_S)
+
+    async def _fetch_in_session(self) -> None:
+        """A consumer whose session goes on until it says what it should not."""
+        chance = self._chance
+        version = chance.choice((7, 12, 13, 18))
+
+        def changes() -> FetchRequest:
+            named = FetchTopic(
+                chance.choice((*STAGE, "nowhere")),
+                chance.choice(self._maker.topic_ids),
+                [
+                    FetchPartition(
+                        chance.choice((0, 0, 1, 7)), -1, chance.choice((0, 0, 1, 5, 1_000, -3)), -1, -1, 1 << 20
+                    )
+                    for _ in range(chance.choice((0, 1, 3)))
+                ],
+            )
+            forgotten = ForgottenTopic(named.topic, named.topic_id, [chance.choice((0, 1, 9))])
+            return FetchRequest(
+                max_wait_ms=chance.choice((0, 0, 50)),
+                min_bytes=1,
+                max_bytes=chance.choice((0, 1, 1 << 20)),
+                topics=[named] * chance.choice((0, 1, 1, 2)),
+                forgotten_topics_data=[forgotten] * chance.choice((0, 0, 1)),
+            )
+
+        async with self._connected() as one:
+            session = epoch = 0
+            for _ in range(chance.randint(2, 12)):
+                request = changes()
+                request.session_id, request.session_epoch = session, epoch
+                if chance.random() < 0.15:
+                    request.session_epoch = chance.choice((-1, 0, epoch + 1, (1 << 31) - 1))
+                self._maker.fetch_session = session, epoch
+                answer = await self._ask(one, request, version)
+                if answer is None:
+                    return
+                if not answer.error_code:
+                    session, epoch = answer.session_id, request.session_epoch + 1 if answer.session_id else 0
 
     async def _join(self) -> None:
         """A member that joins, assigns nonsense, and is gone."""

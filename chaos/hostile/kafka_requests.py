@@ -46,6 +46,8 @@ class KafkaRequestMaker:
         self.topic_ids: list[bytes] = [bytes(16), b"\xff" * 16]
         self.producers: list[tuple[int, int]] = [(-1, -1)]
         self.generations: list[int] = [-1, 0, 1]
+        #: Of fetches on the connection that asks: its session, and the epoch of the next request.
+        self.fetch_session = (0, 0)
 
     def request(self, api_key: int | None = None) -> tuple[int, int, KafkaMessage]:
         """The key and version of an API, and a request of it."""
@@ -147,7 +149,8 @@ class KafkaRequestMaker:
         if "replica_id" in name:
             return -1
         if "session" in name:
-            return chance.choice((0, 0, 0, -1, 1))
+            own = self.fetch_session["epoch" in name]
+            return chance.choice((0, 0, -1, 1, own, own, own))
         if "generation" in name:
             return chance.choice(self.generations)
         if "epoch" in name:

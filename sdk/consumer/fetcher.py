@@ -57,11 +57,11 @@ _log = logging.getLogger("quorumlog.sdk")
 
 @dataclass(slots=True, eq=False)
 class _Arrived:
-    """Entries that came for one partition, being decoded one by one.
+    """Entries that came for one partition, being decoded one by one, or some together.
 
     Arguments:
         offset: where they begin; moves on with what has been decoded.
-        rows, sizes: of each entry: what it holds, and its bytes as it came.
+        rows: what they hold.
         undecoded_bytes: of the entries that have not been decoded.
     """
 
@@ -69,7 +69,6 @@ class _Arrived:
     generation: int
     offset: int
     rows: Iterator[FetchedRows]
-    sizes: Iterator[int]
     undecoded_bytes: int
 
 
@@ -306,7 +305,7 @@ class Fetcher:
                 state.served = self._served
                 size = sum(map(len, entries))
                 rows = rows_from(state.tp, entries, offset, told.compacted_offset)
-                arrived.append(_Arrived(state, state.generation, offset, rows, iter([*map(len, entries)]), size))
+                arrived.append(_Arrived(state, state.generation, offset, rows, size))
                 state.queued_bytes += size
                 came_bytes += size
                 state.fetch_offset = _offset_after(entries[-1], offset)
@@ -335,7 +334,7 @@ class Fetcher:
         self._pump()
 
     def _decode_next(self, arrived: _Arrived) -> int | None:
-        """Decodes and queues one batch of what came for a partition.
+        """Decodes and queues one batch of what came for a partition, or some together.
 
         Returns:
             Its size in memory; None when that was all.
@@ -361,11 +360,10 @@ class Fetcher:
                 self._note_failure(state, damage, self._clock())
             if part is None:
                 return None
-            size = next(arrived.sizes)
-            arrived.undecoded_bytes -= size
+            arrived.undecoded_bytes -= part.stored_bytes
             arrived.offset = part.next_offset
             state.queued.append(part)
-            state.queued_bytes += part.size_bytes - size
+            state.queued_bytes += part.size_bytes - part.stored_bytes
             state.failures = 0
             return part.size_bytes
 

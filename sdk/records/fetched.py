@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quorumlog.sdk.errors import CorruptRecordError
-from quorumlog.sdk.records.record_batch import DecodedBatch, decode, decode_all
+from quorumlog.sdk.records.record_batch import DecodedBatch, decode, decode_runs
 from quorumlog.sdk.types import ConsumerRecord, Headers, TopicPartition
 from quorumlog.v1.entry import BatchHeader, TimestampType
 from quorumlog.v1.payload import (
@@ -44,9 +44,10 @@ _new_record: Callable[[type[ConsumerRecord], Iterable[object]], ConsumerRecord] 
 
 
 class FetchedRows(NamedTuple):
-    """Rows of one stored batch, the first of them at ``offset``. The others follow it one by one, but in a compacted
-    batch, whose rows say where they are. ``size_bytes``: the memory that they keep. ``leader_epoch``: in which the
-    batch was appended."""
+    """Rows of one stored batch, or of several that were decoded as one, the first of them at ``offset``. The others
+    follow it one by one, but in a compacted batch, whose rows say where they are. ``size_bytes``: the memory that they
+    keep. ``leader_epoch``: in which the batch was appended. ``stored_bytes``: of the entries that they come from.
+    ``header``: of the first of these."""
 
     tp: TopicPartition
     offset: int
@@ -54,6 +55,7 @@ class FetchedRows(NamedTuple):
     columns: pa.RecordBatch
     size_bytes: int
     leader_epoch: int
+    stored_bytes: int = 0
 
     @classmethod
     def of_entry(cls, tp: TopicPartition, entry: bytes) -> FetchedRows:
@@ -62,16 +64,16 @@ class FetchedRows(NamedTuple):
         Raises:
             CorruptRecordError: it is damaged.
         """
-        return cls.of_batch(tp, entry, decode(entry))
+        return cls.of_batch(tp, len(entry), decode(entry))
 
     @classmethod
-    def of_batch(cls, tp: TopicPartition, entry: bytes, batch: DecodedBatch) -> FetchedRows:
+    def of_batch(cls, tp: TopicPartition, stored_bytes: int, batch: DecodedBatch) -> FetchedRows:
         """All rows of a stored batch that was decoded."""
         header, term, columns = batch
         # Decompressed, they have nothing to do with the entry any more, and may be far larger. Those of Kafka's batches
         # may share their memory, so that each has its part of it.
         size = columns.nbytes if header.is_kafka else columns.get_total_buffer_size()
-        return cls(tp, header.base_offset, header, columns, max(len(entry), size), term)
+        return cls(tp, header.base_offset, header, columns, max(stored_bytes, size), term, stored_bytes)
 
     @property
     def next_offset(self) -> int:
@@ -129,7 +131,8 @@ class FetchedRows(NamedTuple):
 def rows_from(
     tp: TopicPartition, entries: Sequence[bytes], offset: int, compacted_offset: int = 0
 ) -> Iterator[FetchedRows]:
-    """Checks and decodes fetched entries from ``offset`` on, one by one. The first may begin before it and is trimmed.
+    """Checks and decodes fetched entries from ``offset`` on, one by one, or some together. The first may begin before
+    it and is trimmed.
 
     Arguments:
         compacted_offset: below it offsets may be missing.
@@ -138,24 +141,28 @@ def rows_from(
         CorruptRecordError: a batch is damaged, or the entries skip or repeat offsets.
     """
     expected = offset
-    decoded = decode_all(entries)
-    for number, entry in enumerate(entries):
+    parts = (part for run in decode_runs(entries) for part in run.cut())
+    number = 0
+    while number < len(entries):
         try:
-            rows = FetchedRows.of_batch(tp, entry, next(decoded))
+            headers, terms, columns = next(parts)
         except CorruptRecordError as error:
             raise CorruptRecordError(
                 f"{tp.topic}-{tp.partition} at offset {expected}: {error}; seek beyond the batch to go on without it"
             ) from None
-        header = rows.header
-        skips = header.base_offset > max(expected, compacted_offset)
-        repeats = header.last_offset < expected or (number and header.base_offset < expected)
+        first, last_offset = headers[0], headers[-1].last_offset
+        skips = first.base_offset > max(expected, compacted_offset)
+        repeats = last_offset < expected or (number and first.base_offset < expected)
         if skips or repeats:
             raise CorruptRecordError(
                 f"{tp.topic}-{tp.partition}: offset {expected} should come next,"
-                f" but the batch holds {header.base_offset} to {header.last_offset}"
+                f" but the batch holds {first.base_offset} to {last_offset}"
             )
-        yield rows.starting_at(expected)
-        expected = header.last_offset + 1
+        stored_bytes = sum(map(len, entries[number : number + len(headers)]))
+        batch = DecodedBatch(first, terms[0], columns)
+        yield FetchedRows.of_batch(tp, stored_bytes, batch).starting_at(expected)
+        number += len(headers)
+        expected = last_offset + 1
 
 
 def to_records(

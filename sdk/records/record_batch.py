@@ -15,13 +15,14 @@ import pyarrow.compute as pc
 
 from quorumlog.sdk.errors import CorruptRecordError, IllegalArgumentError
 from quorumlog.sdk.types import Headers
-from quorumlog.v1.columns import KafkaEntry, read_columns, read_kafka_entries
+from quorumlog.v1.columns import KafkaEntry, read_columns, read_kafka_runs
 from quorumlog.v1.entry import (
     Attributes,
     BatchHeader,
     Codec,
     CorruptEntryError,
     EnvelopeKind,
+    TimestampType,
     parse_header,
     verify,
     verify_batch,
@@ -148,8 +149,51 @@ def decode(entry: bytes) -> DecodedBatch:
 
 
 def decode_all(entries: Sequence[bytes]) -> Iterator[DecodedBatch]:
-    """As ``decode``, for whole entries of a log. Batches of Kafka's clients that follow one another are decoded
-    together where they are small.
+    """As ``decode``, for whole entries of a log. Small batches of Kafka's clients that follow one another are decoded
+    together.
+
+    Raises:
+        CorruptRecordError: after those before it, at the first that is damaged.
+    """
+    for run in decode_runs(entries):
+        yield from _each(run)
+
+
+class DecodedRun(NamedTuple):
+    """Batches as fetched, one behind the other, that were decoded as one.
+
+    Arguments:
+        headers, leader_epochs: of each batch.
+        columns: the records of all of them.
+    """
+
+    headers: Sequence[BatchHeader]
+    leader_epochs: Sequence[int]
+    columns: pa.RecordBatch
+
+    def cut(self) -> Iterator[DecodedRun]:
+        """The same in as few parts as are each like one batch: without offsets missing, of one epoch, each record with
+        a timestamp of its own."""
+        first = row = 0
+        for end in range(1, len(self.headers) + 1):
+            if end < len(self.headers) and self._continues(end):
+                continue
+            headers = self.headers[first:end]
+            count = sum(header.record_count for header in headers)
+            yield DecodedRun(headers, self.leader_epochs[first:end], self.columns.slice(row, count))
+            first, row = end, row + count
+
+    def _continues(self, at: int) -> bool:
+        before, header = self.headers[at - 1], self.headers[at]
+        return (
+            header.base_offset == before.base_offset + before.record_count
+            and header.timestamp_type is before.timestamp_type is TimestampType.CREATE_TIME
+            and self.leader_epochs[at] == self.leader_epochs[at - 1]
+        )
+
+
+def decode_runs(entries: Sequence[bytes]) -> Iterator[DecodedRun]:
+    """As ``decode_all``; what was decoded together stays so.
 
     Raises:
         CorruptRecordError: after those before it, at the first that is damaged.
@@ -163,11 +207,12 @@ def decode_all(entries: Sequence[bytes]) -> Iterator[DecodedBatch]:
             yield from _decode_kafka(entries[at:end])
             at = end
         else:
-            yield decode(entries[at])
+            header, term, columns = decode(entries[at])
+            yield DecodedRun((header,), (term,), columns)
             at += 1
 
 
-def _decode_kafka(entries: Sequence[bytes]) -> Iterator[DecodedBatch]:
+def _decode_kafka(entries: Sequence[bytes]) -> Iterator[DecodedRun]:
     sound: list[KafkaEntry] = []
     terms: list[int] = []
     damage: CorruptRecordError | None = None
@@ -179,13 +224,26 @@ def _decode_kafka(entries: Sequence[bytes]) -> Iterator[DecodedBatch]:
             break
         sound.append(KafkaEntry(entry, header))
         terms.append(envelope.term)
+    at = 0
     try:
-        for (_, header), term, columns in zip(sound, terms, read_kafka_entries(sound), strict=True):
-            yield DecodedBatch(header, term, columns)
+        for columns, count in read_kafka_runs(sound):
+            headers = [header for _, header in sound[at : at + count]]
+            yield DecodedRun(headers, terms[at : at + count], columns)
+            at += count
     except CorruptEntryError as error:
         raise CorruptRecordError(str(error)) from None
     if damage is not None:
         raise damage
+
+
+def _each(run: DecodedRun) -> Iterator[DecodedBatch]:
+    if len(run.headers) == 1:
+        yield DecodedBatch(run.headers[0], run.leader_epochs[0], run.columns)
+        return
+    row = 0
+    for header, term in zip(run.headers, run.leader_epochs, strict=True):
+        yield DecodedBatch(header, term, run.columns.slice(row, header.record_count))
+        row += header.record_count
 
 
 def to_log_schema(data: pa.Table | pa.RecordBatch, now_ms: int) -> pa.Table:

@@ -110,14 +110,13 @@ class SeenImage:
         return None if topic is None else topic.configs
 
     def topic_names(self) -> Iterable[str]:
-        """Of all topics: which of them a client may know of is the node's to say."""
-        image = self._node.image
-        return () if image is None else image.topics
+        """Of all topics that the client may know of."""
+        image = self._view.image
+        return () if image is None else (name for name, topic in image.topics.items() if self._seen(topic) is not None)
 
     def partition_count(self, name: str) -> int:
         """Partitions of a topic; 0 where there is none of that name."""
-        image = self._node.image
-        topic = None if image is None else image.topics.get(name)
+        topic = self._named(name)
         return 0 if topic is None else len(topic.partitions)
 
     def compacts(self, topic_id: bytes) -> bool:

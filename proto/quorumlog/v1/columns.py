@@ -49,8 +49,24 @@ def read_columns(entry: bytes, header: BatchHeader) -> pa.RecordBatch:
 
 
 def read_kafka_entries(entries: Sequence[KafkaEntry]) -> Iterator[pa.RecordBatch]:
-    """The columns of several entries with batches of Kafka's, as of ``read_columns``, some decoded together: small ones
-    for a third of the cost. What is decoded ahead is bounded.
+    """The columns of each of several entries with batches of Kafka's, as of ``read_columns``, some decoded together.
+
+    Raises:
+        CorruptEntryError: after those before it, at the first that is not what its header says.
+    """
+    at = 0
+    for columns, count in read_kafka_runs(entries):
+        row = 0
+        for _, header in entries[at : at + count]:
+            yield columns.slice(row, header.record_count) if count > 1 else columns
+            row += header.record_count
+        at += count
+
+
+def read_kafka_runs(entries: Sequence[KafkaEntry]) -> Iterator[tuple[pa.RecordBatch, int]]:
+    """The columns of several entries with batches of Kafka's, as of ``read_columns``, those that are decoded together
+    as one, with how many entries it has the records of: small ones for a third of the cost. What is decoded ahead is
+    bounded.
 
     Raises:
         CorruptEntryError: after those before it, at the first that is not what its header says.
@@ -72,21 +88,19 @@ def read_kafka_entries(entries: Sequence[KafkaEntry]) -> Iterator[pa.RecordBatch
     yield from _read_together(waiting)
 
 
-def _read_together(batches: Sequence[tuple[Inflated, BatchHeader]]) -> Iterator[pa.RecordBatch]:
+def _read_together(batches: Sequence[tuple[Inflated, BatchHeader]]) -> Iterator[tuple[pa.RecordBatch, int]]:
     whole = None
     if len(batches) > 1 and sum(header.record_count for _, header in batches) >= LEAST_FOR_KERNELS:
         whole = plain_columns([batch for batch, _ in batches])
-    row = 0
+    if whole is not None:
+        yield whole, len(batches)
+        return
     for batch, header in batches:
-        if whole is not None:
-            yield whole.slice(row, header.record_count)
-            row += header.record_count
-            continue
         try:
             columns = _read_dense(batch, header)
         except KafkaBatchError as error:
             raise _unreadable(header, error) from None
-        yield columns
+        yield columns, 1
 
 
 def _inflated(entry: bytes, header: BatchHeader) -> Inflated:

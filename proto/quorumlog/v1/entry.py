@@ -31,7 +31,8 @@ For kind ``TRACE``, what a witness keeps of an entry of any other kind but CONFI
 are that entry's, and the body is its entry_hash (u64): 48 bytes in all.
 
 A producer sends an unsealed batch: group, term, index, previous_hash and base_offset are zero, the checksum is
-already right. The leader checks it, fills in those fields and seals it with a new checksum. Nothing else of
+already right; with KAFKA it says nothing, for the batch in the payload has its own, and the header repeats what that
+one says. The leader checks it, fills in those fields and seals it with a new checksum. Nothing else of
 the batch ever changes, except timestamp type and max timestamp on topics with append time.
 
 Compaction leaves batches with ``Flags.GAPS``: their records kept their offsets, which do not follow each other any
@@ -55,6 +56,7 @@ ENVELOPE_BYTES = 40
 HEADER_BYTES = 56
 BATCH_OVERHEAD_BYTES = ENVELOPE_BYTES + HEADER_BYTES
 TRACE_BYTES = ENVELOPE_BYTES + 8
+_ALIGNMENT = 8
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
 NO_SEQUENCE = -1
@@ -238,6 +240,33 @@ def build_batch(
     return seal(0, 0, 0, 0, EnvelopeKind.BATCH, header + payload)
 
 
+def build_around(
+    batch: bytes | memoryview,
+    *,
+    record_count: int,
+    codec: Codec,
+    base_timestamp_ms: int,
+    max_timestamp_ms: int,
+    producer_id: int,
+    producer_epoch: int,
+    base_sequence: int,
+    attributes: Attributes,
+) -> bytes:
+    """As ``build_batch``, around a Kafka batch, which is copied once and has its own checksum: the entry has none yet.
+
+    Arguments:
+        batch: any length; zeros follow it up to a multiple of 8.
+    """
+    padding = -len(batch) % _ALIGNMENT
+    length = BATCH_OVERHEAD_BYTES + len(batch) + padding
+    head = _ENVELOPE.pack(MAGIC, EnvelopeKind.BATCH, Flags.NONE, length, 0, 0, 0, 0, 0)
+    header = _HEADER.pack(
+        0, record_count, codec, TimestampType.CREATE_TIME, attributes, base_timestamp_ms, max_timestamp_ms,
+        producer_id, producer_epoch, base_sequence, 0,
+    )  # fmt: skip
+    return b"".join((head, header, batch, bytes(padding)))
+
+
 def build_compacted(
     payload: bytes,
     *,
@@ -336,6 +365,18 @@ def verify_batch(entry: bytes) -> tuple[Envelope, BatchHeader]:
         CorruptEntryError: the entry is not what was written, or no batch.
     """
     envelope = _verify_checksum(entry)
+    if envelope.kind is not EnvelopeKind.BATCH:
+        raise CorruptEntryError(f"an entry of kind {envelope.kind.name} is no record batch")
+    return envelope, parse_header(entry)
+
+
+def parse_batch(entry: bytes) -> tuple[Envelope, BatchHeader]:
+    """As ``verify_batch``, but for the checksum: for a batch of Kafka's before it is sealed, whose own is looked at.
+
+    Raises:
+        CorruptEntryError: the entry contradicts itself, or is no batch.
+    """
+    envelope = parse_envelope(entry)
     if envelope.kind is not EnvelopeKind.BATCH:
         raise CorruptEntryError(f"an entry of kind {envelope.kind.name} is no record batch")
     return envelope, parse_header(entry)

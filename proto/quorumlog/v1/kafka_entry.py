@@ -23,7 +23,7 @@ from quorumlog.v1.entry import (
     Codec,
     Flags,
     TimestampType,
-    build_batch,
+    build_around,
     parse_envelope,
     parse_header,
     payload_of,
@@ -73,8 +73,8 @@ def is_kafka(entry: bytes) -> bool:
 def entry_of_kafka(batch: Bytes, *, null_keys: bool) -> bytes:
     """A producer's batch as the unsealed entry that a ``ProduceRequest`` carries.
 
-    Its checksum is not looked at here: the partition's leader checks it once, before it appends
-    (``check_kafka_entry``).
+    Its checksum is not looked at here, and the entry has none of its own: the partition's leader checks that of the
+    batch once, before it appends (``check_kafka_entry``).
 
     Arguments:
         batch: one whole record batch, as the client sent it.
@@ -87,8 +87,8 @@ def entry_of_kafka(batch: Bytes, *, null_keys: bool) -> bytes:
     _check_produced(batch, header)
     attributes = Attributes.KAFKA | Attributes.NULL_KEYS if null_keys else Attributes.KAFKA
     producer_id, producer_epoch, base_sequence = _place_in_epoch(header)
-    return build_batch(
-        bytes(batch) + bytes(-len(batch) % _ALIGNMENT),
+    return build_around(
+        batch,
         record_count=header.record_count,
         codec=_COMPACTED_WITH[header.codec],
         base_timestamp_ms=header.base_timestamp_ms,

@@ -7,7 +7,7 @@ import pytest
 
 from quorumlog.sdk.cluster.offset_search import FoundOffset, OffsetSearch
 from quorumlog.sdk.errors import CorruptRecordError
-from quorumlog.sdk.records.fetched import rows_from, to_records, to_table
+from quorumlog.sdk.records.fetched import FetchedRows, rows_from, to_records, to_table
 from quorumlog.sdk.types import TopicPartition
 from quorumlog.v1.data_plane_pb2 import ListOffsetsResult
 from quorumlog.v1.entry import Codec
@@ -47,6 +47,44 @@ def test_a_poisonous_batch_is_an_error_that_says_how_to_go_on() -> None:
     assert len(to_records(next(rows))) == 3
     with pytest.raises(CorruptRecordError, match=r"orders-0 at offset 3: the Kafka batch .* seek beyond the batch"):
         next(rows)
+
+
+PLAIN: list[KafkaRow] = [(None, b"%d" % number, NOW_MS + number, []) for number in range(200)]
+
+
+def test_small_batches_that_follow_one_another_are_rows_of_one() -> None:
+    batch = kafka_batch(PLAIN)
+    entries = [stored_kafka_entry(batch, 200 * number) for number in range(5)]
+    (rows,) = rows_from(TP, entries, 150)
+    assert (rows.offset, rows.next_offset, rows.columns.num_rows) == (150, 1_000, 850)
+    assert rows.stored_bytes == sum(map(len, entries))
+    assert rows.leader_epoch == 3
+    assert [record.offset for record in to_records(rows)] == [*range(150, 1_000)]
+    head, rest = rows.split(60)
+    assert (head.next_offset, rest.offset, rest.next_offset) == (210, 210, 1_000)
+
+
+def test_batches_of_other_leaders_with_the_leaders_time_or_with_gaps_stay_apart() -> None:
+    batch = kafka_batch(PLAIN)
+    for entries, begins in (
+        ([stored_kafka_entry(batch, 200 * n, term=3 + n // 2) for n in range(4)], [0, 400]),
+        ([stored_kafka_entry(batch, 200 * n, append_time_ms=NOW_MS + n) for n in range(3)], [0, 200, 400]),
+        (
+            [
+                stored_kafka_entry(batch, 0),
+                stored_kafka_entry(batch, 200, last_offset=499),
+                stored_kafka_entry(batch, 500),
+                stored_kafka_entry(batch, 700),
+            ],
+            [0, 500],
+        ),
+    ):
+        parts = list(rows_from(TP, entries, 0, compacted_offset=1_000))
+        assert [rows.offset for rows in parts] == begins
+        assert sum(rows.stored_bytes for rows in parts) == sum(map(len, entries))
+        alone = [record for entry in entries for record in to_records(FetchedRows.of_entry(TP, entry))]
+        assert [record for rows in parts for record in to_records(rows)] == alone
+        assert [rows.leader_epoch for rows in parts] == sorted(rows.leader_epoch for rows in parts)
 
 
 @pytest.mark.parametrize("damaged", range(4))

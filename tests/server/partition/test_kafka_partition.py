@@ -75,6 +75,20 @@ def test_a_kafka_batch_with_another_checksum_is_refused(rig: Rig) -> None:
     assert "checksum" in problem.message
 
 
+def test_the_checksum_of_a_kafka_batch_is_enough_and_its_entry_gets_one_when_it_is_sealed(rig: Rig) -> None:
+    entry = bytearray(entry_of_kafka(kafka_batch(ROWS), null_keys=True))
+    entry[8:12] = b"\x12\x34\x56\x78"
+    assert rig.produce(bytes(entry))[0] is None
+    (stored,) = rig.partition.read(0, 1 << 20)
+    verify_batch(stored)
+    # What the batch's own checksum does not cover, is looked at by itself.
+    for at in (1, 2, 16, 24, 40, 96 + 8, 96 + 16, len(entry) - 1):
+        altered = bytearray(entry)
+        altered[at] ^= 0x21
+        problem, _ = rig.produce(bytes(altered))
+        assert problem is not None, at
+
+
 def test_a_kafka_batch_without_keys_is_refused_where_the_topic_is_compacted(rig: Rig) -> None:
     rig.partition.configure({"cleanup.policy": "compact"})
     problem, _ = rig.produce(entry_of_kafka(kafka_batch(ROWS), null_keys=True))
