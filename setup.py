@@ -23,7 +23,9 @@ ROOT = Path(__file__).resolve().parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]
 
 #: What tests the log store itself needs a checkout: it stays out of wheels, and so does a room below one of these.
-CHECKOUT_ONLY = tuple(f"quorumlog.chaos.{room}" for room in ("clients", "models", "mutation", "seeds", "simulator"))
+CHECKOUT_ONLY = tuple(
+    f"quorumlog.chaos.{room}" for room in ("clients", "consumer_groups", "models", "mutation", "seeds", "simulator")
+)
 CHECKOUT_ONLY_MODULES = {("quorumlog.chaos", "mutate"), ("quorumlog.chaos", "simulate")}
 
 #: With this in the environment, the modules of ``[tool.quorumlog.compiled]`` are compiled as well. It needs mypy and a

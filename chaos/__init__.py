@@ -6,6 +6,7 @@ and shows what notices them. ``quorumlog chaos run`` runs the scenarios on real 
 - ``checkers``: histories of what clients did, and verdicts on them.
 - ``models``: what committed logs decide, as plain models.
 - ``simulator``: virtual time, network, disks, nodes, clients, and invariants.
+- ``consumer_groups``: members of consumer groups in that world; ``clients``: the SDK's own clients in it.
 - ``seeds``: what a seed decides, how it is run, and how a failure is cut down.
 - ``processes``: scenarios on real node processes.
 - ``mutation``: planted faults.

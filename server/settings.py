@@ -102,9 +102,7 @@ class Settings(BaseSettings):
     security_inter_broker_protocol: Literal["PLAINTEXT", "SSL"] | None = Field(
         None, description="PLAINTEXT or SSL: how this node dials its peers; SSL where peer_listen is set"
     )
-    kafka_listen: Address | None = Field(
-        None, description=f"{_AN_ADDRESS}: where this node serves clients of Kafka's protocol"
-    )
+    kafka_listen: Address | None = Field(None, description=f"{_AN_ADDRESS}: where this node serves Kafka's clients")
     kafka_advertise: Address | None = Field(
         None, description=f"{_AN_ADDRESS}: where Kafka's clients reach this node, if not kafka_listen"
     )

@@ -22,7 +22,9 @@ FLOORS = {
     "quorumlog/cli": "cli",
 }  # fmt: skip
 #: What a wheel leaves out: it tests the log store itself, with a checkout's tests.
-CHECKOUT_ONLY = ("clients/", "models/", "mutation/", "seeds/", "simulator/", "mutate.py", "simulate.py")
+CHECKOUT_ONLY = (
+    "clients/", "consumer_groups/", "models/", "mutation/", "seeds/", "simulator/", "mutate.py", "simulate.py",
+)  # fmt: skip
 PROGRAM = """
 from quorumlog.sdk import Producer, RecordFuture
 

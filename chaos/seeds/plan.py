@@ -9,13 +9,13 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field, replace
 
+from quorumlog.chaos.consumer_groups.classic_groups import ClassicPlan
+from quorumlog.chaos.consumer_groups.groups import GroupPlan
 from quorumlog.chaos.seeds.faults import KINDS
 from quorumlog.chaos.seeds.plan_groups import draw_classic_groups, draw_coordinators, draw_groups, draw_kafka_members
-from quorumlog.chaos.simulator.classic_groups import ClassicPlan
 from quorumlog.chaos.simulator.clients import ACKS_ALL, PartitionName, SimProducerOptions, claimed_name
 from quorumlog.chaos.simulator.cluster import ClusterOptions
 from quorumlog.chaos.simulator.disk import DiskOptions
-from quorumlog.chaos.simulator.groups import GroupPlan
 from quorumlog.chaos.simulator.limited_clients import WRITER
 from quorumlog.chaos.simulator.network import NetworkOptions
 from quorumlog.raft.options import RaftOptions

@@ -6,10 +6,10 @@ import random
 from collections.abc import Iterable
 from dataclasses import replace
 
-from quorumlog.chaos.simulator.classic_groups import ClassicPlan
-from quorumlog.chaos.simulator.classic_members import ClassicHabits
-from quorumlog.chaos.simulator.group_members import MemberHabits
-from quorumlog.chaos.simulator.groups import GroupPlan
+from quorumlog.chaos.consumer_groups.classic_groups import ClassicPlan
+from quorumlog.chaos.consumer_groups.classic_members import ClassicHabits
+from quorumlog.chaos.consumer_groups.group_members import MemberHabits
+from quorumlog.chaos.consumer_groups.groups import GroupPlan
 from quorumlog.server.consumer_group_limits import ConsumerGroupLimits
 from quorumlog.server.options import ConsumerGroupOptions
 

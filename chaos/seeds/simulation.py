@@ -13,16 +13,16 @@ from quorumlog.chaos.checkers.checkers import check
 from quorumlog.chaos.checkers.group_checkers import GroupVerdict, check_groups
 from quorumlog.chaos.checkers.group_history import GroupHistory, Part
 from quorumlog.chaos.checkers.history import History
+from quorumlog.chaos.consumer_groups.classic_groups import SimClassicGroup
+from quorumlog.chaos.consumer_groups.group_probe import GroupProbe
+from quorumlog.chaos.consumer_groups.groups import SimGroup
 from quorumlog.chaos.models.committed_partition import Violation
 from quorumlog.chaos.seeds.fault_schedule import SimFaults, Struck
 from quorumlog.chaos.seeds.plan import SECOND, draw_plan
-from quorumlog.chaos.simulator.classic_groups import SimClassicGroup
 from quorumlog.chaos.simulator.clients import PartitionName, SimProducer, Unanswered
 from quorumlog.chaos.simulator.cluster import SimCluster
 from quorumlog.chaos.simulator.convergence import Calm, committed_end, missing_for_convergence
 from quorumlog.chaos.simulator.damage_mover import DamageMover
-from quorumlog.chaos.simulator.group_probe import GroupProbe
-from quorumlog.chaos.simulator.groups import SimGroup
 from quorumlog.chaos.simulator.limited_clients import WRITER_HABITS, WRITER_NAME, QuotaChanger
 from quorumlog.chaos.simulator.metadata_probe import MetadataProbe
 from quorumlog.chaos.simulator.operators import (

@@ -24,12 +24,4 @@ Clients of partitions and of the cluster:
 - ``damage_mover``: one who moves partitions away from damaged replicas.
 - ``replica_sets``: what is left of a Raft group without one of its replicas.
 - ``metadata_probe``: changes topics at one node and asks another, linearizably, what there is.
-
-Consumer groups:
-
-- ``groups``: one consumer group, whose members come, go, die and stand still.
-- ``classic_groups``: one classic group, likewise; ``classic_members``: one of its members.
-- ``group_members``: one member; ``partition_work``: its work on one partition.
-- ``member_link``: how a member reaches nodes, and finds its coordinator.
-- ``group_probe``: asks, linearizably, how a group stands.
 """

@@ -6,9 +6,9 @@ from __future__ import annotations
 import pytest
 from quiet_cluster import TOPIC, Quiet
 
+from quorumlog.chaos.consumer_groups.classic_groups import KINDS, ClassicPlan, SimClassicGroup
+from quorumlog.chaos.consumer_groups.classic_members import ClassicHabits, SimClassicMember
 from quorumlog.chaos.models.classic_model import ModelClassic
-from quorumlog.chaos.simulator.classic_groups import KINDS, ClassicPlan, SimClassicGroup
-from quorumlog.chaos.simulator.classic_members import ClassicHabits, SimClassicMember
 from quorumlog.server.consumer_group_limits import ConsumerGroupLimits
 from quorumlog.server.coordinator.coordinator import Coordinator
 from quorumlog.server.options import ConsumerGroupOptions

@@ -16,7 +16,6 @@ from quorumlog.chaos.simulator.cluster import SimCluster
 from quorumlog.chaos.simulator.kafka_link import SimKafkaLink
 from quorumlog.chaos.simulator.scheduler import Scheduler
 from quorumlog.server.kafka.codec import (
-    commit_requests,
     config_requests,
     fetch_requests,
     metadata_requests,
@@ -25,6 +24,7 @@ from quorumlog.server.kafka.codec import (
     topic_requests,
 )
 from quorumlog.server.kafka.codec.apis import APIS
+from quorumlog.server.kafka.codec.groups import commit_requests, committed_requests
 from quorumlog.server.kafka.codec.primitives import KafkaMessage, UnencodableMessageError, encode
 from quorumlog.server.kafka.mapping.error_codes import KafkaError
 from quorumlog.server.kafka.mapping.table import SERVED, served_versions
@@ -99,16 +99,18 @@ def commit(group: str, member: str = "", generation: int = -1) -> Make:
 
 def committed(group: str) -> Make:
     def make(topic_id: bytes) -> KafkaMessage:
-        old = commit_requests.OffsetFetchRequestTopic(SECRET, [0, 1])
-        new = commit_requests.OffsetFetchRequestGroup(group, [commit_requests.OffsetFetchRequestTopics(SECRET, [0, 1])])
-        return commit_requests.OffsetFetchRequest(group, [old], [new])
+        old = committed_requests.OffsetFetchRequestTopic(SECRET, [0, 1])
+        new = committed_requests.OffsetFetchRequestGroup(
+            group, [committed_requests.OffsetFetchRequestTopics(SECRET, topic_id, [0, 1])]
+        )
+        return committed_requests.OffsetFetchRequest(group, [old], [new])
 
     return make
 
 
 def all_committed(topic_id: bytes) -> KafkaMessage:
-    group = commit_requests.OffsetFetchRequestGroup(OWN, None)
-    return commit_requests.OffsetFetchRequest(OWN, None, [group])
+    group = committed_requests.OffsetFetchRequestGroup(OWN, None)
+    return committed_requests.OffsetFetchRequest(OWN, None, [group])
 
 
 def forget(group: str) -> Make:

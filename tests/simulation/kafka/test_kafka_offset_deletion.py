@@ -6,9 +6,10 @@ import struct
 
 import pytest
 
-from quorumlog.server.kafka.codec import commit_requests, membership_requests, topic_requests
-from quorumlog.server.kafka.codec.commit_responses import OffsetDeleteResponse
-from quorumlog.server.kafka.codec.membership_responses import JoinGroupResponse
+from quorumlog.server.kafka.codec import topic_requests
+from quorumlog.server.kafka.codec.groups.commit_responses import OffsetDeleteResponse
+from quorumlog.server.kafka.codec.groups import commit_requests, membership_requests
+from quorumlog.server.kafka.codec.groups.membership_responses import JoinGroupResponse
 from quorumlog.server.kafka.codec.topic_responses import CreateTopicsResponse
 from quorumlog.server.kafka.mapping.error_codes import KafkaError
 from tests.simulation.kafka.test_kafka_mapping import GROUP, Rig, coordinator, creation

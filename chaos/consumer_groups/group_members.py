@@ -12,19 +12,19 @@ from google.protobuf.message import Message as ProtoMessage
 
 from quorumlog.chaos.checkers.group_history import Act, Ending, GroupHistory, GroupOperation
 from quorumlog.chaos.checkers.history import OperationOutcome
-from quorumlog.chaos.models.committed_partition import Violation
-from quorumlog.chaos.models.coordinator_model import CommitLabel
-from quorumlog.chaos.models.members_heard import HeardMembers, Removal
-from quorumlog.chaos.simulator.clients import Answer, Directory, PartitionName, Unanswered
-from quorumlog.chaos.simulator.kafka_membership import KafkaMembership
-from quorumlog.chaos.simulator.member_link import (
+from quorumlog.chaos.consumer_groups.kafka_membership import KafkaMembership
+from quorumlog.chaos.consumer_groups.member_link import (
     HeartbeatStream,
     MemberLink,
     MemberPort,
     SimCoordinator,
     SimMemberProcess,
 )
-from quorumlog.chaos.simulator.partition_work import PartitionWork
+from quorumlog.chaos.consumer_groups.partition_work import PartitionWork
+from quorumlog.chaos.models.committed_partition import Violation
+from quorumlog.chaos.models.coordinator_model import CommitLabel
+from quorumlog.chaos.models.members_heard import HeardMembers, Removal
+from quorumlog.chaos.simulator.clients import Answer, Directory, PartitionName, Unanswered
 from quorumlog.chaos.simulator.scheduler import Scheduler, Timer
 from quorumlog.raft.types import NO_NODE
 from quorumlog.sdk.consumer.group_membership import (

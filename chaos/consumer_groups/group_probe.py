@@ -9,10 +9,10 @@ from collections.abc import Callable
 
 from google.protobuf.message import Message as ProtoMessage
 
+from quorumlog.chaos.consumer_groups.member_link import MemberPort
 from quorumlog.chaos.models.committed_partition import Violation
 from quorumlog.chaos.models.coordinator_model import ModelGroup, TopicIdPartition
 from quorumlog.chaos.models.coordinator_models import CoordinatorModels
-from quorumlog.chaos.simulator.member_link import MemberPort
 from quorumlog.chaos.simulator.readers import DOUBTFUL_US, FORMER_ASKED_US
 from quorumlog.chaos.simulator.scheduler import Scheduler
 from quorumlog.raft.types import NO_NODE

@@ -8,10 +8,10 @@ from typing import Protocol
 from google.protobuf.message import Message as ProtoMessage
 
 from quorumlog.chaos.checkers.group_history import Act, Ending
+from quorumlog.chaos.consumer_groups.member_link import MemberLink
 from quorumlog.chaos.models.committed_partition import Violation
 from quorumlog.chaos.models.records import records_of
 from quorumlog.chaos.simulator.clients import Directory, KnownPartition, PartitionName, Unanswered
-from quorumlog.chaos.simulator.member_link import MemberLink
 from quorumlog.sdk.consumer.group_membership import GroupPartition
 from quorumlog.v1 import data_plane_pb2 as pb
 from quorumlog.v1.errors_pb2 import ErrorCode

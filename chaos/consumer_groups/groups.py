@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from quorumlog.chaos.checkers.group_history import GroupHistory, Part
+from quorumlog.chaos.consumer_groups.group_members import MemberHabits, SimMember, part_name
 from quorumlog.chaos.models.coordinator_model import ModelGroup, TopicIdPartition
 from quorumlog.chaos.simulator.cluster import SimCluster
-from quorumlog.chaos.simulator.group_members import MemberHabits, SimMember, part_name
 from quorumlog.chaos.simulator.scheduler import Scheduler
 from quorumlog.server.metadata.records import Topic
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from quorumlog.chaos.consumer_groups.classic_members import ClassicHabits, ClassicHistory, SimClassicMember
 from quorumlog.chaos.models.classic_model import ModelClassic
-from quorumlog.chaos.simulator.classic_members import ClassicHabits, ClassicHistory, SimClassicMember
 from quorumlog.chaos.simulator.cluster import SimCluster
 from quorumlog.chaos.simulator.scheduler import Scheduler
 from quorumlog.server.metadata.records import Topic

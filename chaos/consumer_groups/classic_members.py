@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 
 from google.protobuf.message import Message as ProtoMessage
 
+from quorumlog.chaos.consumer_groups.member_link import MemberLink, MemberPort, SimCoordinator, SimMemberProcess
 from quorumlog.chaos.models.classic_model import ModelClassic
 from quorumlog.chaos.models.committed_partition import Violation
 from quorumlog.chaos.models.coordinator_model import CommitLabel
 from quorumlog.chaos.simulator.clients import Unanswered
-from quorumlog.chaos.simulator.member_link import MemberLink, MemberPort, SimCoordinator, SimMemberProcess
 from quorumlog.chaos.simulator.scheduler import Scheduler
 from quorumlog.raft.types import NO_NODE
 from quorumlog.v1 import errors_pb2
