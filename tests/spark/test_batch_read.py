@@ -243,7 +243,8 @@ def test_another_default_of_timestamps_and_a_view_in_sql_change_nothing(
         spark.conf.unset("spark.sql.timestampType")
     spark.sql(
         "CREATE TEMPORARY VIEW some_orders USING quorumlog"
-        f" OPTIONS (quorumlog.bootstrap.servers '{topics.bootstrap_servers}'{more_sql_options()}, SUBSCRIBE 'orders', minPartitions 5)"
+        f" OPTIONS (quorumlog.bootstrap.servers '{topics.bootstrap_servers}'{more_sql_options()},"
+        " SUBSCRIBE 'orders', minPartitions 5)"
     )
     assert rows_of(spark.table("some_orders")) == expected(topics, "orders")
 
