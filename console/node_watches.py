@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -60,12 +60,20 @@ class NodeWatches:
     Arguments:
         admin: the client that watches.
         told: is called with what a node has told.
+        silent: is called with the address of a node that tells nothing any more.
         clock: monotonic seconds.
     """
 
-    def __init__(self, admin: WatchCalls, told: Callable[[ClusterChange], None], clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        admin: WatchCalls,
+        told: Callable[[ClusterChange], None],
+        silent: Callable[[str], Awaitable[None]],
+        clock: Callable[[], float],
+    ) -> None:
         self._admin = admin
         self._told = told
+        self._silent = silent
         self._clock = clock
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._views: dict[str, ClusterAsTold] = {}
@@ -104,6 +112,7 @@ class NodeWatches:
                     self._take(address, change)
             # It does not answer, or does not know how: what it has told may be over, and it is asked with the others.
             self._views.pop(address, None)
+            await self._silent(address)
             await asyncio.sleep(AGAIN_AFTER_S)
 
     def _take(self, address: str, change: ClusterChange) -> None:

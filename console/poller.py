@@ -151,7 +151,7 @@ class Poller:
         self._nodes: dict[int, NodeDescription] = {}
         self._read_by_groups: list[TopicPartition] = []
         self._trouble: dict[str, str] = {}
-        self.watches = NodeWatches(admin, self._told, clock)
+        self.watches = NodeWatches(admin, self._told, self._ask_silent, clock)
 
     async def run(self) -> None:
         """Asks until it is cancelled."""
@@ -310,6 +310,12 @@ class Poller:
         self._picture.put("console", {"console": self._load.look(len(self._pages))})
         if brokers:
             self._show_cluster()
+
+    async def _ask_silent(self, address: str) -> None:
+        """A node tells nothing any more: whether it is down is shown at once, and not with the next round."""
+        for broker in self.image.brokers():
+            if address_of(broker) == address:
+                await self._ask_node(broker)
 
     async def _ask_node(self, broker: BrokerDescription) -> None:
         try:

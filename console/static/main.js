@@ -3,7 +3,7 @@ import { render } from "./vendor/preact.js";
 import { useEffect, useState } from "./vendor/hooks.js";
 import { html } from "./html.js";
 import { clock, count, perSecond, plural, short } from "./format.js";
-import { all, detail, groups, nodes, partitions, sum, topics, worries } from "./model.js";
+import { detail, end, groups, isLed, nodes, partitions, sum, topics, worries } from "./model.js";
 import { followLinks, to, useAddress, withParameters } from "./router.js";
 import { Playground } from "./playground.js";
 import { store } from "./store.js";
@@ -117,14 +117,14 @@ function Trouble({ things }) {
       If it has ended, start it again and open the address that it prints.</p>`;
   }
   if (!trouble) return null;
-  return html`<p class="trouble" role="alert">${Object.entries(trouble).map(([what, why]) => html`<span key=${what}><strong>${what}</strong>: ${why} </span>`)}</p>`;
+  return html`<p class="trouble" role="alert">${Object.entries(trouble).map(([what, why]) => html`<span key=${what}><strong>${what}</strong>: ${why}</span>`)}</p>`;
 }
 
 function Summary({ things }) {
   const list = nodes(things), up = list.filter((node) => node.state === "up").length;
   const ours = topics(things).filter((topic) => !topic.internal);
-  const lines = partitions(things), led = lines.filter((each) => each.leader !== null).length;
-  const known = all(things, "end/");
+  const lines = partitions(things), led = lines.filter((each) => isLed(things, each)).length;
+  const known = lines.map((each) => end(things, each)).filter(Boolean);
   const lags = groups(things).map((group) => detail(things, group.id)?.lag).filter((lag) => lag !== null && lag !== undefined);
   return html`<dl class="tiles">
     <div><dt>Nodes up</dt><dd>${up}<small>of ${list.length}</small></dd></div>

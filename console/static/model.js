@@ -31,8 +31,14 @@ export const groups = (things) => all(things, "group/").sort((a, b) => byName(a.
 /** What is known of a group in detail. @param {Things} things @param {string} id */
 export const detail = (things, id) => things.get(`detail/${id}`);
 
-/** Where a partition ends. @param {Things} things @param {any} partition */
-export const end = (things, partition) => things.get(`end/${partition.topic}/${partition.partition}`);
+/** Whether somebody leads a partition who is up. Who is dead leads until another one says that it does. @param {Things} things @param {any} partition */
+export const isLed = (things, partition) => partition.leader !== null && things.get(`node/${partition.leader}`)?.state !== "down";
+
+/** Where a partition ends. Nothing is written where nobody leads. @param {Things} things @param {any} partition */
+export function end(things, partition) {
+  const known = things.get(`end/${partition.topic}/${partition.partition}`);
+  return known && !isLed(things, partition) ? { ...known, rate: null } : known;
+}
 
 /** How full a bar of this lag is: ten thousand fills it, each tenth of it takes a quarter off. @param {string|null} lag */
 export const shareOfLag = (lag) => (lag === null ? 0 : Math.min(1, Math.log10(1 + Number(lag)) / 4));
@@ -62,7 +68,9 @@ export function sentence(things, partition) {
   const late = behind(partition), at = end(things, partition);
   return [
     `${partition.topic} partition ${partition.partition}:`,
-    partition.leader === null ? "no leader;" : `node ${partition.leader} leads in epoch ${partition.epoch};`,
+    partition.leader === null ? "no leader;"
+      : isLed(things, partition) ? `node ${partition.leader} leads in epoch ${partition.epoch};`
+      : `node ${partition.leader}, which is down, led last;`,
     `replicas on ${partition.replicas.join(", ")},`,
     late.length ? `behind on ${late.join(", ")}` : "all in sync",
     at?.rate ? `; ${at.rate} records a second` : "",
@@ -80,8 +88,8 @@ export function worries(things) {
   const found = [], list = partitions(things);
   for (const node of nodes(things))
     if (node.state !== "up") found.push({ text: `node ${node.id} is ${node.state}`, path: ["nodes"] });
-  const leaderless = list.filter((each) => each.leader === null).length;
-  if (leaderless) found.push({ text: `${leaderless} without a leader`, path: ["partitions"] });
+  const leaderless = list.filter((each) => !isLed(things, each)).length;
+  if (leaderless) found.push({ text: `${leaderless} without a leader that is up`, path: ["partitions"] });
   const late = list.filter((each) => behind(each).length).length;
   if (late) found.push({ text: `${late} with a replica behind`, path: ["partitions"] });
   if (things.get("cluster")?.controller === null) found.push({ text: "no active controller", path: ["quorum"] });

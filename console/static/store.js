@@ -71,10 +71,17 @@ class Store {
     for (const key of this.rates.keys()) if (!this.things.has(key)) this.rates.delete(key);
     for (const [key, thing] of this.things) {
       if (!key.startsWith("end/") || thing.rate === null) continue;
+      const rate = this.isQuiet(key) ? 0 : thing.rate;
       const rates = this.rates.get(key) ?? [];
-      this.rates.set(key, [...rates.slice(1 - SECONDS), thing.rate]);
+      this.rates.set(key, [...rates.slice(1 - SECONDS), rate]);
     }
     if (this.state === "live") this.tell();
+  }
+
+  /** Whether nothing can be written now to a partition: its leader is down. @param {string} key of its end */
+  isQuiet(key) {
+    const leader = this.things.get(key.replace("end/", "partition/"))?.leader;
+    return this.things.get(`node/${leader}`)?.state === "down";
   }
 
   /** @param {() => void} listener */

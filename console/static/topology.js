@@ -3,7 +3,7 @@ import { html } from "./html.js";
 import { useEffect, useRef, useState } from "./vendor/hooks.js";
 import { bytes, count, cut, perSecond, plural, short } from "./format.js";
 import { NodeButtons } from "./playground.js";
-import { all, behind, copied, detail, end, groups, move, nodes, partitions, role, sentence, shareOfLag, sum, topics } from "./model.js";
+import { all, behind, copied, detail, end, groups, isLed, move, nodes, partitions, role, sentence, shareOfLag, sum, topics } from "./model.js";
 import { to, useAddress, withParameters } from "./router.js";
 import { store } from "./store.js";
 import { Table } from "./table.js";
@@ -207,7 +207,7 @@ function Line({ things, at, row: { partition, hue, y } }) {
   const from = partition.leader === null ? null : at.center(partition.leader);
   // Nothing runs to a node that is down, though it counts as in sync until its time is over.
   const synced = partition.isr.filter((node) => things.get(`node/${node}`)?.state === "up" && at.columns.includes(node)).map(at.center);
-  const flows = Boolean(growth?.rate) && from !== null;
+  const flows = Boolean(growth?.rate) && from !== null, led = isLed(things, partition);
   const rates = store.rates.get(`end/${partition.topic}/${partition.partition}`) ?? [];
   const ends = from === null ? [] : [Math.min(from, ...synced), Math.max(from, ...synced)].filter((x) => x !== from);
   return html`<a class="line hue-${hue} ${from === null ? "leaderless" : ""}" href=${to("topics", partition.topic, partition.partition)}
@@ -233,7 +233,7 @@ function Line({ things, at, row: { partition, hue, y } }) {
     })}
     ${from === null
       ? html`<text class="alarm" x=${at.gutter + 12} y=${y + 4}>no leader</text>`
-      : html`<g class="lead" style=${{ transform: `translate(${from}px, ${y}px)` }}>
+      : html`<g class="lead ${led ? "" : "gone"}" style=${{ transform: `translate(${from}px, ${y}px)` }}>
           <rect class="box leads" x=${-BOX.width / 2} y=${-BOX.height / 2} width=${BOX.width} height=${BOX.height} rx="7" />
           <text class="epoch" y="4" text-anchor="middle">${partition.epoch}</text>
         </g>`}

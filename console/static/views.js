@@ -1,7 +1,7 @@
 /** Everything as tables, and each thing by itself. */
 import { html } from "./html.js";
 import { bytes, count, perSecond, plural } from "./format.js";
-import { behind, detail, end, groups, move, nodes, partitions, shareOfLag, sum, topics } from "./model.js";
+import { behind, detail, end, groups, isLed, move, nodes, partitions, shareOfLag, sum, topics } from "./model.js";
 import { Hops, Record, Records } from "./records.js";
 import { ResetOffsets, SendRecord, Settings } from "./changes.js";
 import { MovePartition, Moves } from "./moves.js";
@@ -46,7 +46,7 @@ export function Topics({ things }) {
   const rows = topics(things).map((topic) => {
     const its = partitions(things, topic.name);
     return { ...topic, late: its.filter((each) => behind(each).length).length,
-      leaderless: its.filter((each) => each.leader === null).length, replication: its[0]?.replicas.length ?? 0,
+      leaderless: its.filter((each) => !isLed(things, each)).length, replication: its[0]?.replicas.length ?? 0,
       rate: sum(its.map((each) => end(things, each)?.rate)) };
   });
   const bad = (number) => (number ? html`<span class="alarm">${number}</span>` : "0");

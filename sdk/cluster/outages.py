@@ -15,6 +15,34 @@ REPEATED_AFTER_S = 30.0
 _log = logging.getLogger("quorumlog.sdk")
 
 
+class Outage:
+    """One thing that a client tries again and again.
+
+    Arguments:
+        doing: what, such as ``reaching the coordinator of consumer group billing``.
+    """
+
+    def __init__(self, doing: str) -> None:
+        self._doing = doing
+        self._since_s: float | None = None
+        self._next_s: float | None = None
+
+    def failed(self, error: QuorumlogError, now: float) -> None:
+        """It has failed, and will be tried again."""
+        if self._since_s is None:
+            self._since_s = now
+        if now - self._since_s < QUIET_S or (self._next_s is not None and now < self._next_s):
+            return
+        self._next_s = now + REPEATED_AFTER_S
+        _log.warning("%s has failed for %d s; still trying: %s", self._doing, now - self._since_s, error.message)
+
+    def succeeded(self, now: float) -> None:
+        """It works."""
+        if self._since_s is not None and self._next_s is not None:
+            _log.warning("%s works again, after %d s", self._doing, now - self._since_s)
+        self._since_s = self._next_s = None
+
+
 class Outages:
     """The partitions that have failed since they were served last: one line for all of them, and seldom.
 

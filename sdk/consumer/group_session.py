@@ -15,6 +15,7 @@ from functools import partial
 from quorumlog.sdk.cluster.cluster import Cluster
 from quorumlog.sdk.cluster.connection import NodeConnection
 from quorumlog.sdk.cluster.coordinators import STALE_COORDINATOR_ERRORS, CoordinatorCache
+from quorumlog.sdk.cluster.outages import Outage
 from quorumlog.sdk.consumer.group_membership import AssignmentChange, GroupMembership, MemberHeartbeat, MembershipState
 from quorumlog.sdk.errors import QuorumlogError, UnknownServerError, UnreleasedInstanceIdError
 from quorumlog.sdk.metrics.consumer_metrics import ConsumerMetrics
@@ -55,6 +56,7 @@ class GroupSession:
         self._finding: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._warned_of_twin = False
+        self._outage = Outage(f"reaching the coordinator of consumer group {self._group_id}")
         self._closed = False
 
     def pump(self) -> None:
@@ -115,6 +117,7 @@ class GroupSession:
     def _unreachable(self, error: QuorumlogError) -> None:
         now = self._clock()
         if error.retriable:
+            self._outage.failed(error, now)
             self.membership.unreachable(now)
         else:
             self._on_change(self.membership.refused(error, now))
@@ -137,12 +140,20 @@ class GroupSession:
                 error = UnknownServerError(f"the client failed: {error!r}")
             if isinstance(error, STALE_COORDINATOR_ERRORS):
                 self._coordinators.forget(self._group_id)
+            self._outage.failed(error, now)
             self.membership.unanswered(heartbeat, now)
         else:
             response = future.result()
             self._metrics.heard(now)
-            if response.HasField("error"):
-                self._warn_of_twin(self._coordinators.learn_from(self._group_id, response.error))
+            refused = (
+                self._coordinators.learn_from(self._group_id, response.error) if response.HasField("error") else None
+            )
+            if isinstance(refused, STALE_COORDINATOR_ERRORS):
+                self._outage.failed(refused, now)
+            else:
+                self._outage.succeeded(now)
+            if refused is not None:
+                self._warn_of_twin(refused)
             was = self.membership.state
             change = self.membership.heard(heartbeat, response, now)
             if change.lost and self.membership.state is not MembershipState.REFUSED:

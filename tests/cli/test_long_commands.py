@@ -111,6 +111,8 @@ def test_consume_says_that_the_cluster_is_down_and_goes_on_when_it_is_back(
 @pytest.mark.cluster
 def test_without_a_controller_what_is_shown_is_said_to_be_old() -> None:
     with LocalCluster(nodes=3) as three:
+        with Admin(bootstrap_servers=three.bootstrap_servers) as admin:
+            admin.create_topics([NewTopic("orders")])
         for node in (2, 3):
             three.kill(node)
 
@@ -122,6 +124,13 @@ def test_without_a_controller_what_is_shown_is_said_to_be_old() -> None:
             said = described(*command)
             assert said.startswith("quorumlog: warning: no controller is active, so this is what was known last, ")
             assert len(said.splitlines()) == 1
+        # Who joins a group now waits, and is told for what.
+        with running(three, "consume", "orders", "--group", "billing") as consume:
+            assert consume.stderr is not None
+            warning = consume.stderr.readline()
+        assert warning.startswith(
+            "quorumlog: warning: reaching the coordinator of consumer group billing has failed for "
+        )
 
 
 def end_of(cluster: LocalCluster, topic: str) -> int:

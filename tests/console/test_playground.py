@@ -202,6 +202,24 @@ def test_the_page_says_where_kafkas_clients_are_served() -> None:
 @pytest.mark.browser
 @pytest.mark.cluster
 @needs_chromium
+def test_where_no_leader_is_up_nothing_is_led_and_nothing_runs() -> None:
+    options = ("--playground", "--nodes", "1")
+    with running_console("127.0.0.1:1", *options) as url, chromium() as browser, looking(browser, url) as look:
+        page = look.page
+        expect(page.locator(".flow").first).to_be_attached(timeout=PATIENCE_MS)
+        page.get_by_role("button", name="Kill node 1").click()
+        expect(page.locator(".health")).to_contain_text("without a leader that is up", timeout=PATIENCE_MS)
+        expect(page.locator(".tiles div", has_text="Partitions led").locator("dd")).to_contain_text("0of")
+        expect(page.locator(".flow")).to_have_count(0)
+        expect(page.locator(".rate").first).to_have_text("–")
+        page.get_by_role("button", name="Start node 1").click()
+        expect(page.locator(".health")).to_have_text("all well", timeout=PATIENCE_MS)
+        expect(page.locator(".flow").first).to_be_attached(timeout=PATIENCE_MS)
+
+
+@pytest.mark.browser
+@pytest.mark.cluster
+@needs_chromium
 def test_neither_the_playground_nor_the_way_of_a_record_breaks_a_rule_of_accessibility() -> None:
     options = ("--playground", "--nodes", "1", "--kafka")
     with (

@@ -369,6 +369,14 @@ async def test_what_a_node_tells_is_on_the_page_at_once_and_nobody_is_asked(told
     assert told.clients.calls("describe_topics") == told.clients.calls("describe_cluster") == []
 
 
+async def test_a_node_that_breaks_off_is_asked_at_once_and_shown_as_down(told: ToldConsole) -> None:
+    told.clients.silent[2] = NetworkError("no connection")
+    await told.say(2, NetworkError("reset"))
+    assert told.clients.calls("describe_node") == ["127.0.0.1:9002"]
+    assert (told.thing("node/2") or {})["state"] == "down"
+    assert (told.thing("node/1") or {})["state"] == "up"
+
+
 async def test_a_topic_that_all_tell_to_be_gone_is_gone(told: ToldConsole) -> None:
     for node in (1, 2, 3):
         assert told.thing("topic/orders") is not None

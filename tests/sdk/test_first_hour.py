@@ -16,7 +16,7 @@ from quorumlog.sdk import Admin, Consumer, Producer, TopicPartition
 from quorumlog.sdk.aio import AsyncAdmin, AsyncConsumer, AsyncProducer
 from quorumlog.sdk.cluster.cluster import parse_bootstrap_servers
 from quorumlog.sdk.cluster.offset_search import extent
-from quorumlog.sdk.cluster.outages import Outages
+from quorumlog.sdk.cluster.outages import Outage, Outages
 from quorumlog.sdk.errors import IllegalArgumentError, NetworkError, UnknownTopicOrPartitionError
 from quorumlog.sdk.producer.delivery import Delivery, RecordFuture
 
@@ -178,6 +178,22 @@ def test_an_outage_is_told_once_it_lasts_seldom_and_when_it_is_over(caplog: pyte
     outages.served(a, 40)
     outages.served(a, 41)
     assert [record.getMessage() for record in caplog.records] == ["fetching from t-0 works again, after 40 s"]
+
+
+def test_a_coordinator_that_is_not_reached_is_told_of_once_that_lasts(caplog: pytest.LogCaptureFixture) -> None:
+    outage, down = Outage("reaching the coordinator of consumer group g"), NetworkError("no connection to a:1")
+    for second in range(40):
+        outage.failed(down, second)
+    outage.succeeded(40)
+    outage.succeeded(41)
+    for second in range(100, 104):
+        outage.failed(down, second)
+    outage.succeeded(104)
+    assert [record.getMessage() for record in caplog.records] == [
+        "reaching the coordinator of consumer group g has failed for 5 s; still trying: no connection to a:1",
+        "reaching the coordinator of consumer group g has failed for 35 s; still trying: no connection to a:1",
+        "reaching the coordinator of consumer group g works again, after 40 s",
+    ]
 
 
 def test_a_change_of_leader_is_no_outage(caplog: pytest.LogCaptureFixture) -> None:
