@@ -145,7 +145,8 @@ def test_a_partition_moves_under_load_and_its_leadership_follows(
             values += consumer.poll_arrow(timeout_ms=200).column("value").to_pylist()
     assert [int(value) for value in values] == list(range(written))
     assert f"orders:0:{written}" in tool(OFFSETS, "--topic", orders)
-    told = json.loads(tool(LOG_DIRS, "--describe", "--topic-list", orders).splitlines()[-1])
+    said = tool(LOG_DIRS, "--describe", "--topic-list", orders)
+    told = json.loads(next(line for line in said.splitlines() if line.startswith("{")))
     sizes = {
         (entry["broker"], each["partition"]): each["size"]
         for entry in told["brokers"]
