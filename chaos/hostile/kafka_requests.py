@@ -19,11 +19,18 @@ from quorumlog.server.kafka.codec.primitives import KafkaMessage, UnencodableMes
 
 _BOUNDARIES = {bits: integers(bits, True) for bits in (8, 16, 32, 64)}
 _TIMES_MS = (0, 1, 10, 100, 500, -1)
+_RATES = (0.0, 1.0, 1_024.5, -1.0, 1e300, float("inf"), float("nan"))
 _BYTES = (b"", b"\0", b"\0" * 16, b"\xff" * 17, b"x" * 1_025, b"\0\0\0\0\0\1\0\x05group\xff\xff\xff\xff")
 #: Names that make requests nearly valid, by what stands in a field's name.
 _CONFIGS = ("cleanup.policy", "retention.ms", "compression.type", "min.insync.replicas", "nothing.such", "")
 _PATTERNS = ("", "hostile.*", "[a-z]+", "(", "(a*)*" * 40, "a{1000}" * 3, "\\pL" * 300, "x" * 1_001, "^$")
 _VALUES = ("compact", "delete", "1000", "-1", "producer", "", "9" * 40)
+#: Whom rules and quotas are about. No key of a quota is right: nobody would get through any more.
+_ABOUT_RIGHTS = {
+    "principal": ("User:alice", "User:*", "alice", ""),
+    "host": ("*", "*", "10.0.0.1"),
+    "entity_type": ("user", "user", "client-id", "ip", ""),
+}
 #: One field in so many is wrong.
 _WRONG = 0.06
 _TRIES = 4
@@ -114,6 +121,8 @@ class KafkaRequestMaker:
             return chance.random() < 0.3
         if hint is int:
             return chance.choice(_BOUNDARIES[bits]) if is_wrong else self._number(name)
+        if hint is float:
+            return chance.choice(_RATES)
         if hint is str:
             return chance.choice(TEXTS) if is_wrong else self._text(kind, name)
         if hint is bytes:
@@ -172,6 +181,8 @@ class KafkaRequestMaker:
             return chance.choice(("uniform", "range", "range", "sticky", ""))
         if "group" in name or ("group" in inside and "name" in name) or name in ("key", "coordinator_keys"):
             return chance.choice(GROUPS) if "instance" not in name else chance.choice(("", "i-1", "i-2"))
+        if name in _ABOUT_RIGHTS:
+            return chance.choice(_ABOUT_RIGHTS[name])
         if "member" in name:
             return chance.choice(self.members)
         if "instance" in name:

@@ -54,15 +54,19 @@ def describe_acls(call: KafkaCall[DescribeAclsRequest]) -> Steps[DescribeAclsRes
 
 def create_acls(call: KafkaCall[CreateAclsRequest]) -> Steps[CreateAclsResponse]:
     """Answers CreateAcls. A rule that is there already stays as it is."""
-    results = [AclCreationResult(KafkaError.NONE, None) for _ in call.message.creations]
+    creations = call.message.creations
+    if len(creations) > MAX_ACLS_CHANGED:
+        refused = f"{len(creations)} rules are to be created: give at most {MAX_ACLS_CHANGED} in one request"
+        return CreateAclsResponse(results=[AclCreationResult(KafkaError.INVALID_REQUEST, refused) for _ in creations])
+    results = [AclCreationResult(KafkaError.NONE, None) for _ in creations]
     waiting = []
-    for creation, result in zip(call.message.creations, results, strict=True):
+    for creation, result in zip(creations, results, strict=True):
         if creation.host == EVERY_HOST:
             waiting.append((_rule(creation), result))
         else:
             result.error_code = KafkaError.INVALID_REQUEST
             result.error_message = f"rules are for all hosts here: give the host {EVERY_HOST}"
-    outcomes = yield from each_by_itself([rule for rule, _ in waiting], _create, MAX_ACLS_CHANGED)
+    outcomes = yield from each_by_itself([rule for rule, _ in waiting], _create)
     for (_, result), problem in zip(waiting, outcomes, strict=True):
         if problem is not None:
             result.error_code, result.error_message = kafka_code(problem), problem.message

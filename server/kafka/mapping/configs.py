@@ -70,8 +70,8 @@ def alter_configs(call: KafkaCall[AlterConfigsRequest]) -> Steps[AlterConfigsRes
     outcomes: dict[_Resource, _Outcome] = {}
     for each in call.message.resources:
         place = each.resource_type, each.resource_name
-        outcomes[place] = _refusal(place, place in outcomes)
-        if outcomes[place] != _NO_ERROR:
+        outcomes[place] = _refusal(place, place in outcomes, clears=not each.configs)
+        if outcomes[place] != _NO_ERROR or place[0] != _TOPIC:
             continue
         try:
             values = effective((one.name, one.value) for one in each.configs)
@@ -103,8 +103,9 @@ def alter_configs_incrementally(
     outcomes: dict[_Resource, _Outcome] = {}
     for each in call.message.resources:
         place = each.resource_type, each.resource_name
-        outcomes[place] = _refusal(place, place in outcomes)
-        if outcomes[place] != _NO_ERROR:
+        clears = all(one.config_operation == _Operation.DELETE for one in each.configs)
+        outcomes[place] = _refusal(place, place in outcomes, clears=clears)
+        if outcomes[place] != _NO_ERROR or place[0] != _TOPIC:
             continue
         try:
             changes[place] = _increment(each)
@@ -144,13 +145,19 @@ def _alter(
                 outcomes[_TOPIC, each.name] = kafka_code(each.error), each.error.message
 
 
-def _refusal(place: _Resource, is_repeated: bool) -> _Outcome:
+def _refusal(place: _Resource, is_repeated: bool, *, clears: bool = False) -> _Outcome:
+    """Why a resource cannot be changed, or not be described.
+
+    Arguments:
+        clears: what was set of it is to be cleared, and nothing is to be set.
+    """
     if is_repeated:
         return KafkaError.INVALID_REQUEST, "the request names the resource twice"
     if place[0] == _TOPIC:
         return _NO_ERROR
     if place[0] in (_BROKER, _BROKER_LOGGER):
-        return KafkaError.INVALID_CONFIG, "settings of nodes are in their own configuration"
+        # Kafka's own tool clears limits of nodes after each move, whether it has set any or not.
+        return _NO_ERROR if clears else (KafkaError.INVALID_CONFIG, "settings of nodes are in their own configuration")
     return KafkaError.INVALID_REQUEST, f"resources of type {place[0]} have no configuration here"
 
 

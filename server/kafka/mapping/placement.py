@@ -51,7 +51,9 @@ def elect_leaders(call: KafkaCall[ElectLeadersRequest]) -> Steps[ElectLeadersRes
     places = list(dict.fromkeys((each.topic, number) for each in wanted or () for number in each.partitions))
     if call.version >= _SAYS_ELECTION and request.election_type != _Election.PREFERRED:
         refused = "only preferred leaders are elected: an unclean election would lose what was acknowledged"
-        return _elected(KafkaError.INVALID_REQUEST, ((place, KafkaError.INVALID_REQUEST, refused) for place in places))
+        # Said of each partition, for there the reason has room.
+        code = KafkaError.NONE if places else KafkaError.INVALID_REQUEST
+        return _elected(code, ((place, KafkaError.INVALID_REQUEST, refused) for place in places))
     timeout_ms = within_limits(request.timeout_ms)
     outcomes: list[tuple[_Place, KafkaError, str | None]] = []
     for part in _parts(places, MAX_ITEMS) if wanted is not None else [()]:

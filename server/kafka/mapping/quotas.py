@@ -96,12 +96,15 @@ def _name_of(principal: str) -> str | None:
 
 def alter_quotas(call: KafkaCall[AlterClientQuotasRequest]) -> Steps[AlterClientQuotasResponse]:
     """Answers AlterClientQuotas: each user by itself."""
-    entries, waiting = [], []
+    entries, waiting, count = [], [], len(call.message.entries)
+    refused = None
+    if count > MAX_QUOTAS_CHANGED:
+        refused = f"{count} entities are to be changed: give at most {MAX_QUOTAS_CHANGED} in one request"
     for each in call.message.entries:
         entity = [AlterClientQuotasResponseEntityData(one.entity_type, one.entity_name) for one in each.entity]
         entry = AlterClientQuotasResponseEntryData(KafkaError.NONE, None, entity)
         entries.append(entry)
-        problem = _problem_with_entity(each.entity)
+        problem = refused or _problem_with_entity(each.entity)
         if problem is not None:
             entry.error_code, entry.error_message = KafkaError.INVALID_REQUEST, problem
         else:
@@ -114,7 +117,7 @@ def alter_quotas(call: KafkaCall[AlterClientQuotasRequest]) -> Steps[AlterClient
         reply = yield from ask(question, quotas_pb2.AlterClientQuotasResponse)
         return reply.error if reply.HasField("error") else None
 
-    outcomes = yield from each_by_itself([each for each, _ in waiting], alter, MAX_QUOTAS_CHANGED)
+    outcomes = yield from each_by_itself([each for each, _ in waiting], alter)
     for (_, entry), refusal in zip(waiting, outcomes, strict=True):
         if refusal is not None:
             entry.error_code, entry.error_message = kafka_code(refusal), refusal.message

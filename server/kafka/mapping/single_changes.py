@@ -14,19 +14,19 @@ _BECAUSE_OF_ONE = frozenset((ErrorCode.INVALID_REQUEST, ErrorCode.POLICY_VIOLATI
 
 
 def each_by_itself(
-    items: Sequence[ItemT], change: Callable[[Sequence[ItemT]], Steps[Error | None]], most: int
+    items: Sequence[ItemT], change: Callable[[Sequence[ItemT]], Steps[Error | None]]
 ) -> Steps[list[Error | None]]:
     """Has things changed, all at once where that can be, and says of each why it was not, or None.
 
     What is refused as a whole is asked for again in halves: one thing of many costs few questions.
 
     Arguments:
+        items: as many as one question takes.
         change: asks for some of them, and comes to why they were refused, all of them.
-        most: of them in one question.
     """
     outcomes: list[Error | None] = []
     # The halves that come next stand last.
-    waiting = [items[begin : begin + most] for begin in range(0, len(items), most)][::-1]
+    waiting = [items] if items else []
     while waiting:
         part = waiting.pop()
         problem = yield from change(part)

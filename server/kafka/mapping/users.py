@@ -94,7 +94,7 @@ def alter_users(call: KafkaCall[AlterUserScramCredentialsRequest]) -> Steps[Alte
         else:
             deletions.append(each.name)
     yield from _delete(deletions, results)
-    outcomes = yield from each_by_itself(upsertions, _upsert, MAX_CREDENTIALS_CHANGED)
+    outcomes = yield from each_by_itself(upsertions, _upsert)
     for credential, refusal in zip(upsertions, outcomes, strict=True):
         if refusal is not None:
             code, result = kafka_code(refusal), results[credential.user]

@@ -522,6 +522,7 @@ def test_configurations_are_described_replaced_and_changed_key_by_key() -> None:
     assert changed("retention.ms", 0) == KafkaError.INVALID_REQUEST
     assert changed("no.such.key", 0, "1") == KafkaError.INVALID_CONFIG
     assert replaced(node, "1", log_retention_ms="1") == KafkaError.INVALID_CONFIG
+    assert replaced(node, "1") == KafkaError.NONE, "nothing is set of nodes: what is cleared stays as it is"
     assert replaced(99, "1") == KafkaError.INVALID_REQUEST
     assert replaced(topic, "nowhere", retention_ms="1") == KafkaError.UNKNOWN_TOPIC_OR_PARTITION
 

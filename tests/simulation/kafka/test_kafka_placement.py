@@ -123,8 +123,9 @@ def test_no_partitions_mean_none_and_not_all(nodes: KafkaNodes) -> None:
 def test_an_unclean_election_is_refused_and_changes_nothing(nodes: KafkaNodes) -> None:
     displaced(nodes, "clean")
     answer = nodes.ask(election_of(("clean", [0]), kind=UNCLEAN), ElectLeadersResponse)
-    assert answer.error_code == KafkaError.INVALID_REQUEST
     assert outcomes_of(answer) == {("clean", 0): KafkaError.INVALID_REQUEST}
+    everywhere = nodes.ask(ElectLeadersRequest(UNCLEAN, None, 10_000), ElectLeadersResponse)
+    assert (everywhere.error_code, outcomes_of(everywhere)) == (KafkaError.INVALID_REQUEST, {})
     nodes.run(1)
     assert nodes.led_by(nodes.record("clean").group) == 1
 
@@ -182,6 +183,16 @@ def test_null_cancels_a_move_and_no_nodes_are_no_cancellation() -> None:
     nodes.cluster.processes[3].resume()
     nodes.until(lambda: not nodes.record("undecided").is_moving, 30)
     assert nodes.record("undecided").replicas == (1,)
+
+
+def test_a_witness_is_no_replica_of_a_move() -> None:
+    nodes = KafkaNodes(seed=6, nodes=4)
+    nodes.create_on("even", [1, 2])
+    witness = nodes.record("even").witness
+    (free,) = {3, 4} - {witness}
+    nodes.cluster.processes[free].pause()
+    assert moved(nodes, move_of("even", [1, free])) == [KafkaError.NONE]
+    assert listed(nodes) == {("even", 0): ((1, 2, free), (free,), (2,))}
 
 
 @pytest.mark.parametrize(

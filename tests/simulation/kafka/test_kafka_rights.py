@@ -151,6 +151,15 @@ def test_one_rule_that_does_not_fit_keeps_no_other_from_being_created(nodes: Kaf
     assert len(rules(nodes, filter_of())) == 7
 
 
+def test_more_rules_and_quotas_than_are_taken_are_not_created(nodes: KafkaNodes) -> None:
+    many = created(nodes, *(creation(f"topic-{number}") for number in range(1_001)))
+    assert many == [KafkaError.INVALID_REQUEST] * 1_001
+    limits = [entry(f"user-{number}", ("producer_byte_rate", 5_000.0)) for number in range(1_001)]
+    assert set_quotas(nodes, *limits) == [KafkaError.INVALID_REQUEST] * 1_001
+    nodes.run(0.5)
+    assert (rules(nodes, filter_of()), quotas(nodes)) == (set(), {})
+
+
 def test_more_filters_than_are_taken_delete_nothing(nodes: KafkaNodes) -> None:
     assert created(nodes, creation()) == [KafkaError.NONE]
     many = DeleteAclsRequest([DeleteAclsFilter(*filter_of())] * 101)

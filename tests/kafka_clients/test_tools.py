@@ -1,0 +1,213 @@
+"""Kafka's own command-line tools against three nodes: they administer a cluster while records are written."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from conftest import AGAINST
+
+from bench.peers.artifacts import JarSet
+from bench.peers.kafka import JARS
+from quorumlog.sdk import Consumer, TopicPartition
+from quorumlog.sdk.spark.java import find_java_home
+from quorumlog.server.local import LocalCluster
+
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.alone,
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(AGAINST == "apache", reason="what is shown is quorumlog's"),
+]
+
+TOOLS_JARS = JarSet("kafka-tools", "org.apache.kafka", "kafka-tools", "4.3.1")
+_TOOLS = "org.apache.kafka.tools"
+TOPICS, ACLS, CONFIGS = f"{_TOOLS}.TopicCommand", f"{_TOOLS}.AclCommand", "kafka.admin.ConfigCommand"
+REASSIGN = f"{_TOOLS}.reassign.ReassignPartitionsCommand"
+ELECT, LOG_DIRS = f"{_TOOLS}.LeaderElectionCommand", f"{_TOOLS}.LogDirsCommand"
+GROUPS, OFFSETS = f"{_TOOLS}.consumer.group.ConsumerGroupCommand", f"{_TOOLS}.GetOffsetShell"
+RECORDS = f"{_TOOLS}.DeleteRecordsCommand"
+_PATIENCE_S = 60.0
+#: As ``kafka-reassign-partitions`` takes it.
+_MOVE = {"version": 1, "partitions": [{"topic": "orders", "partition": 0, "replicas": [3, 2, 1]}]}
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LocalCluster]:
+    for jars in (JARS, TOOLS_JARS):
+        if jars.missing():
+            jars.download()
+    settings = {"auto_leader_rebalance_enable": "false"}
+    with LocalCluster(nodes=3, kafka=True, settings=settings) as nodes:
+        yield nodes
+        for node in nodes.node_ids:
+            assert "fault=" not in nodes.log_path(node).read_text(), "a tool was cut off"
+
+
+@pytest.fixture(scope="module")
+def tool(cluster: LocalCluster) -> Callable[..., str]:
+    """Runs a tool, and returns what it printed."""
+
+    def run(kind: str, *arguments: str, fails: bool = False) -> str:
+        path = f"{TOOLS_JARS.folder}/*:{JARS.folder}/*"
+        java = ["-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", path, kind]
+        servers = ["--bootstrap-server", cluster.kafka_bootstrap_servers]
+        command = [str(Path(find_java_home()) / "bin" / "java"), *java, *servers, *arguments]
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE_S, check=False)
+        said = ended.stdout + ended.stderr
+        assert fails or ended.returncode == 0, said
+        return said
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def orders(tool: Callable[..., str]) -> str:
+    said = tool(TOPICS, "--create", "--topic", "orders", "--replica-assignment", "1:2:3,2:3:1,3:1:2")
+    assert "Created topic orders" in said
+    return "orders"
+
+
+class SteadyWriter:
+    """Writes a row of numbers into partition 0 of a topic until it is stopped."""
+
+    def __init__(self, servers: str, topic: str) -> None:
+        self._producer = Producer({"bootstrap.servers": servers, "enable.idempotence": True, "log_level": 0})
+        self._topic = topic
+        self._stopping = threading.Event()
+        self.failures: list[object] = []
+        self.delivered = 0
+        self._thread = threading.Thread(target=self._write)
+        self._thread.start()
+
+    def _write(self) -> None:
+        number = 0
+        while not self._stopping.is_set():
+            self._producer.produce(self._topic, b"%d" % number, partition=0, on_delivery=self._told)
+            number += 1
+            self._producer.poll(0.001)
+        self._producer.flush(_PATIENCE_S)
+
+    def _told(self, error: object, _message: object) -> None:
+        if error is None:
+            self.delivered += 1
+        else:
+            self.failures.append(error)
+
+    def stop(self) -> int:
+        """Stops it; returns how many numbers were written."""
+        self._stopping.set()
+        self._thread.join(_PATIENCE_S)
+        assert not self.failures
+        return self.delivered
+
+
+def test_a_partition_moves_under_load_and_its_leadership_follows(
+    cluster: LocalCluster, tool: Callable[..., str], orders: str, tmp_path: Path
+) -> None:
+    wanted, topics = tmp_path / "move.json", tmp_path / "topics.json"
+    wanted.write_text(json.dumps(_MOVE))
+    topics.write_text(json.dumps({"version": 1, "topics": [{"topic": orders}]}))
+    load = SteadyWriter(cluster.kafka_bootstrap_servers, orders)
+    try:
+        plan = tool(REASSIGN, "--generate", "--topics-to-move-json-file", str(topics), "--broker-list", "1,2,3")
+        assert "Proposed partition reassignment configuration" in plan
+        begun = tool(REASSIGN, "--reassignment-json-file", str(wanted), "--execute")
+        assert "Successfully started partition reassignment for orders-0" in begun
+        deadline = time.monotonic() + _PATIENCE_S
+        while "is completed" not in (seen := tool(REASSIGN, "--reassignment-json-file", str(wanted), "--verify")):
+            assert time.monotonic() < deadline, seen
+        assert "No partition reassignments found" in tool(REASSIGN, "--list")
+        assert "None of the specified" in tool(REASSIGN, "--reassignment-json-file", str(wanted), "--cancel")
+        elected = tool(ELECT, "--election-type", "preferred", "--topic", orders, "--partition", "0")
+        assert "Successfully completed leader election (PREFERRED) for partitions orders-0" in elected
+        again = tool(ELECT, "--election-type", "preferred", "--topic", orders, "--partition", "0")
+        assert "Valid replica already elected for partitions orders-0" in again
+        tool(ELECT, "--election-type", "preferred", "--all-topic-partitions")
+        unclean = tool(ELECT, "--election-type", "unclean", "--topic", orders, "--partition", "0", fails=True)
+        assert "only preferred leaders are elected" in unclean
+    finally:
+        written = load.stop()
+    described = tool(TOPICS, "--describe", "--topic", orders)
+    assert "Partition: 0\tLeader: 3\tReplicas: 3,2,1" in described
+    place = TopicPartition(orders, 0)
+    with Consumer(bootstrap_servers=cluster.bootstrap_servers) as consumer:
+        consumer.assign([place])
+        consumer.seek_to_beginning(place)
+        values: list[bytes] = []
+        while consumer.position(place) < consumer.end_offsets([place])[place]:
+            values += consumer.poll_arrow(timeout_ms=200).column("value").to_pylist()
+    assert [int(value) for value in values] == list(range(written))
+    assert f"orders:0:{written}" in tool(OFFSETS, "--topic", orders)
+    said = tool(LOG_DIRS, "--describe", "--topic-list", orders)
+    told = json.loads(next(line for line in said.splitlines() if line.startswith("{")))
+    sizes = {
+        (entry["broker"], each["partition"]): each["size"]
+        for entry in told["brokers"]
+        for directory in entry["logDirs"]
+        for each in directory["partitions"]
+    }
+    assert len(sizes) == 9
+    assert all(sizes[node, "orders-0"] > written for node in (1, 2, 3))
+
+
+def test_a_limited_move_is_refused_and_said_so(tool: Callable[..., str], orders: str, tmp_path: Path) -> None:
+    wanted = tmp_path / "move.json"
+    wanted.write_text(json.dumps(_MOVE))
+    said = tool(REASSIGN, "--reassignment-json-file", str(wanted), "--execute", "--throttle", "1000000", fails=True)
+    assert "settings of nodes are in their own configuration" in said
+
+
+def test_topics_are_grown_configured_emptied_and_deleted(tool: Callable[..., str], tmp_path: Path) -> None:
+    tool(TOPICS, "--create", "--topic", "passing", "--partitions", "2", "--replication-factor", "3")
+    tool(TOPICS, "--alter", "--topic", "passing", "--partitions", "4")
+    place = ("--entity-type", "topics", "--entity-name", "passing")
+    tool(CONFIGS, "--alter", "--add-config", "retention.ms=100000", *place)
+    assert "retention.ms=100000" in tool(CONFIGS, "--describe", *place)
+    assert "PartitionCount: 4" in tool(TOPICS, "--describe", "--topic", "passing")
+    offsets = tmp_path / "offsets.json"
+    offsets.write_text(json.dumps({"partitions": [{"topic": "passing", "partition": 0, "offset": -1}], "version": 1}))
+    assert "partition: passing-0\tlow_watermark: 0" in tool(RECORDS, "--offset-json-file", str(offsets))
+    tool(TOPICS, "--delete", "--topic", "passing")
+    assert "passing" not in tool(TOPICS, "--list")
+
+
+def test_groups_are_listed_described_and_reset(cluster: LocalCluster, tool: Callable[..., str], orders: str) -> None:
+    with Consumer(orders, bootstrap_servers=cluster.bootstrap_servers, group_id="team") as member:
+        member.poll(timeout_ms=500)
+        member.commit()
+    assert "team" in tool(GROUPS, "--list")
+    assert "orders" in tool(GROUPS, "--describe", "--group", "team")
+
+
+def test_rules_users_and_quotas_are_changed(tool: Callable[..., str]) -> None:
+    tool(ACLS, "--add", "--allow-principal", "User:alice", "--producer", "--topic", "orders")
+    tool(ACLS, "--add", "--allow-principal", "User:bob", "--operation", "All", "--topic", "or",
+         "--resource-pattern-type", "prefixed")  # fmt: skip
+    assert "principal=User:alice, host=*, operation=WRITE" in tool(ACLS, "--list")
+    matching = tool(ACLS, "--list", "--topic", "orders", "--resource-pattern-type", "match", "--principal", "User:bob")
+    assert "name=or, patternType=PREFIXED" in matching
+    one_host = ("--allow-principal", "User:bob", "--allow-host", "10.0.0.1", "--operation", "Read", "--topic", "t")
+    assert "rules are for all hosts" in tool(ACLS, "--add", *one_host, fails=True)
+    tool(ACLS, "--remove", "--force", "--allow-principal", "User:alice", "--producer", "--topic", "orders")
+    assert "User:alice" not in tool(ACLS, "--list")
+    alice = ("--entity-type", "users", "--entity-name", "alice")
+    tool(CONFIGS, "--alter", "--add-config", "SCRAM-SHA-256=[iterations=8192,password=canary]", *alice)
+    tool(CONFIGS, "--alter", "--add-config", "producer_byte_rate=100000", *alice)
+    tool(CONFIGS, "--alter", "--add-config", "controller_mutation_rate=10", "--entity-type", "users",
+         "--entity-default")  # fmt: skip
+    described = tool(CONFIGS, "--describe", "--entity-type", "users")
+    assert "SCRAM-SHA-256=iterations=8192" in described
+    assert "producer_byte_rate=100000.0" in described
+    assert "default user-principal are controller_mutation_rate=10.0" in described
+    share = tool(CONFIGS, "--alter", "--add-config", "request_percentage=50", *alice, fails=True)
+    assert "there is no quota 'request_percentage'" in share
+    for key in ("SCRAM-SHA-256", "producer_byte_rate"):
+        tool(CONFIGS, "--alter", "--delete-config", key, *alice)
+    assert "alice" not in tool(CONFIGS, "--describe", "--entity-type", "users")
