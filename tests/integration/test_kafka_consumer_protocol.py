@@ -92,7 +92,11 @@ class Member:
         self.numbers.append(int(message.value() or b""))
 
     def commit(self) -> None:
-        self.consumer.commit(asynchronous=False)
+        try:
+            self.consumer.commit(asynchronous=False)
+        except KafkaException as problem:
+            if problem.args[0].code() != KafkaError._NO_OFFSET:  # It has read nothing.
+                raise
 
 
 def until(
