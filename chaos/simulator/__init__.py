@@ -29,7 +29,8 @@ Consumer groups:
 
 - ``groups``: one consumer group, whose members come, go, die and stand still.
 - ``classic_groups``: one classic group, likewise; ``classic_members``: one of its members.
-- ``group_members``: one member; ``partition_work``: its work on one partition.
+- ``group_members``: one member; ``partition_work``: its work on one partition; ``kafka_membership``: as a client of
+  Kafka's makes it one.
 - ``member_link``: how a member reaches nodes, and finds its coordinator.
 - ``group_probe``: asks, linearizably, how a group stands.
 """
