@@ -215,5 +215,11 @@ def test_who_asks_for_what_is_not_there_is_told_so(cluster: LocalCluster, topic:
     told: list[str] = []
     settings = {"group.remote.assignor": "sticky", "error_cb": lambda problem: told.append(str(problem))}
     member = Member(cluster, f"group-{topic}", topic, **settings)
-    until([], lambda: any("assignor" in each for each in told), "it is refused", lambda: member.consumer.poll(0.05))
+
+    def poll() -> None:
+        message = member.consumer.poll(0.05)
+        if message is not None:
+            told.append(str(message.error()))
+
+    until([], lambda: any("assignor" in each or "FATAL" in each for each in told), f"it is refused: {told}", poll)
     member.consumer.close()
