@@ -129,7 +129,8 @@ class SimClassicMember:
         self._rng = scheduler.stream(name)
         self._life = self._commits = 0
         self._coordinator = SimCoordinator(history.group_id, self.link, self._found)
-        self._wanted: Callable[[], None] | None = None
+        #: What waits for a coordinator to be found: heartbeats and commits may both.
+        self._wanted: list[Callable[[], None]] = []
         self._join()
 
     # -- its life -------------------------------------------------------------------------------------------------
@@ -155,9 +156,9 @@ class SimClassicMember:
     # -- calls ----------------------------------------------------------------------------------------------------
 
     def _found(self) -> None:
-        wanted, self._wanted = self._wanted, None
-        if wanted is not None:
-            wanted()
+        wanted, self._wanted = self._wanted, []
+        for each in wanted:
+            each()
 
     def _ask(
         self,
@@ -175,7 +176,7 @@ class SimClassicMember:
         """
         node, life = self._coordinator.node, self._life
         if node == NO_NODE:
-            self._wanted = lambda: again() if life == self._life else None
+            self._wanted.append(lambda: again() if life == self._life else None)
             self._coordinator.ask()
             return
 
