@@ -7,8 +7,8 @@ import struct
 import pytest
 
 from quorumlog.server.kafka.codec import topic_requests
-from quorumlog.server.kafka.codec.groups.commit_responses import OffsetDeleteResponse
 from quorumlog.server.kafka.codec.groups import commit_requests, membership_requests
+from quorumlog.server.kafka.codec.groups.commit_responses import OffsetDeleteResponse
 from quorumlog.server.kafka.codec.groups.membership_responses import JoinGroupResponse
 from quorumlog.server.kafka.codec.topic_responses import CreateTopicsResponse
 from quorumlog.server.kafka.mapping.error_codes import KafkaError
