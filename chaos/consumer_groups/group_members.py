@@ -327,11 +327,20 @@ class SimMember:
         del self.works[work.partition]
         self._heard.ends(self.group_id, work.member_id, work.partition)
         work.end(ending)
-        until_us = min(self._scheduler.now, self._entitled_until_us)
+        until_us = min(self._scheduler.now, self._owned_until_us(work))
         removed = self._heard.removals.get((self.group_id, work.member_id))
         if removed is not None and removed.why is Removal.OVERDUE and removed.at_us >= work.since_us:
             ending = Ending.OVERDUE
         self._record(work, Act.OWN, work.since_us, until_us=max(until_us, work.since_us), ending=ending)
+
+    def _owned_until_us(self, work: PartitionWork) -> int:
+        """Up to when it has a partition: by its own clock; as Kafka's clients do not know how long their sessions are,
+        of those up to when the log puts it out."""
+        if not self._is_kafka:
+            return self._entitled_until_us
+        removed = self._heard.removals.get((self.group_id, work.member_id))
+        is_out = removed is not None and removed.at_us >= work.since_us
+        return removed.at_us if removed is not None and is_out else self._scheduler.now
 
     def still_owns(self, work: PartitionWork) -> bool:
         """Whether the member may go on with it, by its own clock."""
@@ -492,7 +501,10 @@ class SimMember:
     # -- history ----------------------------------------------------------------------------------------------------
 
     def note(self, work: PartitionWork, act: Act, since_us: int, offset: int, end: int = -1) -> None:
-        """Writes into the history what was done up to now."""
+        """Writes into the history what was done up to now; but for work of a Kafka member that has been put out and has
+        not heard of it: that is nobody's, its commits are refused, and others do it again."""
+        if self._is_kafka and self._owned_until_us(work) < self._scheduler.now:
+            return
         self._record(work, act, since_us, offset=offset, end=end)
 
     def _record(

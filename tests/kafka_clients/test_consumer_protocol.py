@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -23,7 +24,8 @@ pytestmark = pytest.mark.skipif(AGAINST != "quorumlog", reason="our own client i
 def written(servers: Servers, topic: str) -> None:
     with Admin(bootstrap_servers=servers.own) as admin:
         admin.create_topics([NewTopic(topic, PARTITIONS, 3)])
-    lines = [Line(number % PARTITIONS, -1, 1_700_000_000_000, b"k", b"%d" % number, []) for number in range(RECORDS)]
+    now_ms = int(time.time() * 1000)  # Older records fall to retention.
+    lines = [Line(number % PARTITIONS, -1, now_ms, b"k", b"%d" % number, []) for number in range(RECORDS)]
     JAVA.write(servers.kafka, topic, "none", lines)
 
 

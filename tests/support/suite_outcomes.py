@@ -11,8 +11,7 @@ _EXPECTED = Path(__file__).resolve().parent.parent / "kafka_clients" / "expected
 
 
 def judge(suite: str, against: str, outcomes: Mapping[str, str]) -> None:
-    """Fails if a test failed that is not expected to, or did not though what it asks for is refused; prints how many
-    did what.
+    """Fails if a test failed that is not expected to; prints how many did what.
 
     Arguments:
         suite: the client whose it is.
@@ -25,8 +24,7 @@ def judge(suite: str, against: str, outcomes: Mapping[str, str]) -> None:
     print(f"{suite} against {against}: " + ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items())))
     for test in sorted(failed & expected.keys()):
         print(f"  failed as expected: {test}: {expected[test]}")
+    for test in sorted(expected.keys() - failed):
+        print(f"  did not fail, by luck or for good: {test}: {expected[test]}")
     assert sorted(failed - expected.keys()) == []
-    # Others may pass by luck.
-    refused = {test for test, reason in expected.items() if reason.startswith("refused")}
-    assert sorted(refused - failed) == [], "they fail no more: take them out of expected_failures.toml"
     assert counts["passed"] > 0

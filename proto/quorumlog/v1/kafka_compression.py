@@ -14,6 +14,12 @@ import pyarrow as pa
 from quorumlog.v1.decoded_size import MOST_DECODED_BYTES
 from quorumlog.v1.kafka_batch import KafkaBatchError, KafkaBatchFault, KafkaCodec, impossible
 
+#: Of a frame of LZ4: magic, version 1 with blocks that do not depend on each other and no checksums, blocks of 64 KiB
+#: at most, the checksum of these; and its end.
+_LZ4_HEADER, _LZ4_END = b"\x04\x22\x4d\x18\x60\x40\x82", bytes(4)
+_LZ4_BLOCK_BYTES = 1 << 16
+#: A block that is not compressed, because that would make it larger.
+_LZ4_PLAIN = 1 << 31
 _XERIAL = b"\x82SNAPPY\0"
 _XERIAL_HEADER_BYTES = 16
 _MOST_LENGTH_BITS = 32
@@ -32,7 +38,22 @@ def deflate(records: bytes, codec: KafkaCodec) -> bytes:
     """Compressed records. Snappy is a single block, as librdkafka makes it."""
     if codec is KafkaCodec.NONE:
         return records
+    if codec is KafkaCodec.LZ4:
+        return _lz4_frame(records)
     return bytes(pa.compress(records, codec=_ARROW_CODECS[codec], asbytes=True))
+
+
+def _lz4_frame(records: bytes) -> bytes:
+    """Arrow's own frames have blocks that depend on those before them, of which Java's clients take none."""
+    parts = [_LZ4_HEADER]
+    for at in range(0, len(records), _LZ4_BLOCK_BYTES):
+        plain = records[at : at + _LZ4_BLOCK_BYTES]
+        block = bytes(pa.compress(plain, codec="lz4_raw", asbytes=True))
+        if len(block) < len(plain):
+            parts += (struct.pack("<I", len(block)), block)
+        else:
+            parts += (struct.pack("<I", len(plain) | _LZ4_PLAIN), plain)
+    return b"".join([*parts, _LZ4_END])
 
 
 def inflate(records: memoryview, codec: KafkaCodec) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 import pytest
@@ -18,13 +19,16 @@ from quorumlog.chaos.simulator.scheduler import Scheduler
 from quorumlog.server.kafka.codec import (
     config_requests,
     fetch_requests,
+    fetch_responses,
     metadata_requests,
     position_requests,
     produce_requests,
+    topic_partition_requests,
     topic_requests,
 )
+from quorumlog.server.kafka.codec.administration import acl_requests, log_dir_requests, placement_requests
 from quorumlog.server.kafka.codec.apis import APIS
-from quorumlog.server.kafka.codec.groups import commit_requests, committed_requests
+from quorumlog.server.kafka.codec.groups import commit_requests, committed_requests, consumer_group_requests
 from quorumlog.server.kafka.codec.primitives import KafkaMessage, UnencodableMessageError, encode
 from quorumlog.server.kafka.mapping.error_codes import KafkaError
 from quorumlog.server.kafka.mapping.table import SERVED, served_versions
@@ -38,11 +42,14 @@ ALL, DESCRIBE, DESCRIBE_CONFIGS, TOPICS, GROUPS = (
 )  # fmt: skip
 #: Groups: one that alice may use, and one that she may not.
 OWN, OTHERS = "g", "not-hers"
+#: One more that she may use, and in which she has a member.
+JOINED = "joined"
 WALL_MS = 1_700_000_000_000
 BATCH = kafka_batch([(b"key", b"value", WALL_MS, [])])
 #: Its records cannot be read.
 DAMAGED = BATCH[:-6] + bytes(6)
 _TOPIC, _OTHER_TYPE = 2, 4
+_ANY_PATTERN, _MATCH, _LITERAL, _PREFIXED, _ALLOW = 1, 2, 3, 4, 3
 
 Make = Callable[[bytes], KafkaMessage]
 
@@ -101,7 +108,7 @@ def committed(group: str) -> Make:
     def make(topic_id: bytes) -> KafkaMessage:
         old = committed_requests.OffsetFetchRequestTopic(SECRET, [0, 1])
         new = committed_requests.OffsetFetchRequestGroup(
-            group, [committed_requests.OffsetFetchRequestTopics(SECRET, topic_id, [0, 1])]
+            group, topics=[committed_requests.OffsetFetchRequestTopics(SECRET, topic_id, [0, 1])]
         )
         return committed_requests.OffsetFetchRequest(group, [old], [new])
 
@@ -109,7 +116,7 @@ def committed(group: str) -> Make:
 
 
 def all_committed(topic_id: bytes) -> KafkaMessage:
-    group = committed_requests.OffsetFetchRequestGroup(OWN, None)
+    group = committed_requests.OffsetFetchRequestGroup(OWN, topics=None)
     return committed_requests.OffsetFetchRequest(OWN, None, [group])
 
 
@@ -183,6 +190,116 @@ def change(operation: int, name: str, value: str | None) -> Make:
     return make
 
 
+def epoch_ends(*places: tuple[int, int, int], replica: int = -1) -> Make:
+    def make(topic_id: bytes) -> KafkaMessage:
+        partitions = [position_requests.OffsetForLeaderPartition(*each) for each in places]
+        topics = [position_requests.OffsetForLeaderTopic(SECRET, partitions)]
+        return position_requests.OffsetForLeaderEpochRequest(replica, topics)
+
+    return make
+
+
+def page(*names: str, limit: int = 2_000, begin: tuple[str, int] | None = None) -> Make:
+    def make(topic_id: bytes) -> KafkaMessage:
+        wanted = [topic_partition_requests.DescribedTopicRequest(each) for each in names]
+        cursor = None if begin is None else topic_partition_requests.PageBegin(*begin)
+        return topic_partition_requests.DescribeTopicPartitionsRequest(wanted, limit, cursor)
+
+    return make
+
+
+def election(*partitions: int, kind: int = 0) -> Make:
+    def make(topic_id: bytes) -> KafkaMessage:
+        wanted = [placement_requests.ElectableTopic(name, partitions) for name in (SECRET, TOPIC)]
+        return placement_requests.ElectLeadersRequest(kind, wanted, 1_000)
+
+    return make
+
+
+def move(*wishes: tuple[int, list[int] | None], keeps_count: bool = False) -> Make:
+    def make(topic_id: bytes) -> KafkaMessage:
+        partitions = [placement_requests.ReassignablePartition(*each) for each in wishes]
+        topics = [placement_requests.ReassignableTopic(name, partitions) for name in (SECRET, TOPIC)]
+        return placement_requests.AlterPartitionReassignmentsRequest(1_000, not keeps_count, topics)
+
+    return make
+
+
+def moves(topics: dict[str, list[int]] | None) -> Make:
+    def make(topic_id: bytes) -> KafkaMessage:
+        named = placement_requests.ListPartitionReassignmentsTopics
+        wanted = None if topics is None else [named(*each) for each in topics.items()]
+        return placement_requests.ListPartitionReassignmentsRequest(1_000, wanted)
+
+    return make
+
+
+def log_dirs(topics: dict[str, list[int]] | None) -> Make:
+    def make(topic_id: bytes) -> KafkaMessage:
+        named = log_dir_requests.DescribableLogDirTopic
+        return log_dir_requests.DescribeLogDirsRequest(
+            None if topics is None else [named(*each) for each in topics.items()]
+        )
+
+    return make
+
+
+def rules(name: str | None, pattern: int) -> Make:
+    def make(topic_id: bytes) -> KafkaMessage:
+        return acl_requests.DescribeAclsRequest(_TOPIC, name, pattern, None, None, 1, 1)
+
+    return make
+
+
+def rule_creation(host: str = "*", *, operation: int = ALL) -> Make:
+    def make(topic_id: bytes) -> KafkaMessage:
+        wanted = acl_requests.AclCreation(_TOPIC, SECRET, _LITERAL, ALICE, host, operation, _ALLOW)
+        return acl_requests.CreateAclsRequest([wanted])
+
+    return make
+
+
+def rule_deletion(name: str | None, pattern: int) -> Make:
+    def make(topic_id: bytes) -> KafkaMessage:
+        return acl_requests.DeleteAclsRequest([acl_requests.DeleteAclsFilter(_TOPIC, name, pattern, None, None, 1, 1)])
+
+    return make
+
+
+def membership(
+    group: str,
+    names: list[str] | None,
+    *,
+    pattern: str | None = None,
+    epoch: int = 0,
+    owned: list[int] | None = None,
+    assignor: str | None = None,
+) -> Make:
+    """A member says the same each time: who does not join is nobody, so that no answer depends on the one before."""
+    member = "m" if epoch == 0 else "nobody"
+
+    def make(topic_id: bytes) -> KafkaMessage:
+        rows = None if owned is None else [consumer_group_requests.OwnedTopicPartitions(topic_id, owned)]
+        return consumer_group_requests.ConsumerGroupHeartbeatRequest(
+            group,
+            member,
+            epoch,
+            None,
+            None,
+            30_000,
+            names,
+            pattern,
+            assignor,
+            [] if epoch == 0 and rows is None else rows,
+        )
+
+    return make
+
+
+def group_description(*groups: str, operations: bool = False) -> Make:
+    return lambda topic_id: consumer_group_requests.ConsumerGroupDescribeRequest(groups, operations)
+
+
 #: What names a topic. Each is made of the id that the topic has, or had; all but the newest versions name it by name.
 NAMING: dict[str, Make] = {
     "Produce": produce(0),
@@ -231,11 +348,64 @@ NAMING: dict[str, Make] = {
     "IncrementalAlterConfigs": change(0, "retention.ms", "1000"),
     "IncrementalAlterConfigs without effect": change(0, "segment.bytes", "1000"),
     "IncrementalAlterConfigs to what is wrong": change(2, "retention.ms", "1"),
+    "OffsetForLeaderEpoch": epoch_ends((0, -1, 0), (1, 0, 1), (7, -1, 0)),
+    "OffsetForLeaderEpoch of impossible epochs": epoch_ends((0, 99, 99), (-1, -9, -9), (1, -1, -1)),
+    "OffsetForLeaderEpoch twice of a partition": epoch_ends((0, -1, 0), (0, -1, 0)),
+    "OffsetForLeaderEpoch as a replica": epoch_ends((0, -1, 0), replica=1),
+    "DescribeTopicPartitions": page(SECRET, TOPIC, "no/name"),
+    "DescribeTopicPartitions of all": page(),
+    "DescribeTopicPartitions of all with little room": page(limit=1),
+    "DescribeTopicPartitions with little room": page(SECRET, TOPIC, limit=1),
+    "DescribeTopicPartitions without room": page(SECRET, "secret2", limit=0),
+    "DescribeTopicPartitions where one more has no room": page("a", TOPIC, SECRET, "z", limit=2),
+    "DescribeTopicPartitions from it on": page(begin=(SECRET, 0)),
+    "DescribeTopicPartitions from within it": page(SECRET, TOPIC, limit=1, begin=(SECRET, 1)),
+    "DescribeTopicPartitions from beyond it": page(SECRET, begin=(SECRET, 7)),
+    "DescribeTopicPartitions from before it": page(limit=2, begin=(SECRET[:-1], 1)),
+    "DescribeTopicPartitions from nowhere": page(SECRET, begin=(SECRET, -1)),
+    "ElectLeaders": election(0, 1),
+    "ElectLeaders of no partition": election(7, -1, 0, 0),
+    "ElectLeaders at any price": election(0, kind=1),
+    "ElectLeaders of another kind": election(0, kind=9),
+    "ElectLeaders of all": lambda topic_id: placement_requests.ElectLeadersRequest(0, None, 1_000),
+    "AlterPartitionReassignments": move((0, [2, 3, 1])),
+    "AlterPartitionReassignments to fewer nodes": move((0, [2]), keeps_count=True),
+    "AlterPartitionReassignments that is cancelled": move((0, None), (7, None)),
+    "AlterPartitionReassignments to no node": move((0, []), (1, [9]), (-1, [1, 1])),
+    "AlterPartitionReassignments twice of a partition": move((0, [1]), (0, [2])),
+    "ListPartitionReassignments": moves({SECRET: [0, 1, 7]}),
+    "ListPartitionReassignments of all": moves(None),
+    "ListPartitionReassignments of nothing": moves({}),
+    "DescribeLogDirs": log_dirs({SECRET: [0, 1]}),
+    "DescribeLogDirs of no partition": log_dirs({SECRET: [7, -1], TOPIC: [0]}),
+    "DescribeLogDirs of all": log_dirs(None),
+    "DescribeLogDirs of nothing": log_dirs({}),
+    "DescribeLogDirs of more than a node takes": log_dirs({SECRET: list(range(MAX_ITEMS + 1))}),
+    "DescribeAcls": rules(SECRET, _LITERAL),
+    "DescribeAcls that match": rules(SECRET, _MATCH),
+    "DescribeAcls of all": rules(None, _ANY_PATTERN),
+    "CreateAcls": rule_creation(),
+    "CreateAcls for a host": rule_creation("127.0.0.1"),
+    "CreateAcls of no operation": rule_creation(operation=99),
+    "DeleteAcls": rule_deletion(SECRET, _LITERAL),
+    "DeleteAcls of a prefix": rule_deletion(SECRET[:3], _PREFIXED),
+    "DeleteAcls of all": rule_deletion(None, _ANY_PATTERN),
+    "ConsumerGroupHeartbeat": membership(OTHERS, [SECRET]),
+    "ConsumerGroupHeartbeat in one's group": membership(JOINED, [SECRET, TOPIC]),
+    "ConsumerGroupHeartbeat by a pattern": membership(JOINED, None, pattern="sec.*"),
+    "ConsumerGroupHeartbeat by what is no pattern": membership(JOINED, None, pattern="("),
+    "ConsumerGroupHeartbeat that owns it": membership(JOINED, [SECRET], epoch=5, owned=[0, 1]),
+    "ConsumerGroupHeartbeat that owns too much": membership(JOINED, [SECRET], epoch=1, owned=[-1, 7, 7]),
+    "ConsumerGroupHeartbeat by no assignor": membership(JOINED, [SECRET], assignor="none"),
+    "ConsumerGroupHeartbeat of one who leaves": membership(JOINED, None, epoch=-1),
+    "ConsumerGroupDescribe": group_description(OWN, OTHERS),
+    "ConsumerGroupDescribe with what is allowed": group_description(OWN, OTHERS, OWN, operations=True),
 }  # fmt: skip
 #: Those that name no topic, or in bytes only that a node hands on unread.
 NAMELESS = {
     "InitProducerId", "DescribeCluster", "FindCoordinator", "JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup",
     "ListGroups", "DescribeGroups", "DeleteGroups", "SaslHandshake", "SaslAuthenticate",
+    "DescribeClientQuotas", "AlterClientQuotas", "DescribeUserScramCredentials", "AlterUserScramCredentials",
 }  # fmt: skip
 
 
@@ -281,9 +451,10 @@ class Rig(Restricted):
             rule(ALICE, DESCRIBE, TOPICS, TOPIC),
             rule(ALICE, DESCRIBE_CONFIGS, TOPICS, TOPIC),
             rule(ALICE, ALL, GROUPS, OWN),
+            rule(ALICE, ALL, GROUPS, JOINED),
         )
         self._links: dict[int, Link] = {}
-        for group in (OWN, OTHERS):
+        for group in (OWN, OTHERS, JOINED):
             self.until(lambda group=group: self._coordinator(group) is not None, 20)  # type: ignore[misc]
         self.run(5)  # Everything else has come to rest, too: leaders, addresses, who coordinates.
 
@@ -318,6 +489,34 @@ class Rig(Restricted):
         self.until(lambda: number in link.answers or link.end is not None, 10)
         answer = repr(link.end).encode() if link.end is not None else b"".join(encode(link.answers[number], version))
         return Told(answer, tuple(link.questions))
+
+    def told_in_session(self, topic_id: bytes, version: int, node: int) -> tuple[Told, ...]:
+        """What she is told in a session of fetches, request after request; its number is another each time."""
+        link, told = Link("alice", self.cluster, node, self.scheduler), []
+
+        def ask(number: int, epoch: int, partitions: list[int], forgotten: list[int]) -> fetch_responses.FetchResponse:
+            wanted = [fetch_requests.FetchPartition(each, -1, 0, partition_max_bytes=1_000) for each in partitions]
+            request = fetch_requests.FetchRequest(
+                max_wait_ms=100,
+                session_id=number,
+                session_epoch=epoch,
+                topics=[fetch_requests.FetchTopic(SECRET, topic_id, wanted)] if wanted else [],
+                forgotten_topics_data=[fetch_requests.ForgottenTopic(SECRET, topic_id, forgotten)] if forgotten else [],
+            )
+            link.questions.clear()
+            sent = link.send(request, version)
+            self.until(lambda: sent in link.answers, 10)
+            answer = link.answers[sent]
+            assert isinstance(answer, fetch_responses.FetchResponse)
+            told.append(Told(b"".join(encode(replace(answer, session_id=0), version)), tuple(link.questions)))
+            return answer
+
+        number = ask(0, 0, [0, 7], []).session_id
+        ask(number, 1, [], [])
+        ask(number, 2, [1, 0], [7])
+        ask(number, 3, [], [0, 1])
+        ask(number, 4, [0], [])
+        return tuple(told)
 
     def told_by_all(self, make: Make, topic_id: bytes) -> dict[tuple[int, int], Told]:
         """The same of each version and each node."""
@@ -360,6 +559,24 @@ def test_kafkas_clients_are_told_nothing_of_a_topic_that_is_hidden_from_them(rig
     assert before == made_up_while_there
     assert while_there == afterwards
     assert {key: each.about(topic_id, made_up) for key, each in while_there.items()} == made_up_while_there
+
+
+@pytest.mark.parametrize("version", [7, 12, 13, 18])
+def test_a_session_of_fetches_tells_nothing_of_a_topic_that_is_hidden(rig: Rig, version: int) -> None:
+    made_up = b"\x07" * 16
+
+    def told(topic_id: bytes) -> list[tuple[Told, ...]]:
+        return [
+            tuple(each.about(topic_id, made_up) for each in rig.told_in_session(topic_id, version, node))
+            for node in rig.cluster.node_ids
+        ]
+
+    before = told(made_up)
+    topic_id = rig.create_secret()
+    assert told(made_up) == before
+    assert told(topic_id) == before
+    rig.delete_secret()
+    assert told(topic_id) == before
 
 
 def test_who_sees_a_topic_and_may_not_change_it_is_told_so_whatever_the_change(rig: Rig) -> None:
