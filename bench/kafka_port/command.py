@@ -165,7 +165,7 @@ def _measured(given: argparse.Namespace, console: Console) -> dict[str, Budget]:
     found = budgets()
     records = int(600_000 * given.scale)
     with _nodes(given.work_dir, 3) as cluster:
-        nodes = _KafkaPorts(cluster)
+        nodes = _MeasuredNodes(cluster)
         for repetition in range(given.repetitions):
             console.print(f"repetition {repetition + 1} of {given.repetitions}", style="dim")
             _measure_records(nodes, found, repetition, records)
@@ -174,11 +174,11 @@ def _measured(given: argparse.Namespace, console: Console) -> dict[str, Budget]:
             with _connections(nodes.port(1)):
                 found["idle"].port.append(nodes.busiest_percent())
     with _nodes(given.work_dir, 1) as cluster:
-        _measure_sessions(_KafkaPorts(cluster), found["session"], given.repetitions, max(50, int(400 * given.scale)))
+        _measure_sessions(_MeasuredNodes(cluster), found["session"], given.repetitions, max(50, int(400 * given.scale)))
     return found
 
 
-def _measure_records(nodes: _KafkaPorts, found: dict[str, Budget], repetition: int, records: int) -> None:
+def _measure_records(nodes: _MeasuredNodes, found: dict[str, Budget], repetition: int, records: int) -> None:
     is_first = repetition % 2 == 0
     sdk, kafka, large, small, cpu = (f"{name}-{repetition}" for name in ("sdk", "kafka", "large", "small", "cpu"))
     nodes.create((sdk, kafka, large, small, cpu))
@@ -226,7 +226,7 @@ def _measure_records(nodes: _KafkaPorts, found: dict[str, Budget], repetition: i
     Turns(found["raw in"], is_first).take(in_by_port, in_by_grpc)
 
 
-def _measure_sessions(nodes: _KafkaPorts, budget: Budget, repetitions: int, count: int) -> None:
+def _measure_sessions(nodes: _MeasuredNodes, budget: Budget, repetitions: int, count: int) -> None:
     nodes.create(("idle",), IDLE_PARTITIONS)
     for repetition in range(repetitions):
         for in_session in (True, False) if repetition % 2 else (False, True):
@@ -253,7 +253,7 @@ class Turns:
             into.append(measure().operations_per_second / 1_000)
 
 
-class _KafkaPorts:
+class _MeasuredNodes:
     """The nodes that are measured."""
 
     def __init__(self, cluster: LocalCluster) -> None:

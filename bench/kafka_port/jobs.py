@@ -89,7 +89,9 @@ def _consume(servers: str, topic: str, size: int, count: int) -> Figures:
     from bench.peers.clients import confluent
     from bench.peers.clients.target import Target
 
-    return confluent.consume(Target(servers, topic, options={"records_per_poll": 10_000}), size, count)
+    # By default it asks for nothing for a second, once 100,000 records wait in it.
+    options = {"records_per_poll": 10_000, "queued.min.messages": 1_000_000}
+    return confluent.consume(Target(servers, topic, options=options), size, count)
 
 
 def _fetch(**arguments: Any) -> Figures:

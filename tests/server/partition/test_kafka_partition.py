@@ -79,6 +79,7 @@ def test_the_checksum_of_a_kafka_batch_is_enough_and_its_entry_gets_one_when_it_
     entry = bytearray(entry_of_kafka(kafka_batch(ROWS), null_keys=True))
     entry[8:12] = b"\x12\x34\x56\x78"
     assert rig.produce(bytes(entry))[0] is None
+    rig.settle()
     (stored,) = rig.partition.read(0, 1 << 20)
     verify_batch(stored)
     # What the batch's own checksum does not cover, is looked at by itself.

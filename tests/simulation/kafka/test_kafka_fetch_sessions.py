@@ -2,18 +2,34 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import pytest
 
-from quorumlog.server.kafka.codec import fetch_requests, metadata_requests
+from quorumlog.chaos.simulator.kafka_link import SimKafkaLink
+from quorumlog.server.kafka.codec import fetch_requests, metadata_requests, position_requests
 from quorumlog.server.kafka.codec.fetch_responses import FetchResponse
 from quorumlog.server.kafka.codec.metadata_responses import MetadataResponse
+from quorumlog.server.kafka.codec.position_responses import OffsetForLeaderEpochResponse
+from quorumlog.server.kafka.codec.primitives import KafkaMessage
 from quorumlog.server.kafka.mapping.error_codes import KafkaError
 from quorumlog.server.kafka.mapping.fetch_session import FetchSessionSpace
 from quorumlog.server.options import NodeLimits
+from quorumlog.v1.acls_pb2 import (
+    ACL_OPERATION_DESCRIBE,
+    ACL_OPERATION_READ,
+    ACL_PATTERN_LITERAL,
+    ACL_PERMISSION_ALLOW,
+    ACL_RESOURCE_TOPIC,
+    Acl,
+    AclOperation,
+)
 from quorumlog.v1.kafka_batch import parse_kafka_header
 from tests.support.fetching_rig import BY_ID, BY_NAME, Consumer, FetchingRig
 from tests.support.quiet_cluster import TOPIC
+from tests.support.restricted_cluster import Restricted
 
+Response = TypeVar("Response", bound=KafkaMessage)
 SECOND = 1_000_000
 
 
@@ -345,3 +361,60 @@ def test_a_session_whose_node_leads_no_more_says_so_once_it_is_so(rig: FetchingR
         assert answer[0].error_code == KafkaError.NOT_LEADER_OR_FOLLOWER
     else:
         assert consumer.error == 0
+
+
+def test_rights_that_change_are_told_in_a_session_and_epochs_need_describe() -> None:
+    cluster = Restricted(1, kafka=(1, 2, 3))
+    cluster.run(1)
+    leader = next(node for node, raft in cluster.replicas_of(cluster.groups()[0]).items() if raft.is_leader)
+    link = SimKafkaLink("stranger", cluster.cluster, leader, cluster.scheduler)
+
+    def ask(message: KafkaMessage, version: int, kind: type[Response]) -> Response:
+        number = link.send(message, version)
+        cluster.until(lambda: number in link.answers, 20)
+        answer = link.answers.pop(number)
+        assert isinstance(answer, kind)
+        return answer
+
+    def allow(operation: AclOperation.ValueType) -> None:
+        cluster.allow(
+            Acl(
+                principal="User:ANONYMOUS", operation=operation, permission=ACL_PERMISSION_ALLOW,
+                resource_type=ACL_RESOURCE_TOPIC, resource_name=TOPIC, pattern_type=ACL_PATTERN_LITERAL,
+            )
+        )  # fmt: skip
+
+    def fetch(session: int, epoch: int, max_wait_ms: int = 0, *, names: bool = False) -> FetchResponse:
+        wanted = [fetch_requests.FetchTopic(TOPIC, partitions=[fetch_requests.FetchPartition(0, -1, 0, -1, -1, 1_000)])]
+        request = fetch_requests.FetchRequest(
+            max_wait_ms=max_wait_ms, min_bytes=1, session_id=session, session_epoch=epoch,
+            topics=wanted if names else [],
+        )  # fmt: skip
+        return ask(request, BY_NAME, FetchResponse)
+
+    def epoch_end() -> int:
+        partition = position_requests.OffsetForLeaderPartition(0, -1, 1)
+        request = position_requests.OffsetForLeaderEpochRequest(
+            -1, [position_requests.OffsetForLeaderTopic(TOPIC, [partition])]
+        )
+        return ask(request, 4, OffsetForLeaderEpochResponse).topics[0].partitions[0].error_code
+
+    assert epoch_end() == KafkaError.UNKNOWN_TOPIC_OR_PARTITION
+    begun = fetch(0, 0, names=True)
+    assert begun.responses[0].partitions[0].error_code == KafkaError.UNKNOWN_TOPIC_OR_PARTITION
+    allow(ACL_OPERATION_DESCRIBE)
+    assert epoch_end() == KafkaError.NONE
+    told = fetch(begun.session_id, 1, 5_000).responses[0].partitions[0]
+    assert told.error_code == KafkaError.TOPIC_AUTHORIZATION_FAILED
+    allow(ACL_OPERATION_READ)
+    assert fetch(begun.session_id, 2).responses[0].partitions[0].error_code == KafkaError.NONE
+    assert fetch(begun.session_id, 3).responses == []
+    waiting = fetch_requests.FetchRequest(max_wait_ms=20_000, min_bytes=1, session_id=begun.session_id, session_epoch=4)
+    number = link.send(waiting, BY_NAME)
+    cluster.run(1)
+    assert number not in link.answers
+    cluster.withdraw("User:ANONYMOUS")
+    cluster.until(lambda: number in link.answers, 5)
+    answer = link.answers[number]
+    assert isinstance(answer, FetchResponse)
+    assert answer.responses[0].partitions[0].error_code == KafkaError.UNKNOWN_TOPIC_OR_PARTITION
