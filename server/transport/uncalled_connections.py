@@ -116,7 +116,9 @@ class UncalledConnections(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
             if now < self._look_again_s:
                 return
             self._look_again_s = now + LOOK_AGAIN_S
-            for peer in (self._now_connected() or set()) - self._called:
+        connected = self._now_connected() or set()  # Without the lock, for which calls wait.
+        with self._lock:
+            for peer in connected - self._called:
                 if len(self._watched) < MAX_WATCHED:
                     self._watched.setdefault(peer, now)
 
@@ -136,13 +138,15 @@ class UncalledConnections(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
     def check(self) -> None:
         """Tells of the connections that are gone without a call."""
         with self._lock:
-            stale = len(self._called) > MAX_WATCHED + _STALE
-            if not self._watched and not stale:
+            has_stale = len(self._called) > MAX_WATCHED + _STALE
+            if not self._watched and not has_stale:
                 return
-            connected, before = self._now_connected(), self._clock() - CHECK_EVERY_S
-            if connected is None:
-                return
-            self._called &= connected if stale else self._called
+            called = set(self._called) if has_stale else set()
+        connected, before = self._now_connected(), self._clock() - CHECK_EVERY_S
+        if connected is None:
+            return
+        with self._lock:
+            self._called -= called - connected
             # A call that came just before the end may still be on its way to us.
             gone = [peer for peer, since in self._watched.items() if peer not in connected and since <= before]
             for peer in gone:

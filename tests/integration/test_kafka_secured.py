@@ -247,9 +247,19 @@ def ends(connection: socket.socket) -> bool:
 
 
 def test_plaintext_gets_nothing_from_the_secured_port(cluster: LocalCluster) -> None:
+    log = cluster.log_path(1).parent / "audit.jsonl"
+
+    def told() -> int:
+        lines = [json.loads(line) for line in log.read_text().splitlines()]
+        wanted = ("handshake_failed", "kafka_listen", "127.0.0.1")
+        failed = (each for each in lines if (each["event"], each.get("listener"), each["host"]) == wanted)
+        return sum(each["times"] for each in failed)
+
+    before = told()
     with connect(cluster) as plain:
         plain.sendall(_METADATA_V0)
         assert ends(plain)
+    until(lambda: told() > before, "the audit log says nothing of it")
 
 
 def test_without_a_sign_in_kafkas_clients_are_told_nothing(cluster: LocalCluster) -> None:
