@@ -126,7 +126,8 @@ def test_a_consumer_of_kafka_python_reads_many_partitions_in_sessions(cluster: L
     assert read == {number: [b"%d" % (number % 5)] for number in range(40)}
     epochs = [handler.next_metadata.epoch for handler in consumer._fetcher._session_handlers.values()]
     sessions = [handler.next_metadata.session_id for handler in consumer._fetcher._session_handlers.values()]
-    assert len(sessions) == 3
+    # A node that has just come back may lead nothing yet.
+    assert len(sessions) > 1
     assert all(sessions), sessions
     assert all(epoch > 1 for epoch in epochs), epochs
     # Some are forgotten, others come, and one is read again from its beginning.

@@ -10,7 +10,8 @@ from quorumlog.server.local import LocalCluster
 from tests.support.kafka_python_suite import SuiteUnavailableError, bring_suite, run_suite
 from tests.support.suite_outcomes import judge
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+# Its own time-outs are short: nothing else may run beside it.
+pytestmark = [pytest.mark.cluster, pytest.mark.alone, pytest.mark.timeout(600)]
 
 #: What the client takes the nodes for, by the APIs that they serve.
 TAKEN_FOR = "4.2.0"

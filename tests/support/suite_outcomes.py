@@ -26,5 +26,6 @@ def judge(suite: str, against: str, outcomes: Mapping[str, str]) -> None:
         print(f"  failed as expected: {test}: {expected[test]}")
     for test in sorted(expected.keys() - failed):
         print(f"  did not fail, by luck or for good: {test}: {expected[test]}")
-    assert sorted(failed - expected.keys()) == []
+    unexpected = sorted(failed - expected.keys())
+    assert not unexpected, f"these failed besides: {', '.join(unexpected)}"
     assert counts["passed"] > 0
