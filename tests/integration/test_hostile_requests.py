@@ -97,7 +97,9 @@ class Maker:
     def value(self, each: FieldDescriptor, depth: int) -> object:
         if each.message_type is not None:
             return self.message(each.message_type, depth + 1)
-        if each.file.name.endswith("/groups.proto") and each.name in GROUP_VALUES:
+        # A name may be borne by a flag as well (which of a heartbeat's fields came): a flag is made up as any other.
+        is_flag = each.cpp_type == FieldDescriptor.CPPTYPE_BOOL
+        if each.file.name.endswith("/groups.proto") and each.name in GROUP_VALUES and not is_flag:
             chosen = self.chance.choice(GROUP_VALUES[each.name])
             return min(chosen, 2**31 - 1) if each.cpp_type == FieldDescriptor.CPPTYPE_INT32 else chosen  # type: ignore[type-var]
         if each.name in ("topic_id", "partition") and self.chance.random() < 0.7:
