@@ -144,8 +144,9 @@ class OnceRun:
         self._cluster.stop(victim)
 
     def start(self, target: int, victim: int) -> None:
-        """The node comes back on its data."""
+        """The node comes back on its data, and every node sees it: until then in-sync sets may be from before."""
         self._cluster.start(victim)
+        self._cluster.wait_ready()
 
     def pause(self, target: int, victim: int) -> None:
         """SIGSTOP of the leader."""
@@ -220,7 +221,12 @@ class OnceRun:
         report.failed = sum(writer.told(Fate.FAILED) for writer in self.writers)
 
     def _await_in_sync(self) -> float:
-        return wait_until(lambda: _in_sync(self._nemeses[0]), FULL_TIMEOUT_S, "all replicas are in sync again")
+        return wait_until(self._is_whole, FULL_TIMEOUT_S, "every node serves and all replicas are in sync again")
+
+    def _is_whole(self) -> bool:
+        # A node that was away is fenced until the controller has heard from it again: so long it takes no replica.
+        brokers = self._admin.describe_cluster(linearizable=True).brokers
+        return not any(broker.fenced for broker in brokers) and _in_sync(self._nemeses[0])
 
     def _read_back(self, checker: OnceChecker) -> None:
         await_ended(self.writers, STRETCH_TIMEOUT_S)
