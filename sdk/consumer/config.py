@@ -113,7 +113,7 @@ class ConsumerConfig:
     auto_offset_reset: OffsetReset = "earliest"
     fetch_min_bytes: int = 1
     fetch_max_wait_ms: int = 500
-    max_partition_fetch_bytes: int = 2 * 1024 * 1024
+    max_partition_fetch_bytes: int = 8 * 1024 * 1024
     fetch_max_bytes: int = 50 * 1024 * 1024
     max_poll_records: int = 500
     consumer_timeout_ms: float = float("inf")
@@ -137,7 +137,7 @@ class ConsumerConfig:
         check_range(self, "fetch_min_bytes", 0, 64 * 1024 * 1024)
         check_range(self, "fetch_max_wait_ms", 0, 60_000)
         check_range(self, "max_partition_fetch_bytes", 1024, 64 * 1024 * 1024)
-        check_range(self, "fetch_max_bytes", self.max_partition_fetch_bytes, 4 * 1024**3 - 1)
+        check_range(self, "fetch_max_bytes", 1024, 4 * 1024**3 - 1)
         check_range(self, "max_poll_records", 1, 10_000_000)
         check_range(self, "consumer_timeout_ms", 0, float("inf"))
         check_range(self, "request_timeout_ms", 1, 3_600_000)

@@ -273,6 +273,12 @@ async def test_a_request_says_how_long_it_may_wait_and_for_how_much() -> None:
     assert request.max_bytes == 20 * KIB, "no more than its partitions may bring"
 
 
+async def test_where_less_may_be_fetched_ahead_than_a_partition_may_bring_no_more_is_asked_for() -> None:
+    bench = Bench((1,), fetch_max_bytes=64 * KIB)
+    [request] = bench.asked()
+    assert request.max_bytes == 32 * KIB, "one of two that may be under way"
+
+
 async def test_a_silent_node_does_not_hold_the_whole_budget() -> None:
     bench = Bench((1, 2), fetch_max_bytes=64 * KIB, max_partition_fetch_bytes=64 * KIB)
     assert [bench.asked(node)[0].max_bytes for node in (1, 2)] == [16 * KIB, 16 * KIB]
