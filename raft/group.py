@@ -330,6 +330,10 @@ class RaftGroup(ReplicaState):
             candidacy.lose_leader(now)
         self._set_deadline()
 
+    def has_lost(self, peer: int) -> bool:
+        """Whether the connection to a peer broke, and nothing was heard of it since."""
+        return peer in self._candidacy.lost_peers
+
     def peer_unreachable(self, now: int, peer: int) -> None:
         """Frames in flight to a peer may be lost: its leader probes it again."""
         replication = self._leading.replication

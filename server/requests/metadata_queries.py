@@ -166,6 +166,7 @@ class MetadataQueries(NodeService):
                 partition_epoch=record.partition_epoch,
                 group_id=record.group,
                 witness=record.witness if record.witness != NO_NODE else None,
+                leader_lost=self._partitions.has_lost_leader(record),
             )
 
     def describe_configs(self, time: StepTime, asked: ClientRequest, request: admin_pb2.DescribeConfigsRequest) -> None:

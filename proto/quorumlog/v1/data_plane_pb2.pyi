@@ -1012,6 +1012,7 @@ class PartitionMetadata(_message.Message):
     PARTITION_EPOCH_FIELD_NUMBER: _builtins.int
     GROUP_ID_FIELD_NUMBER: _builtins.int
     WITNESS_FIELD_NUMBER: _builtins.int
+    LEADER_LOST_FIELD_NUMBER: _builtins.int
     partition: _builtins.int
     """Its number."""
     leader: _builtins.int
@@ -1026,6 +1027,10 @@ class PartitionMetadata(_message.Message):
     """
     witness: _builtins.int
     """The node of its witness, which votes and has no records; absent without one."""
+    leader_lost: _builtins.bool
+    """True: the leader that is named leads no more, as far as the replica on the node that is asked knows, and who leads
+    next is not known yet.
+    """
     @_builtins.property
     def replicas(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Node ids of its replicas, the preferred leader first."""
@@ -1045,10 +1050,11 @@ class PartitionMetadata(_message.Message):
         partition_epoch: _builtins.int = ...,
         group_id: _builtins.int = ...,
         witness: _builtins.int | None = ...,
+        leader_lost: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_witness", b"_witness", "witness", b"witness"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_witness", b"_witness", "group_id", b"group_id", "isr", b"isr", "leader", b"leader", "leader_epoch", b"leader_epoch", "partition", b"partition", "partition_epoch", b"partition_epoch", "replicas", b"replicas", "witness", b"witness"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_witness", b"_witness", "group_id", b"group_id", "isr", b"isr", "leader", b"leader", "leader_epoch", b"leader_epoch", "leader_lost", b"leader_lost", "partition", b"partition", "partition_epoch", b"partition_epoch", "replicas", b"replicas", "witness", b"witness"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__witness: _TypeAlias = _typing.Literal["witness"]  # noqa: Y015
     _WhichOneofArgType__witness: _TypeAlias = _typing.Literal["_witness", b"_witness"]  # noqa: Y015
