@@ -330,9 +330,9 @@ class RaftGroup(ReplicaState):
             candidacy.lose_leader(now)
         self._set_deadline()
 
-    def has_lost(self, peer: int) -> bool:
-        """Whether the connection to a peer broke, and nothing was heard of it since."""
-        return peer in self._candidacy.lost_peers
+    def has_just_lost_leader(self, now: int) -> bool:
+        """Whether the connection to the leader broke a moment ago, and nothing was heard of a leader since."""
+        return self.leader_id == NO_NODE and self._candidacy.timer.hurries(now)
 
     def peer_unreachable(self, now: int, peer: int) -> None:
         """Frames in flight to a peer may be lost: its leader probes it again."""

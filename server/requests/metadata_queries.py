@@ -98,6 +98,7 @@ class MetadataQueries(NodeService):
         for name in names:
             described = response.topics.add(name=name)
             self.describe_topic(asked.client, name, described)
+            self._tell_lost_leaders(now, name, described)
             if request.allowed_operations and not described.HasField("error"):
                 may = self._authorizer.may
                 described.allowed_operations = sum(
@@ -166,8 +167,17 @@ class MetadataQueries(NodeService):
                 partition_epoch=record.partition_epoch,
                 group_id=record.group,
                 witness=record.witness if record.witness != NO_NODE else None,
-                leader_lost=self._partitions.has_lost_leader(record),
             )
+
+    def _tell_lost_leaders(self, now: int, name: str, described: data_plane_pb2.TopicMetadata) -> None:
+        """Marks leaders of a topic that lead no more, as far as this node knows. Who watches is told of the next one,
+        and needs no such word."""
+        topic = self._metadata.image.topics.get(name)
+        if topic is None:
+            return
+        for partition in described.partitions:
+            if self._partitions.has_lost_leader(now, topic.partitions[partition.partition]):
+                partition.leader_lost = True
 
     def describe_configs(self, time: StepTime, asked: ClientRequest, request: admin_pb2.DescribeConfigsRequest) -> None:
         """Every configuration key of some topics, as this node's image has them."""

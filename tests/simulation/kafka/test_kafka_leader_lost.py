@@ -100,3 +100,15 @@ def test_a_node_that_has_just_come_back_names_the_leader_of_the_metadata() -> No
     nodes.until(lambda: lost.group in nodes.cluster.processes[returning].replicas, 20)
     for _ in range(5):
         assert named(nodes, returning) == (KafkaError.NONE, leader)
+
+
+def test_a_node_that_is_cut_off_from_a_leader_whom_others_hear_goes_on_naming_it() -> None:
+    lost = LostLeader(seed=5)
+    nodes, other = lost.nodes, lost.others[0]
+    nodes.cluster.network.cut(other, lost.victim)
+    nodes.cluster.network.cut(lost.victim, other)
+    nodes.until(lambda: lost.has_noticed(other), 20)
+    nodes.run(3)
+    assert nodes.led_by(lost.group) == lost.victim
+    assert lost.has_noticed(other)
+    assert named(nodes, other) == (KafkaError.NONE, lost.victim)
