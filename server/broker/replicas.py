@@ -237,14 +237,17 @@ class Replicas:
 
     def has_lost_leader(self, now: int, record: PartitionRecord) -> bool:
         """Whether a partition's own replica here knows that the leader in the metadata leads no more, and of no other:
-        a term has begun that has none yet, this node has stepped down, or the connection to it broke a moment ago.
+        it is this node and hands over or has stepped down, a term has begun that has no leader yet, or the connection
+        to it broke a moment ago.
 
         Only a moment: a node that is cut off from a leader that others hear would say so for ever.
         """
         replica = self._replicas.get(record.group)
-        if replica is None or replica.raft.leader_id != NO_NODE:
+        if replica is None:
             return False
         raft, leader = replica.raft, record.leader
+        if raft.leader_id != NO_NODE:
+            return raft.is_transferring
         return raft.term > record.leader_epoch or leader == self._node_id or raft.has_just_lost_leader(now)
 
     def named(self, names: Iterable[tuple[str, int]]) -> Iterator[tuple[str, int, PartitionRecord | None]]:

@@ -13,6 +13,7 @@ from quorumlog.server.metadata.topic_config import describe_topic_config
 from quorumlog.server.metadata.topic_table import no_such_topic, refuse_spelling
 from quorumlog.server.node_service import NodeService, RequestTable, StepTime
 from quorumlog.server.replies import Replies
+from quorumlog.server.requests.fenced_lately import FencedLately
 from quorumlog.server.requests.image_age import UNKNOWN_AGE_MS, ImageAge
 from quorumlog.server.requests.linearizable_reads import MetadataReads
 from quorumlog.server.wire_errors import error
@@ -65,6 +66,7 @@ class MetadataQueries(NodeService):
         self._partitions = partitions
         self._reads = reads
         self._replies = replies
+        self._fenced_lately = FencedLately()
 
     def declare_requests(self, table: RequestTable) -> None:
         table.declare(data_plane_pb2.MetadataRequest, self.describe_cluster)
@@ -122,6 +124,7 @@ class MetadataQueries(NodeService):
             feature_level=image.feature_level,
         )
         missing = image.lost_disks.missing()
+        lately = self._fenced_lately.nodes(now, image.brokers.values())
         for broker in image.brokers.values():
             host, port = broker.endpoint(client.listener)
             response.brokers.add(
@@ -138,6 +141,7 @@ class MetadataQueries(NodeService):
                 directory_id=broker.registration.directory_id,
                 returning=missing[broker.node_id],
                 witness_only=broker.witness_only,
+                fenced_lately=broker.node_id in lately,
             )
         return response
 

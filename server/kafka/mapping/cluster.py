@@ -65,7 +65,7 @@ def describe_topics(call: KafkaCall[MetadataRequest]) -> Steps[MetadataResponse]
         brokers=[
             MetadataResponseBroker(each.node_id, each.host, each.port, each.rack or None)
             for each in cluster.brokers
-            if each.host and not each.fenced
+            if each.host and (not each.fenced or each.fenced_lately)
         ],
         cluster_id=cluster.cluster_id or None,
         # Any node takes changes.

@@ -7,17 +7,22 @@ not be named.
 from __future__ import annotations
 
 from quorumlog.chaos.simulator.kafka_link import SimKafkaLink
+from quorumlog.chaos.simulator.process import EPOCH_MS
 from quorumlog.raft.group import RaftGroup
 from quorumlog.raft.types import NO_NODE
 from quorumlog.server.kafka.codec.metadata_requests import MetadataRequest, MetadataRequestTopic
 from quorumlog.server.kafka.codec.metadata_responses import MetadataResponse
 from quorumlog.server.kafka.codec.primitives import KafkaMessage
+from quorumlog.server.kafka.codec.produce_requests import PartitionProduceData, ProduceRequest, TopicProduceData
+from quorumlog.server.kafka.codec.produce_responses import ProduceResponse
 from quorumlog.server.kafka.codec.topic_partition_requests import (
     DescribedTopicRequest,
     DescribeTopicPartitionsRequest,
 )
 from quorumlog.server.kafka.codec.topic_partition_responses import DescribeTopicPartitionsResponse
 from quorumlog.server.kafka.mapping.error_codes import KafkaError
+from quorumlog.server.requests.fenced_lately import LATELY_US
+from tests.support.kafka_batches import kafka_batch
 from tests.support.kafka_nodes import KafkaNodes
 from tests.support.quiet_cluster import TOPIC
 
@@ -112,3 +117,36 @@ def test_a_node_that_is_cut_off_from_a_leader_whom_others_hear_goes_on_naming_it
     assert nodes.led_by(lost.group) == lost.victim
     assert lost.has_noticed(other)
     assert named(nodes, other) == (KafkaError.NONE, lost.victim)
+
+
+def nodes_told(nodes: KafkaNodes, node: int) -> set[int]:
+    return {each.node_id for each in nodes.ask(WANTED, MetadataResponse, node).brokers}
+
+
+def test_while_leadership_is_handed_over_a_producer_is_told_to_ask_who_leads() -> None:
+    lost = LostLeader(seed=6)
+    nodes, link = lost.nodes, lost.nodes.links[lost.victim]
+    for node in lost.others:
+        nodes.cluster.processes[node].pause()  # So that nobody takes it for a while.
+    nodes.cluster.processes[lost.victim].stop()
+    nodes.until(lambda: lost.replica(lost.victim).is_transferring, 5)
+    data = [PartitionProduceData(0, kafka_batch([(None, b"in vain", EPOCH_MS, [])]))]
+    number = link.send(ProduceRequest(None, -1, 5_000, [TopicProduceData(TOPIC, partition_data=data)]), 12)
+    asked = link.send(WANTED, 12)
+    nodes.until(lambda: asked in link.answers, 5)
+    answer = link.answers[number]
+    assert isinstance(answer, ProduceResponse)
+    assert answer.responses[0].partition_responses[0].error_code == KafkaError.LEADER_NOT_AVAILABLE
+    assert leader_in(link.answers[asked]) == (KafkaError.LEADER_NOT_AVAILABLE, NO_NODE)
+
+
+def test_a_node_that_has_stopped_is_told_of_until_clients_have_left_it() -> None:
+    lost = LostLeader(seed=7)
+    nodes, other = lost.nodes, lost.others[0]
+    nodes.cluster.processes[lost.victim].stop()
+    nodes.until(lambda: not nodes.cluster.processes[lost.victim].running, 10)
+    image = nodes.cluster.processes[other].image
+    assert image is not None and image.is_fenced(lost.victim)
+    assert nodes_told(nodes, other) == {1, 2, 3}
+    nodes.run(LATELY_US / 1_000_000)
+    assert nodes_told(nodes, other) == set(lost.others)
