@@ -76,7 +76,7 @@ class ElectionTimer:
     def retry_soon(self, now: int, turn: Turn) -> None:
         """A campaign came to nothing: waits a short time if the leader is known to be gone, otherwise a whole one."""
         self.restart(now, turn)
-        if now < self._hurry_until:
+        if self.hurries(now):
             self.deadline = now + self._short_delay(turn)
 
     def heard_leader(self, now: int) -> None:
@@ -108,6 +108,11 @@ class ElectionTimer:
         self._hurry_until = now + 2 * self._options.election_timeout_us
         self._gives_way = True
         self.deadline = min(self.deadline, now + self._short_delay(turn))
+
+    def hurries(self, now: int) -> bool:
+        """Whether the connection to the leader broke, and campaigns follow one another soon because of that. Without a
+        majority they come to nothing: that ends after two election timeouts."""
+        return now < self._hurry_until
 
     def pre_vote_granted(self, now: int) -> None:
         """Another one is about to stand: it gets time to save its own vote and to ask for ours.

@@ -330,6 +330,10 @@ class RaftGroup(ReplicaState):
             candidacy.lose_leader(now)
         self._set_deadline()
 
+    def has_just_lost_leader(self, now: int) -> bool:
+        """Whether the connection to the leader broke a moment ago, and nothing was heard of a leader since."""
+        return self.leader_id == NO_NODE and self._candidacy.timer.hurries(now)
+
     def peer_unreachable(self, now: int, peer: int) -> None:
         """Frames in flight to a peer may be lost: its leader probes it again."""
         replication = self._leading.replication

@@ -70,6 +70,7 @@ FIXED = {
     "bool": Fixed("?", 1, "T", "bool"),
     "int8": Fixed("b", 1, "B", "int"),
     "int16": Fixed("h", 2, "H", "int"),
+    "uint16": Fixed("H", 2, "W", "int"),
     "int32": Fixed("i", 4, "I", "int"),
     "int64": Fixed("q", 8, "Q", "int"),
     "float64": Fixed("d", 8, "D", "float"),

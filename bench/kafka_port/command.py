@@ -11,6 +11,7 @@ side is first each time. New topics in each repetition.
   any client library.
 - 1,000 connections on which nothing happens.
 - A fetch of 1,000 partitions with nothing new, incremental beside full, on a node by itself.
+- With ``--apache``: librdkafka on the port beside librdkafka on three brokers of Apache Kafka.
 """
 
 from __future__ import annotations
@@ -27,8 +28,7 @@ import struct
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -37,9 +37,22 @@ from rich.table import Table
 
 from bench.figures import Figures
 from bench.job import JobError, run_job
+from bench.kafka_port.budget import (
+    CONNECTIONS,
+    IDLE_PARTITIONS,
+    LARGE,
+    SMALL,
+    Budget,
+    Side,
+    Turns,
+    apache_budgets,
+    budgets,
+)
 from bench.kafka_port.jobs import PortJobError, run_port_job
 from bench.measurements import RECORD_BYTES
 from bench.options import add_json, add_work_dir
+from bench.peers import kafka as apache
+from bench.peers.server_processes import PeerError
 from bench.printing import result_console
 from bench.process_cost import cpu_seconds, watch
 from quorumlog.sdk import Admin, NewTopic
@@ -49,77 +62,15 @@ from quorumlog.server.kafka.codec.primitives import encode
 from quorumlog.server.kafka.codec.version_requests import ApiVersionsRequest
 from quorumlog.server.local import ClusterError, LocalCluster
 
-LARGE, SMALL = 1_200, 140
 #: An entry of the SDK's with so many records takes about as many bytes as a Kafka batch.
 _BYTES_PER_RECORD = RECORD_BYTES + 8
 _WINDOW = 16
-CONNECTIONS, IDLE_PARTITIONS = 1_000, 1_000
 _WATCH_S = 10.0
 _LEADERS_WITHIN_S = 60.0
 
 
-#: Puts a load on the nodes.
-Side = Callable[[], Figures]
-
-
 class UnreadyPortError(Exception):
     """A cluster did not come to what is to be measured. The message is one line."""
-
-
-@dataclass(slots=True)
-class Budget:
-    """A figure of two sides, pairwise: the n-th of each was measured right after the other.
-
-    Arguments:
-        what, unit: of the figure.
-        target: what the median of the ratios, the port's side to the other, ought to be; None: no ratio is asked for.
-        is_most: the target is the most that it may be.
-        is_difference: what one side is more than the other stands for the ratio.
-    """
-
-    what: str
-    unit: str
-    target: float | None = None
-    is_most: bool = False
-    is_difference: bool = False
-    port: list[float] = field(default_factory=list)
-    beside: list[float] = field(default_factory=list)
-
-    @property
-    def ratios(self) -> list[float]:
-        """Of each pair, the port's side to the other."""
-        pairs = zip(self.port, self.beside, strict=True)
-        return [port - beside if self.is_difference else port / beside for port, beside in pairs]
-
-    @property
-    def met(self) -> bool | None:
-        """Whether the median of the ratios is what it ought to be; None without a target."""
-        if self.target is None:
-            return None
-        ratio = statistics.median(self.ratios)
-        return ratio <= self.target if self.is_most else ratio >= self.target
-
-
-def budgets() -> dict[str, Budget]:
-    """All of them, by the names that ``_measured`` has for them."""
-    return {
-        "produce": Budget("produce, librdkafka / send_arrow", "k records/s", 0.8),
-        "consume": Budget("consume, librdkafka / poll_arrow", "k records/s", 0.8),
-        "translated": Budget("consume what the SDK wrote, librdkafka / poll_arrow", "k records/s", 0.25),
-        "raw in": Budget(f"ready-made batches of {LARGE:,} in, the port / gRPC", "k records/s", 0.8),
-        "raw out": Budget("bytes out, the port / gRPC", "k records/s", 0.8),
-        "large": Budget(f"poll_arrow, Kafka's batches of {LARGE:,} / the SDK's", "k records/s", 0.4),
-        "small": Budget(f"poll_arrow, Kafka's batches of {SMALL} / the SDK's", "k records/s", 0.4),
-        "cpu": Budget(f"leader's CPU, a kept batch of {LARGE:,} / one of the SDK's", "µs", 1.4, is_most=True),
-        "idle": Budget(
-            f"{CONNECTIONS:,} idle connections, and what they are more than none",
-            "% of a core",
-            2.0,
-            is_most=True,
-            is_difference=True,
-        ),
-        "session": Budget(f"fetch of {IDLE_PARTITIONS:,} idle partitions, incremental / full", "µs of CPU"),
-    }
 
 
 def main(arguments: list[str]) -> int:
@@ -129,7 +80,7 @@ def main(arguments: list[str]) -> int:
     given.work_dir.mkdir(parents=True, exist_ok=True)
     try:
         measured = _measured(given, console)
-    except (JobError, PortJobError, ClusterError, QuorumlogError, UnreadyPortError) as problem:
+    except (JobError, PortJobError, ClusterError, PeerError, QuorumlogError, UnreadyPortError) as problem:
         print(f"bench: error: {' '.join(str(problem).split())}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
@@ -145,6 +96,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench kafka-port", description=__doc__)
     parser.add_argument("--repetitions", type=int, default=5, help="how often everything is measured; 5")
     parser.add_argument("--scale", type=float, default=1.0, help="multiplies the amounts of data")
+    parser.add_argument("--apache", action="store_true", help="the same client on Apache Kafka as well")
     add_json(parser)
     add_work_dir(parser)
     return parser
@@ -162,8 +114,10 @@ def _nodes(work_dir: Path, count: int) -> Iterator[LocalCluster]:
 
 
 def _measured(given: argparse.Namespace, console: Console) -> dict[str, Budget]:
-    found = budgets()
+    found = budgets() | (apache_budgets() if given.apache else {})
     records = int(600_000 * given.scale)
+    if given.apache and apache.missing():
+        raise UnreadyPortError(f"for Apache Kafka there is missing: {apache.missing()}")
     with _nodes(given.work_dir, 3) as cluster:
         nodes = _MeasuredNodes(cluster)
         for repetition in range(given.repetitions):
@@ -173,6 +127,11 @@ def _measured(given: argparse.Namespace, console: Console) -> dict[str, Budget]:
             found["idle"].beside.append(nodes.busiest_percent())
             with _connections(nodes.port(1)):
                 found["idle"].port.append(nodes.busiest_percent())
+        if given.apache:
+            # Last: as soon as they run, brokers take a part of the machine.
+            with apache.starter({})(given.work_dir) as brokers:
+                for repetition in range(given.repetitions):
+                    _measure_apache(nodes, brokers.addresses, found, repetition, records)
     with _nodes(given.work_dir, 1) as cluster:
         _measure_sessions(_MeasuredNodes(cluster), found["session"], given.repetitions, max(50, int(400 * given.scale)))
     return found
@@ -226,6 +185,21 @@ def _measure_records(nodes: _MeasuredNodes, found: dict[str, Budget], repetition
     Turns(found["raw in"], is_first).take(in_by_port, in_by_grpc)
 
 
+def _measure_apache(
+    nodes: _MeasuredNodes, brokers: str, found: dict[str, Budget], repetition: int, records: int
+) -> None:
+    topic, is_first = f"beside-{repetition}", repetition % 2 == 0
+    nodes.create((topic,))
+    run_port_job("create", servers=brokers, topic=topic)
+    for name, job in (("apache produce", "produce"), ("apache consume", "consume")):
+        Turns(found[name], is_first).take(
+            *(
+                partial(run_port_job, job, servers=servers, topic=topic, size=RECORD_BYTES, count=records)
+                for servers in (nodes.kafka, brokers)
+            )
+        )
+
+
 def _measure_sessions(nodes: _MeasuredNodes, budget: Budget, repetitions: int, count: int) -> None:
     nodes.create(("idle",), IDLE_PARTITIONS)
     for repetition in range(repetitions):
@@ -233,24 +207,6 @@ def _measure_sessions(nodes: _MeasuredNodes, budget: Budget, repetitions: int, c
             asked = count if not in_session else 10 * count
             used, _ = nodes.leaders_cpu_us("idle", partial(nodes.fetch_idle, in_session, asked), asked)
             (budget.port if in_session else budget.beside).append(used)
-
-
-class Turns:
-    """Runs the two sides of a budget one right after the other.
-
-    Arguments:
-        is_first: whether the port's side goes first.
-    """
-
-    def __init__(self, budget: Budget, is_first: bool) -> None:
-        self._budget = budget
-        self._is_first = is_first
-
-    def take(self, port: Side, beside: Side) -> None:
-        """Measures both, in thousands of records a second."""
-        sides = ((port, self._budget.port), (beside, self._budget.beside))
-        for measure, into in sides if self._is_first else reversed(sides):
-            into.append(measure().operations_per_second / 1_000)
 
 
 class _MeasuredNodes:

@@ -94,6 +94,15 @@ def _consume(servers: str, topic: str, size: int, count: int) -> Figures:
     return confluent.consume(Target(servers, topic, options=options), size, count)
 
 
+def _create(servers: str, topic: str) -> Figures:
+    """Makes a topic of one partition on three brokers of Apache Kafka."""
+    from bench.peers.clients import confluent
+    from bench.peers.clients.target import Target
+
+    confluent.create(Target(servers, topic))
+    return Figures(0.0, 1, 0)
+
+
 def _fetch(**arguments: Any) -> Figures:
     from bench.kafka_port import raw_client
 
@@ -113,6 +122,7 @@ JOBS: dict[str, Callable[..., Figures]] = {
     "fetch-idle": _fetch_idle,
     "produce": _produce,
     "consume": _consume,
+    "create": _create,
 }
 
 

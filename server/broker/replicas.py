@@ -235,6 +235,21 @@ class Replicas:
             return replica.raft.leader_id, replica.raft.term
         return self._metadata.image.available_leader(record), record.leader_epoch
 
+    def has_lost_leader(self, now: int, record: PartitionRecord) -> bool:
+        """Whether a partition's own replica here knows that the leader in the metadata leads no more, and of no other:
+        it is this node and hands over or has stepped down, a term has begun that has no leader yet, or the connection
+        to it broke a moment ago.
+
+        Only a moment: a node that is cut off from a leader that others hear would say so for ever.
+        """
+        replica = self._replicas.get(record.group)
+        if replica is None:
+            return False
+        raft, leader = replica.raft, record.leader
+        if raft.leader_id != NO_NODE:
+            return raft.is_transferring
+        return raft.term > record.leader_epoch or leader == self._node_id or raft.has_just_lost_leader(now)
+
     def named(self, names: Iterable[tuple[str, int]]) -> Iterator[tuple[str, int, PartitionRecord | None]]:
         """Partitions by topic name and number, each with its record if it exists; without names all there are."""
         topics = self._metadata.image.topics

@@ -190,7 +190,9 @@ class ClusterMember:
             self.log_sizes, shared.replies,
         )  # fmt: skip
         self._producer_identities = ProducerIdentities(self.broker, controller, shared.replies, self._refusals)
-        self._quorum_requests = QuorumRequests(options.node_id, metadata, controller, shared.links, shared.replies)
+        self._quorum_requests = QuorumRequests(
+            options.node_id, self._time, metadata, controller, shared.links, shared.replies
+        )
         self._cluster_changes = ClusterChanges(controller, shared.replies)
         self._election_requests = ElectionRequests(self.partitions, controller, shared.replies)
         self._coordinators = Coordinators(self._time.now, CoordinatorServices(

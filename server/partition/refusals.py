@@ -63,6 +63,14 @@ def takes_none(name: str, reason: object) -> errors_pb2.Error:
     return error(ErrorCode.SERVER_BUSY, f"{name} takes no batches for a moment: {reason}")
 
 
+def hands_over(name: str) -> errors_pb2.Error:
+    """Somebody else leads in a moment. Who is told that the leader is busy comes back to it, and finds it gone."""
+    return error(
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        f"the leadership of {name} is being handed over; ask who leads it next",
+    )
+
+
 def not_ready(name: str) -> errors_pb2.Error:
     """A new leader does not know yet what is committed."""
     return error(ErrorCode.LEADER_NOT_AVAILABLE, f"the new leader of {name} is not ready yet; try again")

@@ -13,6 +13,7 @@ from quorumlog.server.metadata.topic_config import describe_topic_config
 from quorumlog.server.metadata.topic_table import no_such_topic, refuse_spelling
 from quorumlog.server.node_service import NodeService, RequestTable, StepTime
 from quorumlog.server.replies import Replies
+from quorumlog.server.requests.fenced_lately import FencedLately
 from quorumlog.server.requests.image_age import UNKNOWN_AGE_MS, ImageAge
 from quorumlog.server.requests.linearizable_reads import MetadataReads
 from quorumlog.server.wire_errors import error
@@ -65,6 +66,7 @@ class MetadataQueries(NodeService):
         self._partitions = partitions
         self._reads = reads
         self._replies = replies
+        self._fenced_lately = FencedLately()
 
     def declare_requests(self, table: RequestTable) -> None:
         table.declare(data_plane_pb2.MetadataRequest, self.describe_cluster)
@@ -98,6 +100,7 @@ class MetadataQueries(NodeService):
         for name in names:
             described = response.topics.add(name=name)
             self.describe_topic(asked.client, name, described)
+            self._tell_lost_leaders(now, name, described)
             if request.allowed_operations and not described.HasField("error"):
                 may = self._authorizer.may
                 described.allowed_operations = sum(
@@ -121,6 +124,7 @@ class MetadataQueries(NodeService):
             feature_level=image.feature_level,
         )
         missing = image.lost_disks.missing()
+        lately = self._fenced_lately.nodes(now, image.brokers.values())
         for broker in image.brokers.values():
             host, port = broker.endpoint(client.listener)
             response.brokers.add(
@@ -137,6 +141,7 @@ class MetadataQueries(NodeService):
                 directory_id=broker.registration.directory_id,
                 returning=missing[broker.node_id],
                 witness_only=broker.witness_only,
+                fenced_lately=broker.node_id in lately,
             )
         return response
 
@@ -167,6 +172,16 @@ class MetadataQueries(NodeService):
                 group_id=record.group,
                 witness=record.witness if record.witness != NO_NODE else None,
             )
+
+    def _tell_lost_leaders(self, now: int, name: str, described: data_plane_pb2.TopicMetadata) -> None:
+        """Marks leaders of a topic that lead no more, as far as this node knows. Who watches is told of the next one,
+        and needs no such word."""
+        topic = self._metadata.image.topics.get(name)
+        if topic is None:
+            return
+        for partition in described.partitions:
+            if self._partitions.has_lost_leader(now, topic.partitions[partition.partition]):
+                partition.leader_lost = True
 
     def describe_configs(self, time: StepTime, asked: ClientRequest, request: admin_pb2.DescribeConfigsRequest) -> None:
         """Every configuration key of some topics, as this node's image has them."""

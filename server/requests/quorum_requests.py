@@ -24,18 +24,21 @@ class QuorumRequests(NodeService):
 
     Arguments:
         node_id: of this node.
+        time: of the step under way.
         links: whom of the voters this node reaches.
     """
 
     def __init__(
         self,
         node_id: int,
+        time: StepTime,
         metadata: MetadataReplica,
         controller: ControllerClient,
         links: PeerQueues,
         replies: Replies,
     ) -> None:
         self._node_id = node_id
+        self._time = time
         self._metadata = metadata
         self._controller = controller
         self._links = links
@@ -46,19 +49,19 @@ class QuorumRequests(NodeService):
 
     def describe_quorum(self, time: StepTime, asked: ClientRequest, request: admin_pb2.DescribeQuorumRequest) -> None:
         """Describes the metadata quorum as its leader sees it; where none answers, as this node does."""
-        now, request_id = time.now, asked.request_id
+        request_id = asked.request_id
         if self._metadata.raft.leads_committed:
-            self._replies.reply(request_id, self._as_leader(now))
+            self._replies.reply(request_id, self._as_leader())
             return
 
         def answered(response: peer_pb2.ControllerResponse | None) -> None:
             if response is not None and response.HasField("describe_quorum"):
                 self._replies.reply(request_id, response.describe_quorum)
             else:
-                self._replies.reply(request_id, self._without_leader(time.now))
+                self._replies.reply(request_id, self._without_leader())
 
         question = peer_pb2.ControllerRequest(describe_quorum=admin_pb2.DescribeQuorumRequest())
-        self._controller.ask(now + PATIENCE_US, question, answered)
+        self._controller.ask(time.now + PATIENCE_US, question, answered)
 
     def on_describe_quorum(
         self, now: int, request: peer_pb2.ControllerRequest, respond: Callable[[peer_pb2.ControllerResponse], None]
@@ -70,14 +73,14 @@ class QuorumRequests(NodeService):
             )
             respond(peer_pb2.ControllerResponse(request_id=request.request_id, error=problem))
             return
-        respond(peer_pb2.ControllerResponse(request_id=request.request_id, describe_quorum=self._as_leader(now)))
+        respond(peer_pb2.ControllerResponse(request_id=request.request_id, describe_quorum=self._as_leader()))
 
-    def _as_leader(self, now: int) -> admin_pb2.DescribeQuorumResponse:
-        raft, image = self._metadata.raft, self._metadata.image
+    def _as_leader(self) -> admin_pb2.DescribeQuorumResponse:
+        now, raft, image = self._time.now, self._metadata.raft, self._metadata.image
         configuration = raft.configuration
         response = admin_pb2.DescribeQuorumResponse(
             leader_id=raft.node_id, leader_epoch=raft.term, high_watermark=raft.commit_index,
-            outgoing_voters=configuration.outgoing,
+            outgoing_voters=configuration.outgoing, described_at_ms=self._time.wall_ms,
         )  # fmt: skip
         if set(image.quorum.voters or configuration.voters) != set(configuration.voters) or configuration.is_joint:
             response.wanted_voters.extend(image.quorum.voters)
@@ -96,24 +99,25 @@ class QuorumRequests(NodeService):
                 described.append(self._replica(node, end, contact))
         return response
 
-    def _without_leader(self, now: int) -> admin_pb2.DescribeQuorumResponse:
+    def _without_leader(self) -> admin_pb2.DescribeQuorumResponse:
         """No leader of the quorum has answered: who votes by all that this node knows, and whom it hears."""
         raft = self._metadata.raft
         response = admin_pb2.DescribeQuorumResponse(
-            leader_id=NO_NODE, leader_epoch=raft.term, high_watermark=raft.commit_index
-        )
-        response.voters.extend(self._heard(now, raft.configuration.electors))
-        response.observers.extend(self._heard(now, raft.configuration.learners))
+            leader_id=NO_NODE, leader_epoch=raft.term, high_watermark=raft.commit_index,
+            described_at_ms=self._time.wall_ms,
+        )  # fmt: skip
+        response.voters.extend(self._heard(raft.configuration.electors))
+        response.observers.extend(self._heard(raft.configuration.learners))
         return response
 
-    def _heard(self, now: int, nodes: Sequence[int]) -> list[admin_pb2.QuorumReplica]:
+    def _heard(self, nodes: Sequence[int]) -> list[admin_pb2.QuorumReplica]:
         replicas = []
         for node in nodes:
             if node == self._node_id:
                 replicas.append(self._replica(node, self._metadata.raft.last_id.index, 0))
             else:
                 link = self._links[node]
-                replicas.append(self._replica(node, -1, (now - link.heard) // 1000 if link.up else -1))
+                replicas.append(self._replica(node, -1, (self._time.now - link.heard) // 1000 if link.up else -1))
         return replicas
 
     def _replica(self, node: int, end: int, contact_ms: int) -> admin_pb2.QuorumReplica:

@@ -10,7 +10,8 @@ import pytest
 from rich.console import Console
 
 from bench.figures import Figures
-from bench.kafka_port.command import Budget, Turns, budgets, show
+from bench.kafka_port.budget import Budget, Turns, apache_budgets, budgets
+from bench.kafka_port.command import show
 from bench.kafka_port.raw_client import batch_of
 from quorumlog.v1.kafka_batch import parse_kafka_header, verify_kafka_batch
 from quorumlog.v1.kafka_records import read_kafka_columns
@@ -51,7 +52,7 @@ def test_a_ready_made_batch_is_one_that_a_client_could_have_written() -> None:
 
 
 def test_all_budgets_are_shown() -> None:
-    measured = budgets()
+    measured = budgets() | apache_budgets()
     for budget in measured.values():
         budget.port[:], budget.beside[:] = [1.0, 2.0, 3.0], [2.0, 2.0, 2.0]
     console = Console(width=140, record=True)

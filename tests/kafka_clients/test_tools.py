@@ -30,6 +30,7 @@ TOOLS_JARS = JarSet("kafka-tools", "org.apache.kafka", "kafka-tools", "4.3.1")
 _TOOLS = "org.apache.kafka.tools"
 TOPICS, ACLS, CONFIGS = f"{_TOOLS}.TopicCommand", f"{_TOOLS}.AclCommand", "kafka.admin.ConfigCommand"
 REASSIGN = f"{_TOOLS}.reassign.ReassignPartitionsCommand"
+QUORUM = f"{_TOOLS}.MetadataQuorumCommand"
 ELECT, LOG_DIRS = f"{_TOOLS}.LeaderElectionCommand", f"{_TOOLS}.LogDirsCommand"
 GROUPS, OFFSETS = f"{_TOOLS}.consumer.group.ConsumerGroupCommand", f"{_TOOLS}.GetOffsetShell"
 RECORDS = f"{_TOOLS}.DeleteRecordsCommand"
@@ -155,6 +156,18 @@ def test_a_partition_moves_under_load_and_its_leadership_follows(
     }
     assert len(sizes) == 9
     assert all(sizes[node, "orders-0"] > written for node in (1, 2, 3))
+
+
+def test_the_metadata_quorum_is_described(tool: Callable[..., str]) -> None:
+    status = dict(line.split(":", 1) for line in tool(QUORUM, "describe", "--status").splitlines() if ":" in line)
+    assert int(status["LeaderId"]) in (1, 2, 3)
+    assert int(status["HighWatermark"]) > 0
+    assert int(status["MaxFollowerLag"]) >= 0
+    assert sorted(each["id"] for each in json.loads(status["CurrentVoters"])) == [1, 2, 3]
+    assert all("KAFKA://127.0.0.1:" in each["endpoints"][0] for each in json.loads(status["CurrentVoters"]))
+    head, *rows = tool(QUORUM, "describe", "--replication").strip().splitlines()
+    assert head.split()[0] == "NodeId"
+    assert sorted(row.split()[-1] for row in rows) == ["Follower", "Follower", "Leader"]
 
 
 def test_a_limited_move_is_refused_and_said_so(tool: Callable[..., str], orders: str, tmp_path: Path) -> None:

@@ -96,6 +96,8 @@ def _value(field: dict[str, Any], kind: str, version: int, random: Random) -> An
     if kind in _WIDTHS:
         bits = random.randrange(_WIDTHS[kind])
         return random.choice((1, -1)) * random.getrandbits(bits)
+    if kind == "uint16":
+        return random.getrandbits(16)
     if kind == "float64":
         return random.choice((0.0, -1.5, 1e300, float("inf"), random.random()))
     if kind == "bitfield":

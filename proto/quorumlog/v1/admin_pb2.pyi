@@ -1414,12 +1414,15 @@ class DescribeQuorumResponse(_message.Message):
     OBSERVERS_FIELD_NUMBER: _builtins.int
     WANTED_VOTERS_FIELD_NUMBER: _builtins.int
     OUTGOING_VOTERS_FIELD_NUMBER: _builtins.int
+    DESCRIBED_AT_MS_FIELD_NUMBER: _builtins.int
     leader_id: _builtins.int
     """The leader's node id; -1 without one."""
     leader_epoch: _builtins.int
     """The leader's epoch (Raft term)."""
     high_watermark: _builtins.int
     """The commit index of the metadata log."""
+    described_at_ms: _builtins.int
+    """When this was so, by the clock of who says it, in milliseconds since the epoch."""
     @_builtins.property
     def error(self) -> _errors_pb2.Error:
         """Absent on success."""
@@ -1451,10 +1454,11 @@ class DescribeQuorumResponse(_message.Message):
         observers: _abc.Iterable[Global___QuorumReplica] | None = ...,
         wanted_voters: _abc.Iterable[_builtins.int] | None = ...,
         outgoing_voters: _abc.Iterable[_builtins.int] | None = ...,
+        described_at_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "high_watermark", b"high_watermark", "leader_epoch", b"leader_epoch", "leader_id", b"leader_id", "observers", b"observers", "outgoing_voters", b"outgoing_voters", "voters", b"voters", "wanted_voters", b"wanted_voters"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["described_at_ms", b"described_at_ms", "error", b"error", "high_watermark", b"high_watermark", "leader_epoch", b"leader_epoch", "leader_id", b"leader_id", "observers", b"observers", "outgoing_voters", b"outgoing_voters", "voters", b"voters", "wanted_voters", b"wanted_voters"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

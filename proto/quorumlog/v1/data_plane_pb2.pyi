@@ -875,6 +875,7 @@ class BrokerMetadata(_message.Message):
     DIRECTORY_ID_FIELD_NUMBER: _builtins.int
     RETURNING_FIELD_NUMBER: _builtins.int
     WITNESS_ONLY_FIELD_NUMBER: _builtins.int
+    FENCED_LATELY_FIELD_NUMBER: _builtins.int
     node_id: _builtins.int
     """Its node id."""
     host: _builtins.str
@@ -901,6 +902,8 @@ class BrokerMetadata(_message.Message):
     """Partitions of which it is to have a replica again, since its disk was lost."""
     witness_only: _builtins.bool
     """True: it takes witnesses of partitions, and no replicas."""
+    fenced_lately: _builtins.bool
+    """True: it was fenced a moment ago, as far as the node that is asked has been asked since."""
     def __init__(
         self,
         *,
@@ -917,10 +920,11 @@ class BrokerMetadata(_message.Message):
         directory_id: _builtins.str = ...,
         returning: _builtins.int = ...,
         witness_only: _builtins.bool = ...,
+        fenced_lately: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_epoch", b"broker_epoch", "directory_id", b"directory_id", "feature_level", b"feature_level", "fenced", b"fenced", "host", b"host", "leaving", b"leaving", "lost", b"lost", "node_id", b"node_id", "port", b"port", "rack", b"rack", "returning", b"returning", "version", b"version", "witness_only", b"witness_only"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_epoch", b"broker_epoch", "directory_id", b"directory_id", "feature_level", b"feature_level", "fenced", b"fenced", "fenced_lately", b"fenced_lately", "host", b"host", "leaving", b"leaving", "lost", b"lost", "node_id", b"node_id", "port", b"port", "rack", b"rack", "returning", b"returning", "version", b"version", "witness_only", b"witness_only"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1012,6 +1016,7 @@ class PartitionMetadata(_message.Message):
     PARTITION_EPOCH_FIELD_NUMBER: _builtins.int
     GROUP_ID_FIELD_NUMBER: _builtins.int
     WITNESS_FIELD_NUMBER: _builtins.int
+    LEADER_LOST_FIELD_NUMBER: _builtins.int
     partition: _builtins.int
     """Its number."""
     leader: _builtins.int
@@ -1026,6 +1031,10 @@ class PartitionMetadata(_message.Message):
     """
     witness: _builtins.int
     """The node of its witness, which votes and has no records; absent without one."""
+    leader_lost: _builtins.bool
+    """True: the leader that is named leads no more, as far as the replica on the node that is asked knows, and who leads
+    next is not known yet.
+    """
     @_builtins.property
     def replicas(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Node ids of its replicas, the preferred leader first."""
@@ -1045,10 +1054,11 @@ class PartitionMetadata(_message.Message):
         partition_epoch: _builtins.int = ...,
         group_id: _builtins.int = ...,
         witness: _builtins.int | None = ...,
+        leader_lost: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_witness", b"_witness", "witness", b"witness"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_witness", b"_witness", "group_id", b"group_id", "isr", b"isr", "leader", b"leader", "leader_epoch", b"leader_epoch", "partition", b"partition", "partition_epoch", b"partition_epoch", "replicas", b"replicas", "witness", b"witness"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_witness", b"_witness", "group_id", b"group_id", "isr", b"isr", "leader", b"leader", "leader_epoch", b"leader_epoch", "leader_lost", b"leader_lost", "partition", b"partition", "partition_epoch", b"partition_epoch", "replicas", b"replicas", "witness", b"witness"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__witness: _TypeAlias = _typing.Literal["witness"]  # noqa: Y015
     _WhichOneofArgType__witness: _TypeAlias = _typing.Literal["_witness", b"_witness"]  # noqa: Y015

@@ -29,6 +29,8 @@ from quorumlog.server.kafka.codec.administration.placement_responses import (
     ElectLeadersResponse,
     ListPartitionReassignmentsResponse,
 )
+from quorumlog.server.kafka.codec.administration.quorum_requests import DescribeQuorumRequest
+from quorumlog.server.kafka.codec.administration.quorum_responses import DescribeQuorumResponse
 from quorumlog.server.kafka.codec.administration.quota_requests import (
     AlterClientQuotasRequest,
     DescribeClientQuotasRequest,
@@ -168,6 +170,7 @@ APIS: dict[int, Api] = {
     49: Api("AlterClientQuotas", AlterClientQuotasRequest, AlterClientQuotasResponse),
     50: Api("DescribeUserScramCredentials", DescribeUserScramCredentialsRequest, DescribeUserScramCredentialsResponse),
     51: Api("AlterUserScramCredentials", AlterUserScramCredentialsRequest, AlterUserScramCredentialsResponse),
+    55: Api("DescribeQuorum", DescribeQuorumRequest, DescribeQuorumResponse),
     60: Api("DescribeCluster", DescribeClusterRequest, DescribeClusterResponse),
     68: Api("ConsumerGroupHeartbeat", ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse),
     69: Api("ConsumerGroupDescribe", ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse),

@@ -65,7 +65,7 @@ def describe_topics(call: KafkaCall[MetadataRequest]) -> Steps[MetadataResponse]
         brokers=[
             MetadataResponseBroker(each.node_id, each.host, each.port, each.rack or None)
             for each in cluster.brokers
-            if each.host and not each.fenced
+            if each.host and (not each.fenced or each.fenced_lately)
         ],
         cluster_id=cluster.cluster_id or None,
         # Any node takes changes.
@@ -164,6 +164,10 @@ def shown_leader(cluster: KafkaClusterView, partition: data_plane_pb2.PartitionM
     if leader == _NOBODY and partition.leader_epoch == _NEVER_LED and partition.replicas:
         # Who has just created a topic would come back after a pause only. It is elected in a moment.
         leader = partition.replicas[0]
+    elif partition.leader_lost:
+        # Kafka's clients take a leader that is named for one that leads, and ask no more until they have failed at it.
+        # librdkafka then waits for up to a second. Of one that is not available it asks again after 0.1 s.
+        leader = _NOBODY
     if leader == _NOBODY or cluster.kafka_address(leader) is None:
         return KafkaError.LEADER_NOT_AVAILABLE, _NOBODY
     return KafkaError.NONE, leader

@@ -16,6 +16,7 @@ from quorumlog.server.kafka.codec.administration.placement_requests import (
     ElectLeadersRequest,
     ListPartitionReassignmentsRequest,
 )
+from quorumlog.server.kafka.codec.administration.quorum_requests import DescribeQuorumRequest
 from quorumlog.server.kafka.codec.administration.quota_requests import (
     AlterClientQuotasRequest,
     DescribeClientQuotasRequest,
@@ -74,6 +75,7 @@ from quorumlog.server.kafka.mapping import (
     offsets,
     placement,
     produce,
+    quorum,
     quotas,
     sign_in,
     topic_pages,
@@ -135,6 +137,7 @@ SERVED: dict[int, ServedApi] = {
     AlterPartitionReassignmentsRequest.API_KEY: ServedApi(placement.alter_reassignments),
     ListPartitionReassignmentsRequest.API_KEY: ServedApi(placement.list_reassignments),
     DescribeLogDirsRequest.API_KEY: ServedApi(log_dirs.describe_log_dirs),
+    DescribeQuorumRequest.API_KEY: ServedApi(quorum.describe_quorum),
     DescribeAclsRequest.API_KEY: ServedApi(acls.describe_acls),
     CreateAclsRequest.API_KEY: ServedApi(acls.create_acls),
     DeleteAclsRequest.API_KEY: ServedApi(acls.delete_acls),

@@ -1,0 +1,98 @@
+"""DescribeQuorum: who votes on the cluster's metadata, and how far each of them is (KIP-595, KIP-836, KIP-853).
+
+To Kafka's clients the metadata are the only partition of a topic, which is in no list of topics. Entries of ours are
+counted from one, so the index of the last is the offset behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from quorumlog.server.kafka.codec.administration.quorum_requests import DescribeQuorumRequest
+from quorumlog.server.kafka.codec.administration.quorum_responses import (
+    DescribeQuorumResponse,
+    QuorumListener,
+    QuorumNode,
+    QuorumPartition,
+    QuorumReplicaState,
+    QuorumTopic,
+)
+from quorumlog.server.kafka.mapping.error_codes import KafkaError, kafka_code
+from quorumlog.server.kafka.mapping.steps import KafkaCall, KafkaClusterView, Steps, ask
+from quorumlog.server.kafka.mapping.topic_names import kafka_epoch
+from quorumlog.v1 import admin_pb2
+
+METADATA_TOPIC, METADATA_PARTITION = "__cluster_metadata", 0
+#: What the address of a node is called. Its own way of naming listeners is not told to Kafka's clients.
+_LISTENER = "KAFKA"
+_NOBODY = _NEVER = -1
+
+
+def describe_quorum(call: KafkaCall[DescribeQuorumRequest]) -> Steps[DescribeQuorumResponse]:
+    """Answers DescribeQuorum."""
+    topics: list[QuorumTopic] = []
+    wanted: list[QuorumPartition] = []
+    for topic in call.message.topics:
+        partitions = []
+        for each in topic.partitions:
+            partition = _partition(each.partition_index)
+            partitions.append(partition)
+            if (topic.topic_name, each.partition_index) == (METADATA_TOPIC, METADATA_PARTITION):
+                wanted.append(partition)
+            else:
+                partition.error_code = KafkaError.UNKNOWN_TOPIC_OR_PARTITION
+                partition.error_message = f"only partition {METADATA_PARTITION} of {METADATA_TOPIC} has a quorum"
+        topics.append(QuorumTopic(topic.topic_name, partitions))
+    response = DescribeQuorumResponse(error_message=None, topics=topics)
+    if wanted:
+        reply = yield from ask(admin_pb2.DescribeQuorumRequest(), admin_pb2.DescribeQuorumResponse)
+        if reply.HasField("error"):
+            return DescribeQuorumResponse(kafka_code(reply.error), reply.error.message)
+        for partition in wanted:
+            _fill(partition, reply)
+        response.nodes = list(_nodes(call.cluster, (*reply.voters, *reply.observers)))
+    return response
+
+
+def _partition(number: int) -> QuorumPartition:
+    return QuorumPartition(number, KafkaError.NONE, None, leader_id=_NOBODY, leader_epoch=_NEVER, high_watermark=_NEVER)
+
+
+def _fill(partition: QuorumPartition, quorum: admin_pb2.DescribeQuorumResponse) -> None:
+    if quorum.leader_id == _NOBODY:
+        # What a node hears of the others without a leader has no place here; clients ask again.
+        partition.error_code = KafkaError.LEADER_NOT_AVAILABLE
+        partition.error_message = "the metadata quorum has no leader, or none that answers"
+        return
+    partition.leader_id = quorum.leader_id
+    partition.leader_epoch = kafka_epoch(quorum.leader_epoch)
+    partition.high_watermark = quorum.high_watermark
+    end = next((each.log_end_index for each in quorum.voters if each.node_id == quorum.leader_id), _NEVER)
+    partition.current_voters, partition.observers = (
+        [_state(each, quorum, end) for each in replicas] for replicas in (quorum.voters, quorum.observers)
+    )
+
+
+def _state(replica: admin_pb2.QuorumReplica, quorum: admin_pb2.DescribeQuorumResponse, end: int) -> QuorumReplicaState:
+    """A replica of the metadata.
+
+    Arguments:
+        end: of the leader's log. When a replica had all of the log is known of those only that have it now.
+    """
+    leads = replica.node_id == quorum.leader_id
+    heard_ms = quorum.described_at_ms - replica.last_contact_ms if replica.last_contact_ms >= 0 else _NEVER
+    return QuorumReplicaState(
+        replica.node_id,
+        bytes.fromhex(replica.directory_id) if replica.directory_id else bytes(16),
+        replica.log_end_index,
+        _NEVER if leads else heard_ms,
+        heard_ms if leads or replica.log_end_index >= end else _NEVER,
+    )
+
+
+def _nodes(cluster: KafkaClusterView, replicas: Iterable[admin_pb2.QuorumReplica]) -> Iterable[QuorumNode]:
+    """Where Kafka's clients reach those who have the metadata, as far as they do."""
+    for node_id in dict.fromkeys(each.node_id for each in replicas):
+        address = cluster.kafka_address(node_id)
+        if address is not None:
+            yield QuorumNode(node_id, [QuorumListener(_LISTENER, *address)])

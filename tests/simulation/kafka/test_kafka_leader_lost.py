@@ -1,0 +1,152 @@
+"""What Kafka's clients are told of a leader that is gone, asked by hand of simulated nodes.
+
+A client takes a leader that metadata name for one that leads, and stops asking. So who is known to lead no more must
+not be named.
+"""
+
+from __future__ import annotations
+
+from quorumlog.chaos.simulator.kafka_link import SimKafkaLink
+from quorumlog.chaos.simulator.process import EPOCH_MS
+from quorumlog.raft.group import RaftGroup
+from quorumlog.raft.types import NO_NODE
+from quorumlog.server.kafka.codec.metadata_requests import MetadataRequest, MetadataRequestTopic
+from quorumlog.server.kafka.codec.metadata_responses import MetadataResponse
+from quorumlog.server.kafka.codec.primitives import KafkaMessage
+from quorumlog.server.kafka.codec.produce_requests import PartitionProduceData, ProduceRequest, TopicProduceData
+from quorumlog.server.kafka.codec.produce_responses import ProduceResponse
+from quorumlog.server.kafka.codec.topic_partition_requests import (
+    DescribedTopicRequest,
+    DescribeTopicPartitionsRequest,
+)
+from quorumlog.server.kafka.codec.topic_partition_responses import DescribeTopicPartitionsResponse
+from quorumlog.server.kafka.mapping.error_codes import KafkaError
+from quorumlog.server.requests.fenced_lately import LATELY_US
+from tests.support.kafka_batches import kafka_batch
+from tests.support.kafka_nodes import KafkaNodes
+from tests.support.quiet_cluster import TOPIC
+
+WANTED = MetadataRequest([MetadataRequestTopic(name=TOPIC)])
+
+
+def named(nodes: KafkaNodes, node: int) -> tuple[int, int]:
+    """Error code and leader of the partition, as a node tells them."""
+    return leader_in(nodes.ask(WANTED, MetadataResponse, node))
+
+
+def leader_in(answer: KafkaMessage) -> tuple[int, int]:
+    assert isinstance(answer, MetadataResponse)
+    ((partition,),) = (topic.partitions for topic in answer.topics)
+    return partition.error_code, partition.leader_id
+
+
+class LostLeader:
+    """Nodes of which one is about to lead no more.
+
+    Attributes:
+        victim: that one.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.nodes = KafkaNodes(seed)
+        self.group = self.nodes.record().group
+        leader = self.nodes.led_by(self.group)
+        assert leader is not None
+        self.victim = leader
+        self.others = sorted({1, 2, 3} - {leader})
+
+    def replica(self, node: int) -> RaftGroup:
+        return self.nodes.replicas_of(self.group)[node]
+
+    def has_noticed(self, node: int) -> bool:
+        """Whether the replica on a node knows that who led leads no more, and of no other."""
+        return self.replica(node).leader_id == NO_NODE
+
+
+def test_a_leader_that_was_killed_is_not_named_by_those_who_have_noticed() -> None:
+    lost = LostLeader(seed=1)
+    nodes, other = lost.nodes, lost.others[0]
+    nodes.cluster.processes[lost.victim].die(silent=False)
+    nodes.until(lambda: lost.has_noticed(other), 5)
+    code, leader = named(nodes, other)
+    assert (code, leader) == (KafkaError.LEADER_NOT_AVAILABLE, NO_NODE) or leader in lost.others
+    nodes.until(lambda: nodes.led_by(lost.group) in lost.others, 5)
+    nodes.run(0.1)
+    assert {named(nodes, node) for node in lost.others} == {(KafkaError.NONE, nodes.led_by(lost.group))}
+
+
+def test_a_leader_that_stops_is_not_named_once_it_has_handed_over() -> None:
+    lost = LostLeader(seed=2)
+    nodes = lost.nodes
+    nodes.cluster.processes[lost.victim].stop()
+    nodes.until(lambda: lost.has_noticed(lost.victim), 5)
+    for node in lost.others:
+        nodes.cluster.processes[node].pause()  # Who leads next is not told meanwhile.
+    assert named(nodes, lost.victim) == (KafkaError.LEADER_NOT_AVAILABLE, NO_NODE)
+
+
+def test_pages_of_topics_say_the_same() -> None:
+    lost = LostLeader(seed=3)
+    nodes, other = lost.nodes, lost.others[0]
+    nodes.cluster.processes[lost.victim].die(silent=False)
+    nodes.until(lambda: lost.has_noticed(other), 5)
+    page = DescribeTopicPartitionsRequest([DescribedTopicRequest(TOPIC)], 10)
+    answer = nodes.ask(page, DescribeTopicPartitionsResponse, other)
+    assert answer.topics[0].partitions[0].leader_id != lost.victim
+
+
+def test_a_node_that_has_just_come_back_names_the_leader_of_the_metadata() -> None:
+    lost = LostLeader(seed=4)
+    nodes, leader, returning = lost.nodes, lost.victim, lost.others[0]
+    nodes.cluster.processes[returning].die(silent=False)
+    nodes.run(1)
+    nodes.cluster.start(returning)
+    nodes.links[returning] = SimKafkaLink("again", nodes.cluster, returning, nodes.scheduler)
+    nodes.until(lambda: lost.group in nodes.cluster.processes[returning].replicas, 20)
+    for _ in range(5):
+        assert named(nodes, returning) == (KafkaError.NONE, leader)
+
+
+def test_a_node_that_is_cut_off_from_a_leader_whom_others_hear_goes_on_naming_it() -> None:
+    lost = LostLeader(seed=5)
+    nodes, other = lost.nodes, lost.others[0]
+    nodes.cluster.network.cut(other, lost.victim)
+    nodes.cluster.network.cut(lost.victim, other)
+    nodes.until(lambda: lost.has_noticed(other), 20)
+    nodes.run(3)
+    assert nodes.led_by(lost.group) == lost.victim
+    assert lost.has_noticed(other)
+    assert named(nodes, other) == (KafkaError.NONE, lost.victim)
+
+
+def nodes_told(nodes: KafkaNodes, node: int) -> set[int]:
+    return {each.node_id for each in nodes.ask(WANTED, MetadataResponse, node).brokers}
+
+
+def test_while_leadership_is_handed_over_a_producer_is_told_to_ask_who_leads() -> None:
+    lost = LostLeader(seed=6)
+    nodes, link = lost.nodes, lost.nodes.links[lost.victim]
+    for node in lost.others:
+        nodes.cluster.processes[node].pause()  # So that nobody takes it for a while.
+    nodes.cluster.processes[lost.victim].stop()
+    nodes.until(lambda: lost.replica(lost.victim).is_transferring, 5)
+    data = [PartitionProduceData(0, kafka_batch([(None, b"in vain", EPOCH_MS, [])]))]
+    number = link.send(ProduceRequest(None, -1, 5_000, [TopicProduceData(TOPIC, partition_data=data)]), 12)
+    asked = link.send(WANTED, 12)
+    nodes.until(lambda: asked in link.answers, 5)
+    answer = link.answers[number]
+    assert isinstance(answer, ProduceResponse)
+    assert answer.responses[0].partition_responses[0].error_code == KafkaError.LEADER_NOT_AVAILABLE
+    assert leader_in(link.answers[asked]) == (KafkaError.LEADER_NOT_AVAILABLE, NO_NODE)
+
+
+def test_a_node_that_has_stopped_is_told_of_until_clients_have_left_it() -> None:
+    lost = LostLeader(seed=7)
+    nodes, other = lost.nodes, lost.others[0]
+    nodes.cluster.processes[lost.victim].stop()
+    nodes.until(lambda: not nodes.cluster.processes[lost.victim].running, 10)
+    image = nodes.cluster.processes[other].image
+    assert image is not None and image.is_fenced(lost.victim)
+    assert nodes_told(nodes, other) == {1, 2, 3}
+    nodes.run(LATELY_US / 1_000_000)
+    assert nodes_told(nodes, other) == set(lost.others)
