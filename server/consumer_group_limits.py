@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from quorumlog.server.wire_errors import error
+from quorumlog.v1 import errors_pb2
+from quorumlog.v1.errors_pb2 import ErrorCode
+
 
 @dataclass(slots=True, frozen=True)
 class ConsumerGroupLimits:
@@ -11,6 +15,8 @@ class ConsumerGroupLimits:
 
     Arguments:
         groups: that one coordinator keeps.
+        coordinator_bytes: that one coordinator keeps of all its groups: what members say of themselves, assignments,
+            committed offsets. They are in memory, and one snapshot has all of them.
         members: of one group.
         offsets: committed ones of one group.
         topics_per_member: that a member names in its subscription.
@@ -27,6 +33,7 @@ class ConsumerGroupLimits:
     """
 
     groups: int = 10_000
+    coordinator_bytes: int = 64 << 20
     members: int = 1_000
     offsets: int = 100_000
     topics_per_member: int = 1_000
@@ -47,3 +54,12 @@ class ConsumerGroupLimits:
     def usual_session_ms(self) -> int:
         """The session of members that do not choose one: within what others may choose."""
         return min(max(self.session_timeout_ms, self.min_session_timeout_ms), self.max_session_timeout_ms)
+
+
+def refuse_growth(group_id: str, limits: ConsumerGroupLimits) -> errors_pb2.Error:
+    """The error of somebody for whom a coordinator would have to keep more than it may."""
+    return error(
+        ErrorCode.GROUP_MAX_SIZE_REACHED,
+        f"the coordinator of group {group_id} keeps {limits.coordinator_bytes >> 20} MiB of its groups and takes no"
+        " more: delete groups that nobody needs",
+    )

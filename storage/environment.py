@@ -29,6 +29,8 @@ from quorumlog.storage.suspects import are_pages_suspect, keep_suspects, suspect
 MAP_SIZE_BYTES = 1 << 40
 MAX_READERS = 64
 LOCK_FILE = "LOCK"
+#: What records hold, and the keys by which passwords are checked, is for nobody but the user that runs the node.
+_FOLDER_MODE, _FILE_MODE = 0o700, 0o600
 #: LMDB's engine 0.9: the binding bundles a newer one with another file format, and would take whichever it likes.
 LMDB_ENGINE = 0
 
@@ -130,7 +132,7 @@ class Environment:
         self.map_size = map_size
         self._may_set_aside, self._may_mend = may_set_aside, may_mend
         try:
-            data_dir.mkdir(parents=True, exist_ok=True)
+            data_dir.mkdir(_FOLDER_MODE, parents=True, exist_ok=True)
             self._lock = DirectoryLock(data_dir, create=True)
             try:
                 self._open()
@@ -149,6 +151,7 @@ class Environment:
             self.lmdb = lmdb.open(
                 str(self.data_dir),
                 map_size=self.map_size,
+                mode=_FILE_MODE,
                 subdir=True,
                 metasync=True,
                 sync=True,

@@ -60,7 +60,7 @@ def move_aside(data_dir: Path) -> Path:
                 f"the damaged data in {data_dir} are not moved aside: {MAX_MOVED_ASIDE} folders {_PREFIX}N are there"
                 f" from before; replace the disk, or delete those that nobody needs"
             )
-        place.mkdir()
+        place.mkdir(0o700)
         # The id before the data: a crash between leaves a folder without data, which says nothing.
         directory_id = _id_in(data_dir)
         if directory_id:

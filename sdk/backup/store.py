@@ -10,6 +10,8 @@ from quorumlog.sdk.errors import IllegalArgumentError, QuorumlogError
 
 #: Ends the name of a file that is being written.
 _UNFINISHED = ".unfinished"
+#: A backup holds what records hold: it is for its owner, as a node's data directory is.
+_FOLDER_MODE, _FILE_MODE = 0o700, 0o600
 
 
 class BackupStoreError(QuorumlogError):
@@ -56,7 +58,7 @@ class DirectoryStore:
         unfinished = path.with_name(path.name + _UNFINISHED)
         try:
             _make_folder(path.parent)
-            with unfinished.open("wb") as file:
+            with open(unfinished, "wb", opener=_for_its_owner) as file:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
@@ -161,9 +163,14 @@ def _make_folder(folder: Path) -> None:
     """Makes a folder, durably: with those above it."""
     missing = [folder, *folder.parents]
     missing = missing[: next((place for place, each in enumerate(missing) if each.exists()), len(missing))]
-    folder.mkdir(parents=True, exist_ok=True)
+    for made in reversed(missing):
+        made.mkdir(_FOLDER_MODE, exist_ok=True)
     for made in missing:
         _sync_folder(made.parent)
+
+
+def _for_its_owner(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_CLOEXEC, _FILE_MODE)
 
 
 def _sync_folder(folder: Path) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from enum import Enum
 
 from quorumlog.server.client_origin import ANONYMOUS, EVERYBODY
-from quorumlog.server.metadata.acl_rules import CLUSTER_NAME, AclRule
+from quorumlog.server.metadata.acl_rules import CLUSTER_NAME, MAX_NAME_LENGTH, AclRule
 from quorumlog.server.metadata.acls import AccessControlLists
 from quorumlog.server.metadata.image import CurrentImage
 from quorumlog.server.options import AuthorizationOptions
@@ -40,7 +40,8 @@ _IMPLYING: dict[AclOperation.ValueType, frozenset[AclOperation.ValueType]] = {
     ),
     ACL_OPERATION_DESCRIBE_CONFIGS: frozenset((ACL_OPERATION_ALTER_CONFIGS,)),
 }
-#: Decisions that are remembered. Past it all are forgotten: a client may name any number of things.
+#: Decisions that are remembered. Past it all are forgotten: a client may name any number of things. Those about names
+#: that no rule could name are not remembered, because of how long they may be.
 _MOST_REMEMBERED = 100_000
 
 
@@ -93,6 +94,8 @@ class Authorizer:
         """Whether a principal may do something to a resource. Everybody may where nobody is asked for permission."""
         if not self._options.enabled:
             return True
+        if len(name) > MAX_NAME_LENGTH:
+            return self.decide(principal, operation, kind, name)
         remembered = self._decisions()
         key = (principal, operation, kind, name)
         known = remembered.get(key)

@@ -58,7 +58,7 @@ class Permission:
 
 
 def _cluster(operation: AclOperation.ValueType, request: type[ProtoMessage] | None) -> Permission:
-    is_change = operation == ACL_OPERATION_ALTER
+    is_change = operation in (ACL_OPERATION_ALTER, ACL_OPERATION_ALTER_CONFIGS)
     return Permission(Scope.WHOLE, operation, ACL_RESOURCE_CLUSTER, request, is_change)
 
 
@@ -167,8 +167,8 @@ PERMISSIONS: dict[str, Permission] = {
     ),
     f"{_ADMIN}/AlterRevocations": _cluster(ACL_OPERATION_ALTER, credentials_pb2.AlterRevocationsRequest),
     f"{_ADMIN}/DescribeRevocations": _cluster(ACL_OPERATION_DESCRIBE, credentials_pb2.DescribeRevocationsRequest),
-    f"{_ADMIN}/AlterClientQuotas": _cluster(ACL_OPERATION_ALTER, quotas_pb2.AlterClientQuotasRequest),
-    f"{_ADMIN}/DescribeClientQuotas": _cluster(ACL_OPERATION_DESCRIBE, quotas_pb2.DescribeClientQuotasRequest),
+    f"{_ADMIN}/AlterClientQuotas": _cluster(ACL_OPERATION_ALTER_CONFIGS, quotas_pb2.AlterClientQuotasRequest),
+    f"{_ADMIN}/DescribeClientQuotas": _cluster(ACL_OPERATION_DESCRIBE_CONFIGS, quotas_pb2.DescribeClientQuotasRequest),
     f"{_ADMIN}/DescribeNode": _cluster(ACL_OPERATION_DESCRIBE, admin_pb2.DescribeNodeRequest),
     # Who has not signed in is nobody yet.
     "quorumlog.v1.SignIn/BeginScram": Permission(Scope.OPEN, request=sign_in_pb2.BeginScramRequest),

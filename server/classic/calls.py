@@ -33,6 +33,9 @@ class ClassicDraft(Protocol):
     def is_full(self) -> bool:
         """Whether the coordinator has as many groups as it may."""
 
+    def has_room_for(self, size_bytes: int) -> bool:
+        """Whether the coordinator may keep so much more."""
+
     @property
     def has_classic_groups(self) -> bool:
         """Whether all nodes know what they are."""

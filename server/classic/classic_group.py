@@ -23,6 +23,8 @@ STABLE = coordinator_log_pb2.CLASSIC_STABLE
 #: Generations are counted up to here; Kafka's field has 32 bits.
 MAX_GENERATION = (1 << 31) - 1
 
+#: What a member takes beside what it says of itself.
+_MEMBER_BYTES = 64
 _STATES = {
     EMPTY: groups_pb2.GROUP_EMPTY,
     JOINING: groups_pb2.GROUP_PREPARING_REBALANCE,
@@ -97,6 +99,12 @@ class ClassicGroup:
     def state(self) -> groups_pb2.GroupState.ValueType:
         """As clients are told it."""
         return _STATES[self.stage]
+
+    @cached_property
+    def size_bytes(self) -> int:
+        """About how many bytes it takes."""
+        parts = sum(len(part) for part in self.assignments.values())
+        return parts + sum(_MEMBER_BYTES + member.size_bytes for member in self.members.values())
 
     @cached_property
     def instances(self) -> Mapping[str, str]:

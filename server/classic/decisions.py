@@ -32,7 +32,7 @@ from quorumlog.server.classic.joining import (
 from quorumlog.server.classic.protocol_choice import choose_protocol
 from quorumlog.server.classic.request_forms import check_join, check_names
 from quorumlog.server.classic.rounds import ClassicRounds, JoinRound, longest_us
-from quorumlog.server.consumer_group_limits import ConsumerGroupLimits
+from quorumlog.server.consumer_group_limits import ConsumerGroupLimits, refuse_growth
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import errors_pb2, groups_pb2
 from quorumlog.v1.acls_pb2 import ACL_OPERATION_READ, ACL_RESOURCE_GROUP
@@ -40,6 +40,8 @@ from quorumlog.v1.errors_pb2 import ErrorCode
 
 #: Bytes of a draft at which no further round is finished: the next decision does that.
 DRAFT_BYTES = 1 << 20
+#: An assignment so small is taken also where the coordinator keeps as much as it may: groups that it has go on.
+SMALL_ASSIGNMENT_BYTES = 16 << 10
 
 
 class AwakeTime(Protocol):
@@ -146,8 +148,9 @@ class ClassicDecisions:
         joining_type = joining.protocol_type if joining is not None else ""
         # One who was alone may have come back with another type than the log knows.
         common_type = (joining_type or classic.protocol_type) if others else ""
+        before = classic.members.get(former or member.member_id)
         refused = check_others(request, common_type, member, others.values()) or check_room(
-            group_id, member, others, draft.limits
+            draft, group_id, member, before, others
         )
         if refused is not None:
             return refused
@@ -385,6 +388,9 @@ class ClassicDecisions:
                 ErrorCode.GROUP_MAX_SIZE_REACHED,
                 f"the assignment has {size} bytes, at most {draft.limits.classic_group_bytes} are taken",
             )
+        grows = size - sum(len(part) for part in classic.assignments.values())
+        if size > SMALL_ASSIGNMENT_BYTES and not draft.has_room_for(grows):
+            return refuse_growth(group_id, draft.limits)
         after = classic.assigned(parts)
         draft.put_classic(group_id, after)
         for member_id, call in self.rounds.take_syncs(group_id):

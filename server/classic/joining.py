@@ -11,7 +11,7 @@ from quorumlog.server.classic.classic_group import ClassicGroup, ClassicMember
 from quorumlog.server.classic.protocol_choice import common_protocols
 from quorumlog.server.classic.request_forms import rebalance_timeout_ms
 from quorumlog.server.classic.rounds import ClassicRounds
-from quorumlog.server.consumer_group_limits import ConsumerGroupLimits
+from quorumlog.server.consumer_group_limits import ConsumerGroupLimits, refuse_growth
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import errors_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
@@ -105,13 +105,15 @@ def check_others(
 
 
 def check_room(
-    group_id: str, member: ClassicMember, others: Members, limits: ConsumerGroupLimits
+    draft: ClassicDraft, group_id: str, member: ClassicMember, before: ClassicMember | None, others: Members
 ) -> errors_pb2.Error | None:
     """Why a group does not take a member, or None.
 
     Arguments:
+        before: what it was so far, or whose place it takes; None: it is new.
         others: all but this one.
     """
+    limits = draft.limits
     if len(others) >= limits.members:
         return error(
             ErrorCode.GROUP_MAX_SIZE_REACHED,
@@ -124,4 +126,7 @@ def check_room(
             f"the members of group {group_id} say {size} bytes of themselves, at most {limits.classic_group_bytes} are"
             " taken: stop others first",
         )
+    grows = member.size_bytes - (before.size_bytes if before is not None else 0)
+    if grows > 0 and not draft.has_room_for(grows):
+        return refuse_growth(group_id, limits)
     return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from quorumlog.server.authorization.refusals import ClientTopics
 from quorumlog.server.classic import answers
+from quorumlog.server.consumer_group_limits import refuse_growth
 from quorumlog.server.coordinator.draft import Draft
 from quorumlog.server.coordinator.group import ConsumerGroup, StoredOffset
 from quorumlog.server.coordinator.member import GroupMember, PartitionId
@@ -45,13 +46,16 @@ def commit_offsets(
         problem = _refuse_topic(draft, row.topic_id, topics) or _check_offset(draft, request, row)
         response.results.add(topic_id=row.topic_id, partition=row.partition, error=problem)
         if problem is None and not _is_late(draft, request, (row.topic_id, row.partition)):
-            committer = (request.member_id, request.number)
-            stored = StoredOffset(row.offset, row.leader_epoch, row.metadata, draft.wall_ms, *committer)
             edit = draft.edit(request.group_id)
-            edit.put_offset((row.topic_id, row.partition), stored)
+            edit.put_offset((row.topic_id, row.partition), _stored(draft, request, row))
             if edit.group.is_empty and not edit.group.header.empty_since_ms:
                 edit.begin_empty(draft.wall_ms)
     return response
+
+
+def _stored(draft: Draft, request: groups_pb2.CommitOffsetsRequest, row: groups_pb2.CommittedOffset) -> StoredOffset:
+    committer = (request.member_id, request.number)
+    return StoredOffset(row.offset, row.leader_epoch, row.metadata, draft.wall_ms, *committer)
 
 
 def _refuse_topic(draft: Draft, topic_id: bytes, topics: ClientTopics | None) -> errors_pb2.Error | None:
@@ -119,9 +123,14 @@ def _check_offset(
             f"the text beside the offset of {name} has {size} bytes, at most {limits.metadata_bytes} are kept",
         )
     group = draft.group(request.group_id)
+    before = group.offsets.get(partition) if group is not None else None
+    stored = _stored(draft, request, row)
+    grows = stored.size_bytes - (before.size_bytes if before is not None else 0)
+    if grows > 0 and not draft.has_room_for(grows):
+        return refuse_growth(request.group_id, limits)
     if group is None:
         return None
-    if partition not in group.offsets and len(group.offsets) >= limits.offsets:
+    if before is None and len(group.offsets) >= limits.offsets:
         return error(
             ErrorCode.GROUP_MAX_SIZE_REACHED,
             f"group {group.group_id} has {limits.offsets} committed offsets and takes no more: delete some",

@@ -115,6 +115,10 @@ class Draft:
         """Whether the coordinator has as many consumer groups as it may."""
         return self._count >= self.limits.groups
 
+    def has_room_for(self, size_bytes: int) -> bool:
+        """Whether the coordinator may keep so much more. What the draft itself adds is bounded, and not counted."""
+        return self._table.size_bytes + size_bytes <= self.limits.coordinator_bytes
+
     @property
     def size_bytes(self) -> int:
         """About how many bytes the command has so far."""

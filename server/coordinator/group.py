@@ -13,6 +13,9 @@ from quorumlog.server.classic.classic_group import ClassicGroup
 from quorumlog.server.coordinator.member import STABLE, STATIC_LEAVE_EPOCH, GroupMember, PartitionId
 from quorumlog.v1 import groups_pb2
 
+#: What a committed offset takes beside its texts.
+_OFFSET_BYTES = 48
+
 
 @dataclass(slots=True, frozen=True)
 class StoredOffset:
@@ -31,6 +34,11 @@ class StoredOffset:
     commit_timestamp_ms: int
     committer: str = ""
     number: int = 0
+
+    @property
+    def size_bytes(self) -> int:
+        """About how many bytes it takes."""
+        return _OFFSET_BYTES + len(self.metadata) + len(self.committer)
 
 
 @dataclass(slots=True, frozen=True)
@@ -80,6 +88,7 @@ class ConsumerGroup:
         holders: by partition: who has it or has not yet released it.
         instances: by static name: the member of that name.
         classic: what it is if it is a classic group; the members are there then, and all above but the offsets is not.
+        size_bytes: about what its members say and have been given takes, of either kind, and its offsets.
     """
 
     group_id: str
@@ -91,6 +100,7 @@ class ConsumerGroup:
     holders: dict[PartitionId, str] = field(default_factory=dict)
     instances: dict[str, str] = field(default_factory=dict)
     classic: ClassicGroup | None = None
+    size_bytes: int = field(default=0, compare=False)
 
     @property
     def is_empty(self) -> bool:
@@ -147,9 +157,11 @@ class ConsumerGroup:
             if before is not None:
                 self._follows(before, member)
                 self._release(before)
+                self.size_bytes -= before.size_bytes
         for member in members:
             self._hold(member)
             self.members[member.member_id] = member
+            self.size_bytes += member.size_bytes
             if member.instance_id:
                 holder = self.instances.setdefault(member.instance_id, member.member_id)
                 assert holder == member.member_id, f"{holder} and {member.member_id} have the same static name"
@@ -157,6 +169,7 @@ class ConsumerGroup:
     def remove_member(self, member_id: str) -> None:
         """A member is no more, and its part of the assignment with it."""
         member = self.members.pop(member_id)
+        self.size_bytes -= member.size_bytes
         self._release(member)
         self.targets.pop(member_id, None)
         if member.instance_id:
@@ -166,7 +179,19 @@ class ConsumerGroup:
         """It is a classic group, or becomes one of the other kind."""
         assert classic is not None or self.classic is None or self.classic.is_empty, "a classic group ends with members"
         assert classic is None or not self.members, "a classic group has members of the other kind"
+        for each, sign in ((self.classic, -1), (classic, 1)):
+            self.size_bytes += sign * each.size_bytes if each is not None else 0
         self.classic = classic
+
+    def put_offset(self, partition: PartitionId, stored: StoredOffset) -> None:
+        """Keeps a committed offset."""
+        before = self.offsets.get(partition)
+        self.size_bytes += stored.size_bytes - (before.size_bytes if before is not None else 0)
+        self.offsets[partition] = stored
+
+    def remove_offset(self, partition: PartitionId) -> None:
+        """A committed offset is kept no more."""
+        self.size_bytes -= self.offsets.pop(partition).size_bytes
 
     def put_targets(self, targets: Mapping[str, frozenset[PartitionId]]) -> None:
         """Sets parts of the newest assignment. ``check_targets`` follows when all is set."""

@@ -15,13 +15,15 @@ from quorumlog.v1 import coordinator_log_pb2
 class GroupTable:
     """Consumer groups by id.
 
-    Arguments:
+    Attributes:
         metadata_index: up to where the metadata log must be known for a decision: decisions were based on that much.
     """
 
     def __init__(self) -> None:
         self.groups: dict[str, ConsumerGroup] = {}
         self.metadata_index = 0
+        #: About what all of them take.
+        self.size_bytes = 0
 
     def apply(self, command: coordinator_log_pb2.GroupCommand) -> set[str]:
         """Applies one committed command; returns the ids of the consumer groups that it changed.
@@ -41,10 +43,17 @@ class GroupTable:
             # Those of a new one begin after all that a former one of its name had.
             follows = change.version in (0, version + 1) if known is not None else change.version > 0
             assert follows, f"group {change.group_id} skips versions"
-            self._change(known, change)
+            self._count(known, change)
             changed.add(change.group_id)
         self.metadata_index = max(self.metadata_index, command.metadata_index)
         return changed
+
+    def _count(self, group: ConsumerGroup | None, change: coordinator_log_pb2.GroupChange) -> None:
+        """Changes a group, and keeps count of the bytes of all."""
+        before = group.size_bytes if group is not None else 0
+        self._change(group, change)
+        after = self.groups.get(change.group_id)
+        self.size_bytes += (after.size_bytes if after is not None else 0) - before
 
     def _change(self, group: ConsumerGroup | None, change: coordinator_log_pb2.GroupChange) -> None:
         if change.ends_classic:
@@ -73,9 +82,9 @@ class GroupTable:
         for member in members:
             group.check_member(member)
         for partition in partitions_of(change.removed_offsets):
-            del group.offsets[partition]
+            group.remove_offset(partition)
         for record in change.offsets:
-            group.offsets[record.topic_id, record.partition] = offset_of(record)
+            group.put_offset((record.topic_id, record.partition), offset_of(record))
 
     @staticmethod
     def _end_classic(group: ConsumerGroup | None, change: coordinator_log_pb2.GroupChange) -> None:
@@ -106,5 +115,5 @@ class GroupTable:
         table = cls()
         table.metadata_index = snapshot.metadata_index
         for change in snapshot.groups:
-            table._change(None, change)
+            table._count(None, change)
         return table, snapshot.applied_index

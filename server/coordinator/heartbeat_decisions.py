@@ -24,11 +24,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from quorumlog.server.client_origin import ClientOrigin
-from quorumlog.server.consumer_group_limits import ConsumerGroupLimits
+from quorumlog.server.consumer_group_limits import ConsumerGroupLimits, refuse_growth
 from quorumlog.server.coordinator.draft import Draft
 from quorumlog.server.coordinator.group import ConsumerGroup, SubscribedTopic
 from quorumlog.server.coordinator.heartbeat_omissions import filled_in, owned_by
-from quorumlog.server.coordinator.member import JOIN_EPOCH, STABLE, UNREVOKED, GroupMember
+from quorumlog.server.coordinator.member import JOIN_EPOCH, STABLE, UNREVOKED, GroupMember, kept_bytes
 from quorumlog.server.coordinator.member_changes import is_of_newest_assignment, join, leave, stay
 from quorumlog.server.coordinator.reconciliation import reconcile
 from quorumlog.server.coordinator.records import numbers_by_topic
@@ -108,12 +108,25 @@ def _admit(draft: Draft, request: groups_pb2.GroupHeartbeatRequest, origin: Clie
         return refused
     if request.member_epoch < JOIN_EPOCH:
         return leave(draft, request)
+    refused = _check_growth(draft, request)
+    if refused is not None:
+        return refused
     if request.member_epoch == JOIN_EPOCH and not _is_of_members(draft, request.group_id):
         return error(
             ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
             f"group {request.group_id} is classic and has members: stop them first, or join another group",
         )
     return join(draft, request, origin) if request.member_epoch == JOIN_EPOCH else stay(draft, request, origin)
+
+
+def _check_growth(draft: Draft, request: groups_pb2.GroupHeartbeatRequest) -> errors_pb2.Error | None:
+    """Why a coordinator does not keep what a member says of itself, or None: it has room for all that it keeps
+    already."""
+    said = kept_bytes(set(request.topics), request.topic_pattern, request.member_id, request.instance_id, request.rack)
+    group = draft.group(request.group_id)
+    known = group.members.get(request.member_id) if group is not None else None
+    grows = said - (known.size_bytes if known is not None else 0)
+    return None if grows <= 0 or draft.has_room_for(grows) else refuse_growth(request.group_id, draft.limits)
 
 
 def _is_of_members(draft: Draft, group_id: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from quorumlog.v1 import coordinator_log_pb2
@@ -18,6 +18,15 @@ STATIC_LEAVE_EPOCH = -2
 STABLE = coordinator_log_pb2.MEMBER_STABLE
 UNREVOKED = coordinator_log_pb2.MEMBER_UNREVOKED
 UNRELEASED = coordinator_log_pb2.MEMBER_UNRELEASED
+
+
+#: What a member takes beside its texts.
+_MEMBER_BYTES = 64
+
+
+def kept_bytes(topics: Iterable[str], *texts: str) -> int:
+    """About how many bytes are kept of a member: topics that it subscribes to, and its other texts."""
+    return _MEMBER_BYTES + sum(map(len, texts)) + sum(map(len, topics))
 
 
 @dataclass(slots=True, frozen=True)
@@ -59,6 +68,12 @@ class GroupMember:
     assigned: Mapping[PartitionId, int] = field(default_factory=dict)
     revoking: Mapping[PartitionId, int] = field(default_factory=dict)
     assignment_version: int = 0
+
+    @property
+    def size_bytes(self) -> int:
+        """About how many bytes it takes."""
+        wanted = self.subscription
+        return kept_bytes(wanted.topics, wanted.pattern, self.member_id, self.instance_id, self.rack)
 
     @property
     def is_present(self) -> bool:

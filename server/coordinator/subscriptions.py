@@ -19,10 +19,10 @@ from quorumlog.server.coordinator.member import GroupMember, MemberSubscription
 from quorumlog.server.coordinator.topic_catalog import TopicCatalog, TopicInfo
 from quorumlog.v1.acls_pb2 import ACL_OPERATION_READ, ACL_RESOURCE_TOPIC
 
-#: Compiled patterns that a node remembers.
-_PATTERNS = 1_000
-#: Bytes that one compiled pattern may take; RE2 refuses larger ones.
-_PATTERN_BYTES = 1 << 20
+#: Bytes that one compiled pattern may take; RE2 refuses larger ones. Few have a hundredth of that.
+PATTERN_BYTES = 1 << 20
+#: Compiled patterns that a node remembers: who subscribes again and again to others could fill that many bytes.
+PATTERNS = 128
 
 
 class InvalidPatternError(Exception):
@@ -36,7 +36,7 @@ class Pattern(Protocol):
         """What it matches if it matches the whole text."""
 
 
-@lru_cache(_PATTERNS)
+@lru_cache(PATTERNS)
 def compiled(pattern: str) -> Pattern:
     """A topic pattern, ready for matching.
 
@@ -45,7 +45,7 @@ def compiled(pattern: str) -> Pattern:
     """
     options = re2.Options()
     options.log_errors = False
-    options.max_mem = _PATTERN_BYTES
+    options.max_mem = PATTERN_BYTES
     try:
         expression: Pattern = re2.compile(pattern, options)
     except re2.error as problem:

@@ -114,6 +114,11 @@ class KafkaClient:
         return self._connection.reads_on and (self._may_begin or not self._has_backlog)
 
     @property
+    def unfinished(self) -> tuple[int, int]:
+        """How many requests have come as a whole, and bytes that have come behind them."""
+        return self._connection.unfinished
+
+    @property
     def waits_for_room(self) -> bool:
         """Whether ``go_on`` is to be called once the node has fewer requests."""
         return not self._node.has_room()

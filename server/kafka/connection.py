@@ -50,6 +50,7 @@ class KafkaConnectionLimits:
         unsent_bytes: of answers, from where no more requests are taken.
         silence_us: how long a client with nothing to wait for may send no whole request.
         strangers_bytes: size of a request of a client that has not signed in where it has to.
+        strangers_requests: how many such a client may send: no client needs more than six.
         sign_in_us: how long it may take for that.
     """
 
@@ -58,6 +59,7 @@ class KafkaConnectionLimits:
     unsent_bytes: int = 32 << 20
     silence_us: int = 600_000_000
     strangers_bytes: int = 64 << 10
+    strangers_requests: int = 20
     sign_in_us: int = 30_000_000
 
 
@@ -120,6 +122,7 @@ class KafkaConnection:
         self._kept_bytes = 0
         self._leaving_bytes = 0
         self._heard_us = now_us
+        self._whole_requests = 0
         self._end: KafkaConnectionEnd | None = None
         #: When it ends if the client has not signed in by then; None: it has, or need not.
         self._sign_in_ends_us = now_us + limits.sign_in_us if asks_to_sign_in else None
@@ -143,6 +146,11 @@ class KafkaConnection:
             and self._told < self._limits.unanswered_requests
             and self._kept_bytes + self._leaving_bytes <= self._limits.unsent_bytes
         )
+
+    @property
+    def unfinished(self) -> tuple[int, int]:
+        """How many requests were whole so far, and bytes that have come behind them."""
+        return self._whole_requests, len(self._received)
 
     @property
     def silence_ends_us(self) -> int | None:
@@ -239,11 +247,14 @@ class KafkaConnection:
         with memoryview(self._received) as received:
             frame = bytes(received[_SIZE.size : end])
         del self._received[:end]
+        self._whole_requests += 1
         return frame
 
     def _request(self, frame: bytes) -> KafkaRequest | None:
         """The request in a frame; None where it needs nobody else."""
         head = unpack_request_head(frame)
+        if not self.is_trusted and self._is_one_too_many():
+            return None
         api = self._versions.find(head.api_key, head.api_version)
         if api is None:
             if head.api_key == API_VERSIONS:
@@ -265,6 +276,14 @@ class KafkaConnection:
         request = KafkaRequest(api, head.api_version, head.correlation_id, client_id, message)
         self._unanswered.append(request)
         return request
+
+    def _is_one_too_many(self) -> bool:
+        """Whether a client that has not signed in asks once more than it may. What it asks costs it nothing."""
+        most = self._limits.strangers_requests
+        if self._whole_requests <= most:
+            return False
+        self._finish(KafkaConnectionFault.UNSIGNED, f"more than {most} requests before the sign-in")
+        return True
 
     def _tell_versions(self, head: RequestHead, version: int, error_code: int = 0) -> None:
         response = self._versions.response(error_code)

@@ -30,6 +30,7 @@ from quorumlog.server.kafka.mapping.fetch_session import FetchSessionSpace
 from quorumlog.server.kafka.mapping.sign_in_state import KafkaSignIn
 from quorumlog.server.kafka.mapping.steps import KafkaConnectionRefusedError, LongWork
 from quorumlog.server.kafka.mapping.table import served_versions
+from quorumlog.server.kafka.unfinished_requests import MOST_UNFINISHED_BYTES, UnfinishedRequests
 from quorumlog.server.log_output import Log
 from quorumlog.server.metrics import Meters
 from quorumlog.server.setting_values import parse_address
@@ -115,6 +116,8 @@ class KafkaListener:
         self._open: set[_KafkaSocket] = set()
         self._strangers: set[_KafkaSocket] = set()
         self._of_address: Counter[str] = Counter()
+        most_bytes = max(MOST_UNFINISHED_BYTES, 4 * options.limits.request_bytes)
+        self._unfinished: UnfinishedRequests[_KafkaSocket] = UnfinishedRequests(most_bytes)
         self._server: asyncio.Server | None = None
         #: With TLS: those that take connections, and handshakes.
         self._tasks: set[asyncio.Task[None]] = set()
@@ -229,8 +232,17 @@ class KafkaListener:
         """A client has proved who it is."""
         self._strangers.discard(one)
 
+    def note_unfinished(self, one: _KafkaSocket, request: int, size_bytes: int) -> None:
+        """Takes note of what has come of a request that is not whole."""
+        last = self._unfinished.note(one, request, size_bytes)
+        if last is not None:
+            self.meters.kafka_connections_ended += 1
+            self._unfinished.forget(last)
+            last.make_way()
+
     def dismiss(self, one: _KafkaSocket, host: str) -> None:
         """A connection that was taken is over."""
+        self._unfinished.forget(one)
         self._open.discard(one)
         self._strangers.discard(one)
         self._of_address[host] -= 1
@@ -343,6 +355,7 @@ class _KafkaSocket(asyncio.Protocol):
         elif self._client is not None:
             self._client.receive(data)
             self._flush()
+            self._listener.note_unfinished(self, *self._client.unfinished)
 
     def resume_writing(self) -> None:
         """The client takes bytes again."""
@@ -385,6 +398,11 @@ class _KafkaSocket(asyncio.Protocol):
         """Ends it."""
         if self._transport is not None:
             self._transport.abort()
+
+    def make_way(self) -> None:
+        """Ends it: its request is not whole, and there is no room left for the rest."""
+        self._listener.tell_refusal(self._host, "of all requests that are not whole, its own began first")
+        self.close()
 
     def end(self, ended: EndedStream) -> None:
         """The node lets the client in no more."""
@@ -464,10 +482,13 @@ class _KafkaSocket(asyncio.Protocol):
         client, transport = self._client, self._transport
         if client is None or transport is None or transport.is_closing():
             return
-        while output := client.take_output():
+        output = client.take_output()
+        if output:
             transport.writelines(output)
-            # There may be requests again that can be answered at once.
+            # There may be requests again that can be answered at once. They have to wait for the turn of all others:
+            # what came with one read would be answered for a third of a second.
             client.note_unsent(transport.get_write_buffer_size())
+            asyncio.get_running_loop().call_soon(self._flush)
         if self._sign_in is not None and self._sign_in.token:
             self._listener.trust(self)
         end = client.end

@@ -49,11 +49,13 @@ class SecuredPages:
         listen: host:port.
         watched: the certificate that is served with, with the authorities of users.
         refusal: says why a client may not see the metrics, in one line; empty if it may. Awaited on the loop.
+        failed: is told of handshakes that failed: from which address, and why. Called on the loop's thread.
     """
 
     listen: str
     watched: WatchedPair
     refusal: Callable[[ClientOrigin], Coroutine[Any, Any, str]]
+    failed: Callable[[str, str], None]
 
 
 class Exporter:
@@ -99,7 +101,9 @@ class Exporter:
         if listen is not None:
             self._start("metrics_listen", listen, PageServer)
         if secured is not None:
-            self._start("metrics_tls_listen", secured.listen, partial(TlsPageServer, watched=secured.watched))
+            failed = partial(self._loop.call_soon_threadsafe, secured.failed)
+            secured_kind = partial(TlsPageServer, watched=secured.watched, failed=failed)
+            self._start("metrics_tls_listen", secured.listen, secured_kind)
 
     def _start(self, name: str, address: str, kind: Callable[..., PageServer]) -> None:
         host, _, port = address.rpartition(":")

@@ -73,6 +73,9 @@ def watch_pair(settings: Settings, listener: Listener, log: Log, name: str = "")
 class Listeners:
     """The servers of a node.
 
+    Attributes:
+        failed_handshakes: is told of those, also of a listener that is none of these.
+
     Raises:
         ListenError: an address cannot be listened on.
         CertificateError: the files of one cannot be used.
@@ -93,9 +96,11 @@ class Listeners:
         if settings.kafka_listen is not None and settings.kafka_proof is not None:
             kafka_pair = watch_pair(settings, settings.kafka_proof, log, "kafka")
             self._pairs += [kafka_pair] if kafka_pair is not None else []
-        self._failed = FailedHandshakes(log, driver.tell_audit)
+        self.failed_handshakes = FailedHandshakes(log, driver.tell_audit)
         self._uncalled: list[UncalledConnections] = []
-        self._kafka = _kafka_listener(settings, connections, node, driver, log, meters, kafka_pair, self._failed)
+        self._kafka = _kafka_listener(
+            settings, connections, node, driver, log, meters, kafka_pair, self.failed_handshakes
+        )
         self._supervisor = driver.supervisor
         clients = _client_handlers(settings, driver, meters)
         refused = RefusedPeers(log, driver.tell_audit)
@@ -132,7 +137,7 @@ class Listeners:
             credentials = None
             if watched is not None:
                 self._pairs.append(watched)
-                uncalled = UncalledConnections(_SETTINGS[listener], parse_address(address)[1], self._failed)
+                uncalled = UncalledConnections(_SETTINGS[listener], parse_address(address)[1], self.failed_handshakes)
                 self._uncalled.append(uncalled)
                 gates = (uncalled, *gates)
                 credentials = server_credentials(watched, uncalled.begun)
@@ -146,7 +151,7 @@ class Listeners:
             await server.start()
         for uncalled in self._uncalled:
             self._supervisor.start(uncalled.run(), "uncalled-connections")
-        self._supervisor.start(self._failed.run(), "failed-handshakes")
+        self._supervisor.start(self.failed_handshakes.run(), "failed-handshakes")
         if self._kafka is not None:
             self._supervisor.start(self._kafka.run(), "kafka-listener")
 

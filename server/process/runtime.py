@@ -159,7 +159,12 @@ async def serve(settings: Settings, node: DrivenNode, storage: Storage, log: Log
         if settings.metrics_tls_listen is not None:
             watched = watch_pair(settings, Listener.CLIENT, log, "metrics")
             assert watched is not None, "settings of TLS come together"
-            secured = SecuredPages(settings.metrics_tls_listen, watched, partial(refuse_scrape, driver.requests))
+            secured = SecuredPages(
+                settings.metrics_tls_listen,
+                watched,
+                partial(refuse_scrape, driver.requests),
+                partial(server.failed_handshakes.failed, "metrics_tls_listen"),
+            )
         exporter = Exporter(
             settings.metrics_listen,
             secured,

@@ -30,13 +30,19 @@ from quorumlog.server.request_timeouts import MAX_WAIT_US, wait_us
 from quorumlog.server.wire_errors import error
 from quorumlog.v1.data_plane_pb2 import FetchRequest, ProduceRequest
 from quorumlog.v1.errors_pb2 import Error, ErrorCode
-from quorumlog.v1.groups_pb2 import GroupHeartbeatRequest
+from quorumlog.v1.groups_pb2 import ClassicHeartbeatRequest, GroupHeartbeatRequest
 from quorumlog.v1.sign_in_pb2 import BeginScramRequest, FinishScramRequest, SignInByTokenRequest
 
 #: A request waits so long at most, whatever its client says; and a Fetch at least, so that nobody asks again and again.
 MOST_WAIT_US = 30_000_000
 LEAST_FETCH_WAIT_US = 1_000_000
-_UNLIMITED = (GroupHeartbeatRequest, BeginScramRequest, FinishScramRequest, SignInByTokenRequest)
+_UNLIMITED = (
+    GroupHeartbeatRequest,
+    ClassicHeartbeatRequest,
+    BeginScramRequest,
+    FinishScramRequest,
+    SignInByTokenRequest,
+)
 #: The quotas that a kind of request goes by; what a Produce brings is charged to the first.
 _PRODUCE = (PRODUCER_BYTE_RATE, REQUEST_RATE)
 _FETCH = (CONSUMER_BYTE_RATE, REQUEST_RATE)

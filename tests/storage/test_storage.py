@@ -51,6 +51,14 @@ def test_entries_are_cut_at_max_bytes_but_never_to_none(storage: Storage) -> Non
     assert storage.entries(7, 1, 10, 2 * len(entries[0].data) + 1) == entries[:3]
 
 
+def test_nobody_but_their_owner_reads_the_files(tmp_path: Path) -> None:
+    """What records hold is in them, and the keys by which passwords are checked."""
+    place = tmp_path / "above" / "data"
+    with Storage(place):
+        modes = {each.name: each.stat().st_mode & 0o777 for each in (place, place / "data.mdb", place / "lock.mdb")}
+    assert modes == {"data": 0o700, "data.mdb": 0o600, "lock.mdb": 0o600}
+
+
 def test_lmdb_is_opened_to_sync_every_commit(tmp_path: Path) -> None:
     # What a process that is killed leaves behind looks the same without: only power loss would tell.
     with closing(Environment(tmp_path, map_size=MAP_SIZE_BYTES)) as environment:

@@ -133,7 +133,9 @@ class ClassicRig:
             changed = self.table.apply(command)
             self.leadership.applied(index, self.raft.term, command, changed)
             self.replica.apply(GroupCommand.FromString(command.SerializeToString()))
-            assert self.replica.to_snapshot(1) == self.table.to_snapshot(1)
+            data = self.table.to_snapshot(1)
+            assert self.replica.to_snapshot(1) == data
+            assert GroupTable.from_snapshot(data)[0].size_bytes == self.table.size_bytes
             self.on_applied(command)
 
     def pass_ms(self, time_ms: int) -> None:

@@ -139,7 +139,9 @@ class Coordinator:
             assert all(draft.changed(group_id) for group_id in changed)
             self.replica.apply(coordinator_log_pb2.GroupCommand.FromString(command.SerializeToString()))
         assert decided == {group_id: same_but_version(self.table.groups.get(group_id)) for group_id in ids}
-        assert self.replica.to_snapshot(1) == self.table.to_snapshot(1)
+        data = self.table.to_snapshot(1)
+        assert self.replica.to_snapshot(1) == data
+        assert GroupTable.from_snapshot(data)[0].size_bytes == self.table.size_bytes
         return result
 
     def heartbeats(self, *requests: pb.GroupHeartbeatRequest) -> list[pb.GroupHeartbeatResponse | None]:

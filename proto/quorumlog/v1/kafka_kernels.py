@@ -70,6 +70,34 @@ def plain_columns(batches: Sequence[Inflated]) -> pa.RecordBatch | None:
         return None  # A place outside of the data, or a number beyond what fits.
 
 
+def plain_parts(batch: Inflated) -> list[pa.RecordBatch] | None:
+    """The records of one batch, as many at a time as the kernels take; None if it is not plain.
+
+    A few kilobytes may stand for millions of records, each of which would cost Python some microseconds.
+    """
+    header, records = batch
+    if header.record_count <= MOST_FOR_KERNELS:
+        plain = plain_columns([batch])
+        return None if plain is None else [plain]
+    if not _is_plain(header) or len(records) > _MOST_BYTES:
+        return None
+    data, starts, parts = records + _ROOM, array("q"), []
+    try:
+        if _find_records(data, 0, len(records), header.record_count, starts) != len(records):
+            return None
+        for first in range(0, header.record_count, MOST_FOR_KERNELS):
+            some = starts[first : first + MOST_FOR_KERNELS]
+            last = first + len(some)
+            end = starts[last] if last < header.record_count else len(records)
+            part = _read(data, some, end, [header._replace(record_count=len(some))], first_delta=first)
+            if part is None:
+                return None
+            parts.append(part)
+    except (IndexError, pa.ArrowException):
+        return None
+    return parts
+
+
 def _is_plain(header: KafkaBatchHeader) -> bool:
     return header.timestamp_type is TimestampType.CREATE_TIME and header.last_offset_delta == header.record_count - 1
 
@@ -123,7 +151,9 @@ def _size_of(data: bytes, at: int) -> int:
     raise IndexError
 
 
-def _read(data: bytes, starts: array[int], end: int, headers: Sequence[KafkaBatchHeader]) -> pa.RecordBatch | None:
+def _read(
+    data: bytes, starts: array[int], end: int, headers: Sequence[KafkaBatchHeader], first_delta: int = 0
+) -> pa.RecordBatch | None:
     reader = _Reader(data)
     starts.append(end)
     at, ends = _of_array(starts)[:-1], _of_array(starts)[1:]
@@ -139,7 +169,7 @@ def _read(data: bytes, starts: array[int], end: int, headers: Sequence[KafkaBatc
     if not at.equals(pc.subtract(ends, _ONE)) or reader.most_byte(at):
         return None
     counts = [header.record_count for header in headers]
-    if not deltas.equals(_counting(counts)):
+    if not deltas.equals(pc.add(_counting(counts), _number(first_delta)) if first_delta else _counting(counts)):
         return None
     times = pc.add(times, _repeated([header.base_timestamp_ms for header in headers], counts))
     extremes: Any = pc.min_max(times).as_py()

@@ -27,7 +27,7 @@ from quorumlog.v1.kafka_batch import (
     impossible,
 )
 from quorumlog.v1.kafka_compression import deflate, inflate
-from quorumlog.v1.kafka_kernels import LEAST_FOR_KERNELS, Inflated, plain_columns
+from quorumlog.v1.kafka_kernels import LEAST_FOR_KERNELS, Inflated, plain_parts
 from quorumlog.v1.payload import (
     COMPACTED_SCHEMA,
     HEADERS,
@@ -86,28 +86,45 @@ def inflated(batch: Bytes, header: KafkaBatchHeader) -> Inflated:
 def read_inflated(batch: Inflated) -> pa.RecordBatch:
     """As ``read_kafka_columns``."""
     header, records = batch
-    if header.record_count >= LEAST_FOR_KERNELS and (plain := plain_columns([batch])) is not None:
-        return plain
+    if header.record_count >= LEAST_FOR_KERNELS and (parts := plain_parts(batch)) is not None:
+        return _joined_rows(parts)
     chunks, at, left = [], 0, header.record_count
     try:
         while left:
             chunk, at = _read_chunk(records, at, min(_CHUNK_RECORDS, left), header)
+            _check_order(chunk, chunks[-1] if chunks else None, header)
             chunks.append(chunk)
             left -= chunk.num_rows
     except IndexError:
         raise impossible("a record that is cut off") from None
     if at != len(records):
         raise impossible(f"{len(records) - at} bytes behind the last record")
-    columns = chunks[0] if len(chunks) == 1 else pa.Table.from_batches(chunks).combine_chunks().to_batches()[0]
-    deltas = columns.column(OFFSET_DELTA)
+    columns = _joined_rows(chunks)
     if header.last_offset_delta == header.record_count - 1:
-        if not deltas.equals(counting(header.record_count)):
-            raise impossible("offsets that do not follow each other")
         return columns.select(LOG_SCHEMA.names)
-    rising = len(deltas) == 1 or pc.all(pc.less(deltas[:-1], deltas[1:])).as_py()
-    if not rising or deltas[0].as_py() < 0 or deltas[-1].as_py() > header.last_offset_delta:
-        raise impossible(f"offsets that are not in order up to {header.last_offset_delta}")
     return columns.cast(COMPACTED_SCHEMA)
+
+
+def _joined_rows(parts: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return parts[0] if len(parts) == 1 else pa.Table.from_batches(parts).combine_chunks().to_batches()[0]
+
+
+def _check_order(chunk: pa.RecordBatch, before: pa.RecordBatch | None, header: KafkaBatchHeader) -> None:
+    """Checks the offset deltas of records as soon as these are read: a few kilobytes may repeat one for ten million
+    times, and who reads all of them before would be busy for half a minute.
+
+    Raises:
+        KafkaBatchError: they are not in order.
+    """
+    deltas: Column = chunk.column(OFFSET_DELTA)
+    last = -1 if before is None else before.column(OFFSET_DELTA)[-1].as_py()
+    if header.last_offset_delta == header.record_count - 1:
+        if not deltas.equals(pc.add(counting(len(deltas)), _number(last + 1))):
+            raise impossible("offsets that do not follow each other")
+        return
+    rising = len(deltas) == 1 or pc.all(pc.less(deltas[:-1], deltas[1:])).as_py()
+    if not rising or deltas[0].as_py() <= last or deltas[-1].as_py() > header.last_offset_delta:
+        raise impossible(f"offsets that are not in order up to {header.last_offset_delta}")
 
 
 def _read_chunk(data: bytes, at: int, most: int, header: KafkaBatchHeader) -> tuple[pa.RecordBatch, int]:

@@ -28,6 +28,16 @@ def test_what_is_written_is_read(store: BackupStore) -> None:
     assert store.names("a") == ["a/b", "a/c"]
 
 
+def test_a_backup_is_for_its_owner_alone(tmp_path: Path) -> None:
+    """It holds what records hold."""
+    store = open_store(str(tmp_path / "far" / "place"))
+    store.write("topics/orders/0", b"1")
+    made = [tmp_path / "far", *(tmp_path / "far").rglob("*")]
+    assert {path.name: path.stat().st_mode & 0o777 for path in made} == {
+        "far": 0o700, "place": 0o700, "topics": 0o700, "orders": 0o700, "0": 0o600
+    }  # fmt: skip
+
+
 def test_what_is_deleted_is_gone(store: BackupStore) -> None:
     store.write("a/b", b"1")
     store.delete("a/b")

@@ -259,6 +259,17 @@ def test_what_clients_are_told_says_who_and_what_and_how_to_go_on() -> None:
     assert (problem.retriable, problem.definite) == (False, True)
 
 
+def test_no_client_fills_memory_with_names_that_no_rule_could_name() -> None:
+    """Each is decided, none is kept: names on the wire are longer than any that a rule has."""
+    deciding = authorizer(rule(ALICE, ALL, TOPIC, "long", PREFIXED))
+    assert deciding.may(ALICE, READ, TOPIC, "long" + "x" * 245)
+    kept = len(deciding._decided)
+    for number in range(1_000):
+        assert deciding.may(ALICE, READ, TOPIC, f"long{number:032766}")
+        assert deciding.topic_access(ALICE, READ, f"other{number:032761}") is TopicAccess.HIDDEN
+    assert len(deciding._decided) == kept == 1
+
+
 def _about(name: str) -> pb.AclFilter:
     return pb.AclFilter(
         resource_type=pb.ACL_RESOURCE_ANY,

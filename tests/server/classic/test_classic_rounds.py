@@ -354,6 +354,25 @@ def test_an_assignment_beyond_the_limit_is_refused() -> None:
     assert rig.synced(rig.sync(member, 1, {member: bytes(1_000)})).assignment == bytes(1_000)
 
 
+def test_what_members_of_all_classic_groups_say_has_a_limit() -> None:
+    """One group may have eight megabytes, and there may be ten thousand of them."""
+    rig = ClassicRig(limits=ConsumerGroupLimits(coordinator_bytes=972))
+    (a,), _ = rig.form("a", protocols=[("range", bytes(900))])
+    assert code(rig.joined(rig.join(group="two"))) == "GROUP_MAX_SIZE_REACHED"
+    again = rig.join(a, protocols=[("range", bytes(900))])
+    rig.pass_ms(SESSION_MS)
+    assert code(rig.joined(again)) == "NONE", "who is there goes on"
+
+
+def test_assignments_of_all_classic_groups_have_a_limit() -> None:
+    rig = ClassicRig(limits=ConsumerGroupLimits(coordinator_bytes=1_000))
+    call = rig.join()
+    rig.pass_ms(DELAY_MS)
+    member = rig.joined(call).member_id
+    assert code(rig.synced(rig.sync(member, 1, {member: bytes(17 << 10)}))) == "GROUP_MAX_SIZE_REACHED"
+    assert rig.synced(rig.sync(member, 1, {member: bytes(16 << 10)})).assignment == bytes(16 << 10)
+
+
 def test_so_many_calls_wait_at_a_coordinator_and_no_more() -> None:
     rig = ClassicRig(max_parked=2)
     rig.join(), rig.join()

@@ -463,6 +463,19 @@ def test_groups_and_members_have_limits() -> None:
     assert sorted(coordinator.table.groups) == ["g", "g2"]
 
 
+def test_what_members_say_in_all_groups_together_has_a_limit() -> None:
+    """Each may say a quarter of a megabyte, and there may be ten million of them."""
+    coordinator = Coordinator(Topics(t=4), ConsumerGroupLimits(coordinator_bytes=900))
+    wordy = request("a", 0, topics=["t", *("x" * 100 + str(number) for number in range(8))])
+    assert not coordinator.heartbeat(wordy).HasField("error")
+    assert refused(coordinator.heartbeat(request("b", 0, group="g2"))) == "GROUP_MAX_SIZE_REACHED"
+    assert not coordinator.heartbeat(wordy).HasField("error"), "who is there goes on"
+    more = request("a", 0, topics=[*wordy.topics, "y" * 100])
+    assert refused(coordinator.heartbeat(more)) == "GROUP_MAX_SIZE_REACHED"
+    assert not coordinator.heartbeat(request("a", 0)).HasField("error"), "it may say less"
+    assert not coordinator.heartbeat(request("b", 0, group="g2")).HasField("error")
+
+
 def test_what_was_said_in_a_former_group_of_the_name_releases_nothing_in_the_next(coordinator: Coordinator) -> None:
     """The same member comes to the same epoch in both."""
     (a,) = joined(coordinator, "a")

@@ -192,6 +192,17 @@ def test_offsets_and_groups_have_limits() -> None:
     assert commit(coordinator, {T0: 2}, group="h") == ["GROUP_MAX_SIZE_REACHED"]
 
 
+def test_offsets_of_all_groups_together_have_a_limit() -> None:
+    """A group may have a hundred thousand, each with a text of four kilobytes, and there may be ten thousand groups."""
+    coordinator = Coordinator(Topics(t=4), ConsumerGroupLimits(coordinator_bytes=150))
+    assert commit(coordinator, {T0: 1, T1: 1}) == ["NONE", "NONE"]
+    assert commit(coordinator, {T2: 1}) == ["NONE"]
+    assert commit(coordinator, {T0: 1}, group="h") == ["GROUP_MAX_SIZE_REACHED"]
+    assert commit(coordinator, {T0: 2, T1: 2, T2: 2}) == ["NONE"] * 3, "who has committed goes on"
+    delete(coordinator, T1, T2)
+    assert commit(coordinator, {T0: 1}, group="h") == ["NONE"]
+
+
 # -- what goes --------------------------------------------------------------------------------------------------------
 
 

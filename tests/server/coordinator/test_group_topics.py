@@ -8,7 +8,7 @@ import pytest
 from group_samples import GROUP, Client, Coordinator, Topics, partitions, topic_id, until_stable
 
 from quorumlog.server.coordinator.reviews import topics_changed
-from quorumlog.server.coordinator.subscriptions import compiled
+from quorumlog.server.coordinator.subscriptions import PATTERN_BYTES, PATTERNS, InvalidPatternError, compiled
 from quorumlog.v1 import groups_pb2 as pb
 
 
@@ -127,6 +127,21 @@ def test_a_pattern_matches_whole_names_of_topics_that_are_not_internal() -> None
 
 def test_a_pattern_is_compiled_once() -> None:
     assert compiled("x+") is compiled("x+")
+
+
+@pytest.mark.timeout(20)
+def test_no_pattern_takes_for_ever_or_much_memory() -> None:
+    assert compiled("(a|aa)+").fullmatch("a" * 249 + "b") is None
+    assert compiled("(.*)*(x+x+)+y").fullmatch("x" * 249) is None
+    for large in ("(?:(?:a{1,30}){1,30}){1,30}", r"(?:\pL{1,100}){1,10}"):
+        with pytest.raises(InvalidPatternError):
+            compiled(large)
+
+
+def test_patterns_that_are_remembered_have_a_bound_in_bytes() -> None:
+    """Whoever may use a group sends any number of them."""
+    assert compiled.cache_info().maxsize == PATTERNS
+    assert PATTERNS * PATTERN_BYTES <= 128 << 20
 
 
 def grown_and_unread() -> tuple[Coordinator, Client, Client]:

@@ -16,8 +16,9 @@ from quorumlog.v1 import columns as columns_module
 from quorumlog.v1 import kafka_kernels, kafka_records
 from quorumlog.v1.columns import KafkaEntry, read_columns, read_kafka_entries
 from quorumlog.v1.entry import CorruptEntryError, parse_header
-from quorumlog.v1.kafka_batch import KafkaBatchError, KafkaCodec, parse_kafka_header
-from quorumlog.v1.kafka_kernels import Inflated, plain_columns
+from quorumlog.v1.kafka_batch import KafkaBatchError, KafkaCodec, build_kafka_batch, parse_kafka_header
+from quorumlog.v1.kafka_compression import deflate
+from quorumlog.v1.kafka_kernels import Inflated, plain_columns, plain_parts
 from quorumlog.v1.kafka_records import inflated, read_kafka_columns
 from tests.support.kafka_batches import KafkaRow, kafka_batch, stored_kafka_entry
 
@@ -69,6 +70,54 @@ def test_records_of_one_size_are_found_in_strides(count: int) -> None:
     batches = [kafka_batch(rows), kafka_batch(same), kafka_batch(rows[:1])]
     found = by_kernels(batches)
     assert found is not None and found.equals(by_the_loop(batches))
+
+
+@pytest.mark.parametrize("count", [100, 101, 200, 1_000])
+def test_a_batch_of_more_records_than_are_taken_at_once_is_read_in_parts(
+    count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kafka_kernels, "MOST_FOR_KERNELS", 100)
+    batch = kafka_batch([(None if number % 7 == 0 else b"k" * (number % 70), b"v", NOW_MS + number, [])
+                         for number in range(count)])  # fmt: skip
+    parts = plain_parts(inflated(batch, parse_kafka_header(batch)))
+    assert parts is not None and [each.num_rows for each in parts[:-1]] == [100] * ((count - 1) // 100)
+    found = pa.Table.from_batches(parts).combine_chunks().to_batches()[0]
+    found.validate(full=True)
+    assert found.equals(by_the_loop([batch]))
+    headers = kafka_batch([(b"k", b"v", NOW_MS, [])] * count + [(b"k", b"v", NOW_MS, [("h", b"x")])])
+    assert plain_parts(inflated(headers, parse_kafka_header(headers))) is None
+
+
+def repeated_record(count: int) -> bytes:
+    """A batch of a few kilobytes that repeats its first record: the offsets of all others are wrong."""
+    header = parse_kafka_header(kafka_batch([(b"", b"", NOW_MS, [])]))._replace(
+        record_count=count, last_offset_delta=count - 1, codec=KafkaCodec.ZSTD
+    )
+    records = kafka_batch([(b"", b"", NOW_MS, [])])[61:]
+    return build_kafka_batch(header, deflate(records * count, KafkaCodec.ZSTD))
+
+
+@pytest.mark.parametrize("by", ["kernels", "loop"])
+def test_a_record_that_a_few_kilobytes_repeat_ten_million_times_is_looked_at_a_few_times(
+    by: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would keep a node's only thread for such work busy for half a minute, and take half a gigabyte."""
+    if by == "kernels":
+        monkeypatch.setattr(kafka_records, "LEAST_FOR_KERNELS", 256)
+    looked_at = 0
+    read = kafka_records._read_record
+
+    def counted(data: bytes, at: int):  # type: ignore[no-untyped-def]
+        nonlocal looked_at
+        looked_at += 1
+        return read(data, at)
+
+    monkeypatch.setattr(kafka_records, "_read_record", counted)
+    bomb = repeated_record(9_000_000)
+    assert len(bomb) < 16 << 10
+    with pytest.raises(KafkaBatchError, match="offsets that do not follow each other"):
+        read_kafka_columns(bomb, parse_kafka_header(bomb))
+    assert looked_at <= 1 << 16
 
 
 def test_what_has_headers_is_left_to_the_loop() -> None:

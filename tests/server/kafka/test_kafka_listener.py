@@ -16,6 +16,7 @@ from quorumlog.server.kafka.cluster_view import ImageView
 from quorumlog.server.kafka.codec.headers import RequestHead, pack_request_header
 from quorumlog.server.kafka.codec.metadata_requests import MetadataRequest
 from quorumlog.server.kafka.codec.primitives import encode
+from quorumlog.server.kafka.codec.version_requests import ApiVersionsRequest
 from quorumlog.server.kafka.connection import KafkaConnectionLimits
 from quorumlog.server.kafka.listener import KafkaListener, KafkaListenerOptions
 from quorumlog.server.local.ports import ReservedPorts
@@ -221,6 +222,63 @@ async def test_requests_wait_for_room_and_go_on_by_themselves(door: Door, monkey
     assert not door.asked
     is_full = False
     await door.until(lambda: bool(door.asked), "the node is asked")
+
+
+class Counting:
+    """A transport, and how often it is written to."""
+
+    def __init__(self, transport: Any) -> None:
+        self._transport = transport
+        self.writes = 0
+
+    def writelines(self, parts: list[bytes]) -> None:
+        self.writes += 1
+        self._transport.writelines(parts)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+
+async def test_whoever_asks_a_thousand_times_at_once_is_answered_in_turn_with_all_others(door: Door) -> None:
+    """What comes with one read of a socket could be answered without a pause for a third of a second."""
+    client = await door.connect()
+    await door.until(lambda: door.listener.connections == 1, "it is taken")
+    (served,) = door.listener._open
+    counting = served._transport = Counting(served._transport)  # type: ignore[assignment]
+    header = pack_request_header(RequestHead(ApiVersionsRequest.API_KEY, 3, 5), "somebody", flexible=True)
+    content = b"".join((header, *encode(ApiVersionsRequest("a", "1"), 3)))
+    served.data_received((SIZE.pack(len(content)) + content) * 1_000)
+    assert counting.writes == 1, "others have their turn"
+    for _ in range(1_000):
+        assert await client.answered() == 5
+    assert counting.writes == 10
+
+
+async def test_requests_that_never_become_whole_fill_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each may be as large as a request, and there may be thousands of connections. The oldest one makes way."""
+    monkeypatch.setattr(listener_module, "MOST_UNFINISHED_BYTES", 1)
+    door = Door(connections=10, connections_per_ip=10, limits=KafkaConnectionLimits(request_bytes=1 << 20))
+    slow = []
+    for _ in range(5):
+        client = await door.connect()
+        client.writer.write(SIZE.pack(1 << 20) + bytes(900 << 10))
+        await client.writer.drain()
+        slow.append(client)
+    assert await slow[0].is_closed()
+    await door.until(lambda: door.listener.connections == 4, "one has made way")
+    (line,) = door.log.of("kafka_connection_refused")
+    assert line == {
+        "address": "127.0.0.1", "reason": "of all requests that are not whole, its own began first"
+    }  # fmt: skip
+    assert door.meters.kafka_connections_ended == 1
+    honest = await door.connect()
+    honest.ask(3)
+    await door.until(lambda: len(door.asked) == 1, "others are served")
+    for each in slow:
+        each.writer.close()
+    await door.until(lambda: door.listener.connections == 1, "all have gone")
+    assert door.listener._unfinished.size_bytes == 0
+    await door.close()
 
 
 async def test_silence_ends_a_connection_without_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:

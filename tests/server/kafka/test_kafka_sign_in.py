@@ -210,6 +210,28 @@ def test_a_stranger_is_not_waited_for_and_brings_no_large_request() -> None:
     assert late.fault is KafkaConnectionFault.UNSIGNED
 
 
+@pytest.mark.parametrize("version", [0, 3, 99])
+def test_a_stranger_may_ask_a_few_times_and_not_for_ever(version: int) -> None:
+    """Each question costs a node more than the stranger, and is of no quota."""
+    client = Connected()
+    for _ in range(20):
+        assert client.send(ApiVersionsRequest("a", "1"), 3), "it is answered"
+    header = pack_request_header(RequestHead(ApiVersionsRequest.API_KEY, version, 9), "test", flexible=version >= 3)
+    content = b"".join((header, *encode(ApiVersionsRequest("a", "1"), min(version, 3))))
+    client.client.receive(struct.pack(">i", len(content)) + content)
+    assert client.client.take_output() == []
+    assert client.client.end is not None
+    assert client.client.end == (KafkaConnectionFault.UNSIGNED, "more than 20 requests before the sign-in")
+
+
+def test_who_has_signed_in_may_ask_as_often_as_it_likes() -> None:
+    client = Connected()
+    client.by_scram("alice", PASSWORD)
+    for _ in range(30):
+        assert client.send(ApiVersionsRequest("a", "1"), 3)
+    assert client.client.end is None
+
+
 def test_who_has_signed_in_stays_and_may_send_more() -> None:
     one = Connected()
     one.by_plain("alice", PASSWORD)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import ssl
+import time
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator
@@ -41,7 +43,10 @@ class Served:
         watched = WatchedPair(
             PairFiles(node.certificate, node.key, self.authority), lambda reason: None, lambda pair: None
         )
-        secured = SecuredPages(self.address, watched, self._refuse)
+        #: Of handshakes that failed: address and reason.
+        self.failed: list[tuple[str, str]] = []
+        self._told = asyncio.Event()
+        secured = SecuredPages(self.address, watched, self._refuse, self._note_failed)
         self.exporter = Exporter(
             None, secured, Meters(), dict, lambda: "", ("0", False), RequestTimes()
         )  # fmt: skip
@@ -59,6 +64,16 @@ class Served:
                 return page.status, page.read().decode()
         except urllib.error.HTTPError as refused:
             return refused.code, refused.read().decode()
+
+    def _note_failed(self, host: str, reason: str) -> None:
+        self.failed.append((host, reason))
+        self._told.set()
+
+    async def wait_for_failed(self, count: int) -> None:
+        async with asyncio.timeout(LIMIT_S):
+            while len(self.failed) < count:
+                self._told.clear()
+                await self._told.wait()
 
     def close(self) -> None:
         self.exporter.close()
@@ -90,6 +105,56 @@ async def test_nobody_is_served_without_a_certificate_of_a_user(served: Served, 
             with pytest.raises(OSError, match=r"(?i)ssl|tls|certificate|reset|closed|refused|EOF"):
                 await asyncio.to_thread(served.get, path, pair)
     assert served.asked == []
+    await served.wait_for_failed(4)
+    assert {host for host, _ in served.failed} == {"127.0.0.1"}
+    assert "PEER_DID_NOT_RETURN_A_CERTIFICATE" in served.failed[0][1]
+    assert all(reason for _, reason in served.failed)
+
+
+async def test_a_handshake_that_fails_at_the_pages_is_told_of_with_its_address_and_why(served: Served) -> None:
+    def greet(words: bytes) -> None:
+        host, _, port = served.address.rpartition(":")
+        with socket.create_connection((host, int(port)), LIMIT_S) as stranger:
+            stranger.sendall(words)
+            with contextlib.suppress(ConnectionResetError):
+                while stranger.recv(1 << 10):
+                    pass
+
+    await asyncio.to_thread(greet, b"GET /metrics HTTP/1.1\r\n\r\n")
+    await served.wait_for_failed(1)
+    ((host, reason),) = served.failed
+    assert (host, "HTTP_REQUEST" in reason) == ("127.0.0.1", True), reason
+
+
+async def test_a_request_that_trickles_in_ends_with_its_time(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A byte now and then is no silence, and would hold a connection for ever."""
+    monkeypatch.setattr(page_server, "REQUEST_S", 1.0)
+
+    def trickle() -> float:
+        context = ssl.create_default_context(cafile=str(served.authority))
+        alice = served.users["alice"]
+        context.load_cert_chain(alice.certificate, alice.key)
+        host, _, port = served.address.rpartition(":")
+        with (
+            socket.create_connection((host, int(port)), LIMIT_S) as raw,
+            context.wrap_socket(raw, server_hostname="127.0.0.1") as secured,
+        ):
+            began_s = time.monotonic()
+            secured.settimeout(0.05)
+            while time.monotonic() < began_s + LIMIT_S:
+                try:
+                    secured.sendall(b"G")
+                    if not secured.recv(1):
+                        break
+                except TimeoutError:
+                    continue
+                except OSError:
+                    break
+            return time.monotonic() - began_s
+
+    assert await asyncio.to_thread(trickle) < LIMIT_S
+    status, _ = await asyncio.to_thread(served.get, "metrics", served.users["alice"])
+    assert status == 200
 
 
 async def test_strangers_who_stay_silent_hold_only_so_many_connections(

@@ -146,7 +146,8 @@ def test_requests_of_all_kinds_are_counted_but_for_memberships_and_sign_in() -> 
     sign_in = (
         sign_in_pb2.BeginScramRequest(), sign_in_pb2.FinishScramRequest(), sign_in_pb2.SignInByTokenRequest(),
     )  # fmt: skip
-    free = [rig.ask(each) for each in (groups_pb2.GroupHeartbeatRequest(), *sign_in)]
+    heartbeats = (groups_pb2.GroupHeartbeatRequest(), groups_pb2.ClassicHeartbeatRequest())
+    free = [rig.ask(each) for each in (*heartbeats, *sign_in)]
     assert rig.served == served + free
     rig.wait(SECOND // 2)
     assert rig.served[len(served + free) :] == [waiting[0]], "one of them in half a second: the others find its debt"

@@ -91,8 +91,6 @@ DIFFERENT: dict[str, tuple[set[tuple[int, int]], str]] = {
     "InitProducerId": (
         {(WRITE, NAMES), (IDEMPOTENT_WRITE, CLUSTER), (WRITE, TOPICS)}, "as Kafka since 3.0: Write on any topic does"
     ),
-    "AlterClientQuotas": ({(ALTER, CLUSTER)}, "there are no configurations of the cluster to alter"),
-    "DescribeClientQuotas": ({(DESCRIBE, CLUSTER)}, "there are no configurations of the cluster to describe"),
     "ElectLeaders": ({(ALTER, CLUSTER)}, "nodes are known by certificate, and there is no ClusterAction"),
 }  # fmt: skip
 #: What Kafka has no request for; what comes nearest.
@@ -312,9 +310,11 @@ def rows(topic: bytes = b"") -> dict[str, Row]:
                         principal="User:nobody", ops=[quotas.ClientQuotaOp(key="request_rate")]
                     )
                 ], **MS,
-            ), alter, "ALTER_CLIENT_QUOTAS",
+            ), on_cluster(ALTER_CONFIGS), "ALTER_CLIENT_QUOTAS",
         ),
-        "DescribeClientQuotas": Row(quotas.DescribeClientQuotasRequest(**MS), describe, "DESCRIBE_CLIENT_QUOTAS"),
+        "DescribeClientQuotas": Row(
+            quotas.DescribeClientQuotasRequest(**MS), on_cluster(DESCRIBE_CONFIGS), "DESCRIBE_CLIENT_QUOTAS"
+        ),
         "DescribeNode": Row(admin.DescribeNodeRequest(), describe, None),
     }  # fmt: skip
 
