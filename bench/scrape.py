@@ -14,7 +14,6 @@ import statistics
 import sys
 import time
 import urllib.request
-from contextlib import suppress
 from dataclasses import dataclass, field
 
 from bench.options import add_json
@@ -22,7 +21,7 @@ from bench.printing import result_console
 from bench.process_cost import cpu_seconds, watch
 from bench.target_table import FigureLine, show, write_json
 from quorumlog.sdk import Admin, NewTopic, Producer, TopicPartition
-from quorumlog.sdk.errors import QuorumlogError, RequestTimedOutError
+from quorumlog.sdk.errors import QuorumlogError
 from quorumlog.server.local import ClusterError, LocalCluster
 from quorumlog.server.local.ports import ReservedPorts
 
@@ -67,9 +66,7 @@ def scrape(address: str) -> tuple[float, bytes]:
 def fill(servers: str, partitions: int, groups: int) -> None:
     """Creates the topic, writes a record to each partition, and commits for each group."""
     with Admin(bootstrap_servers=servers) as admin, Producer(bootstrap_servers=servers) as producer:
-        # On a busy machine, a thousand partitions are not served everywhere as soon as the client waits for.
-        with suppress(RequestTimedOutError):
-            admin.create_topics([NewTopic(TOPIC, partitions, NODES)])
+        admin.create_topics([NewTopic(TOPIC, partitions, NODES)])
         for number in range(partitions):
             producer.send(TOPIC, b"record", partition=number)
         producer.flush()

@@ -79,14 +79,14 @@ def describe(
         raise CommandError("--verbose needs --members", WRONG_USAGE)
     with connect(bootstrap_servers) as admin:
         wanted = names or [group.group_id for group in admin.list_groups()]
-        groups = admin.describe_groups(wanted)
+        groups = admin.describe_groups(wanted, include_offsets=not state and not members)
         if state:
             rows, columns = _state_rows(admin, groups), _STATE_COLUMNS
         elif members:
             rows = [_member_row(group, member) for group in groups for member in group.members]
             columns = _MEMBER_COLUMNS | ({"ASSIGNMENT": "assignment", "TARGET": "target"} if verbose else {})
         else:
-            committed = {group.group_id: admin.list_group_offsets(group.group_id) for group in groups}
+            committed = {group.group_id: group.offsets or {} for group in groups}
             ends = _ends(admin, bootstrap_servers, groups, committed)
             rows = [row for group in groups for row in _offset_rows(group, committed[group.group_id], ends)]
             columns = _OFFSET_COLUMNS

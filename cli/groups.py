@@ -69,9 +69,10 @@ def delete(
     if twice is not None:
         raise CommandError(f"group {twice} is named twice; name it once", WRONG_USAGE)
     with connect(bootstrap_servers) as admin:
-        for group in admin.describe_groups(names):
+        described = admin.describe_groups(names, include_offsets=True)
+        for group in described:
             group_offsets.check_without_members(group)
-        committed = {name: len(admin.list_group_offsets(name)) for name in names}
+        committed = {group.group_id: len(group.offsets or {}) for group in described}
         if not dry_run:
             confirm(f"Delete {', '.join(names)} with all that was committed, for good?", yes=yes)
             admin.delete_groups(names)

@@ -22,7 +22,6 @@ from quorumlog.sdk import (
     GroupListing,
     LogDescription,
     NodeDescription,
-    OffsetAndMetadata,
     PartitionDescription,
     PartitionReassignment,
     QuorumDescription,
@@ -57,8 +56,7 @@ class AdminCalls(Protocol):
     async def describe_quorum(self) -> QuorumDescription: ...
     async def list_partition_reassignments(self) -> dict[TopicPartition, PartitionReassignment]: ...
     async def list_groups(self) -> list[GroupListing]: ...
-    async def describe_groups(self, group_ids: Iterable[str]) -> list[GroupDescription]: ...
-    async def list_group_offsets(self, group_id: str) -> dict[TopicPartition, OffsetAndMetadata]: ...
+    async def describe_groups(self, group_ids: Iterable[str], *, include_offsets: bool) -> list[GroupDescription]: ...
     def watch_cluster(self, address: str) -> AsyncIterator[ClusterChange]: ...
 
 
@@ -376,13 +374,9 @@ class Poller:
             },
         )
         shown = self._pages.groups([each.group_id for each in listed])[:MAX_GROUPS]
-        groups = await self._admin.describe_groups(shown) if shown else []
-        committed = await asyncio.gather(*(self._admin.list_group_offsets(each.group_id) for each in groups))
-        details = {
-            f"detail/{group.group_id}": group_detail(group, offsets, self._ends)
-            for group, offsets in zip(groups, committed, strict=True)
-        }
-        self._read_by_groups = _read_partitions(groups, committed)
+        groups = await self._admin.describe_groups(shown, include_offsets=True) if shown else []
+        details = {f"detail/{group.group_id}": group_detail(group, self._ends) for group in groups}
+        self._read_by_groups = _read_partitions(groups)
         self._picture.put("detail/", details)
 
     async def ask_ends(self) -> None:
@@ -437,9 +431,7 @@ def _partition(topic: str, partition: PartitionDescription) -> Thing:
     }
 
 
-def _read_partitions(
-    groups: Sequence[GroupDescription], committed: Sequence[Mapping[TopicPartition, OffsetAndMetadata]]
-) -> list[TopicPartition]:
+def _read_partitions(groups: Sequence[GroupDescription]) -> list[TopicPartition]:
     """What groups read: the partitions that their members have, and those of which something is committed."""
     owned = (tp for group in groups for member in group.members for tp in member.assignment)
-    return list(dict.fromkeys((*owned, *(tp for offsets in committed for tp in offsets))))
+    return list(dict.fromkeys((*owned, *(tp for group in groups for tp in group.offsets or ()))))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from quorumlog.console.picture import Json, Thing
 from quorumlog.sdk import (
     GroupDescription,
     GroupKind,
-    OffsetAndMetadata,
     PartitionReassignment,
     ReplicaCopy,
     TopicPartition,
@@ -85,10 +84,9 @@ def _shown_rate(rate: float) -> float:
     return round(rate) if rate >= 10 else round(rate, 1)
 
 
-def group_detail(
-    group: GroupDescription, committed: Mapping[TopicPartition, OffsetAndMetadata], ends: PartitionEnds
-) -> Thing:
+def group_detail(group: GroupDescription, ends: PartitionEnds) -> Thing:
     """A group with its members, and a row for each partition: what it has committed, the end, the lag, the owner."""
+    committed = group.offsets or {}
     owners = {tp: number for number, member in enumerate(group.members) for tp in member.assignment}
     rows: list[Json] = []
     lags: list[int | None] = []

@@ -409,7 +409,8 @@ class GroupDescription:
     ``group_epoch`` counts changes of members, subscriptions and topics; the newest assignment was computed for
     ``assignment_epoch``. ``assignor`` is None without members; of a classic group it is the protocol that its members
     have chosen. ``coordinator`` is the node that answered. ``protocol_type``, ``generation`` and ``leader`` are those
-    of a classic group: ``generation`` counts its rounds, ``leader`` is the member that assigns.
+    of a classic group: ``generation`` counts its rounds, ``leader`` is the member that assigns. ``offsets`` are what it
+    has committed, at the same moment; None: nobody asked for them.
     """
 
     group_id: str
@@ -423,3 +424,4 @@ class GroupDescription:
     protocol_type: str | None = None
     generation: int = 0
     leader: str | None = None
+    offsets: Mapping[TopicPartition, OffsetAndMetadata] | None = None

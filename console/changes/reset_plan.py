@@ -11,7 +11,6 @@ from typing import Protocol
 from quorumlog.console.picture import Json, Thing
 from quorumlog.sdk import (
     GroupDescription,
-    OffsetAndMetadata,
     OffsetAndTimestamp,
     TopicDescription,
     TopicPartition,
@@ -77,8 +76,7 @@ class ResetStep:
 class ResetAdmin(Protocol):
     """What a plan asks of an admin client."""
 
-    async def describe_groups(self, group_ids: Iterable[str]) -> list[GroupDescription]: ...
-    async def list_group_offsets(self, group_id: str) -> dict[TopicPartition, OffsetAndMetadata]: ...
+    async def describe_groups(self, group_ids: Iterable[str], *, include_offsets: bool) -> list[GroupDescription]: ...
     async def describe_topics(self, topics: list[str]) -> list[TopicDescription]: ...
 
 
@@ -127,8 +125,8 @@ async def plan(admin: ResetAdmin, offsets: ResetOffsets, group_id: str, wish: Re
         ResetError: there is nothing to plan.
         QuorumlogError: there is no such group or topic, or nobody answers.
     """
-    (group,) = await admin.describe_groups([group_id])
-    committed = await admin.list_group_offsets(group_id)
+    (group,) = await admin.describe_groups([group_id], include_offsets=True)
+    committed = group.offsets or {}
     partitions = [tp for tp in committed if wish.topic in (None, tp.topic)]
     if wish.topic is not None:
         (topic,) = await admin.describe_topics([wish.topic])

@@ -132,9 +132,9 @@ class Admin:
         """All consumer groups, or those in some states, sorted by their ids."""
         return self._background.run(self._core.list_groups(states))
 
-    def describe_groups(self, group_ids: Iterable[str]) -> list[GroupDescription]:
+    def describe_groups(self, group_ids: Iterable[str], *, include_offsets: bool = False) -> list[GroupDescription]:
         """Groups with their members; see :meth:`AsyncAdmin.describe_groups`."""
-        return self._background.run(self._core.describe_groups(group_ids))
+        return self._background.run(self._core.describe_groups(group_ids, include_offsets=include_offsets))
 
     def list_group_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition] | None = None

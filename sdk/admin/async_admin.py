@@ -328,14 +328,19 @@ class AsyncAdmin(ClusterAdmin, CredentialAdmin, QuotaAdmin):
         self._check_usable()
         return await self._groups.listing(checked_states(() if states is None else states))
 
-    async def describe_groups(self, group_ids: Iterable[str]) -> list[GroupDescription]:
+    async def describe_groups(
+        self, group_ids: Iterable[str], *, include_offsets: bool = False
+    ) -> list[GroupDescription]:
         """Groups with their members, in the order in which they are named.
+
+        Arguments:
+            include_offsets: with what each has committed, in :attr:`GroupDescription.offsets`.
 
         Raises:
             GroupIdNotFoundError: there is no such group.
         """
         self._check_usable()
-        return await self._groups.describe(checked_groups(group_ids))
+        return await self._groups.describe(checked_groups(group_ids), bool(include_offsets))
 
     async def list_group_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition] | None = None

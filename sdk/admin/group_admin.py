@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from quorumlog.sdk.cluster.cluster import Cluster
 from quorumlog.sdk.cluster.connection import NodeConnection
@@ -98,12 +99,19 @@ class GroupAdmin:
         await self._cluster.retrying(attempt, self._limit_s, "list_groups")
         return [found[group_id] for group_id in sorted(found)]
 
-    async def describe(self, group_ids: Collection[str]) -> list[GroupDescription]:
-        """Groups with their members, in the order of ``group_ids``."""
+    async def describe(self, group_ids: Collection[str], include_offsets: bool = False) -> list[GroupDescription]:
+        """Groups with their members, in the order of ``group_ids``.
+
+        Arguments:
+            include_offsets: with what they have committed. Of a group that has committed too much for an answer about
+                several it is asked for apart, and of one whose coordinator is older.
+        """
         described: dict[str, GroupDescription] = {}
 
         async def ask(node: NodeConnection, part: list[str]) -> Sequence[groups_pb2.GroupDescription]:
-            request = groups_pb2.DescribeGroupsRequest(group_ids=part, timeout_ms=self._timeout_ms)
+            request = groups_pb2.DescribeGroupsRequest(
+                group_ids=part, timeout_ms=self._timeout_ms, include_offsets=include_offsets
+            )
             reply = await node.call(node.groups.DescribeGroups(request, timeout=self._rpc_s))
             if reply.HasField("error"):
                 raise error_from_proto(reply.error)
@@ -117,6 +125,10 @@ class GroupAdmin:
             await self._coordinators.ask_each(missing, ask, take_description)
 
         await self._cluster.retrying(attempt, self._limit_s, "describe_groups")
+        if include_offsets:
+            for group_id, group in described.items():
+                if group.offsets is None:
+                    described[group_id] = replace(group, offsets=await self.offsets(group_id, None))
         return [described[group_id] for group_id in group_ids]
 
     async def delete(self, group_ids: Collection[str]) -> None:
@@ -348,6 +360,7 @@ def _description(group: groups_pb2.GroupDescription) -> GroupDescription:
         protocol_type=group.protocol_type or None,
         generation=group.generation,
         leader=group.leader or None,
+        offsets=_offsets_of(group.offsets) if group.has_offsets else None,
     )
 
 

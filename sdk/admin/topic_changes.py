@@ -27,8 +27,8 @@ from quorumlog.sdk.types import ConfigEntry, NewPartitions, NewTopic
 from quorumlog.v1 import admin_pb2, data_plane_pb2
 from quorumlog.v1.request_limits import MAX_CHANGED_TOPICS
 
-#: How long to wait for a change to be seen everywhere.
-_SEEN_WITHIN_S = 5.0
+#: A change that took all the time of its call is looked for this long all the same: it may well be seen by now.
+_LOOKED_FOR_S = 1.0
 #: Says why a topic as a node shows it is not as it should be yet; None when it is.
 _Missing = Callable[[data_plane_pb2.TopicMetadata], str | None]
 
@@ -71,6 +71,7 @@ class TopicChanges:
 
     async def create(self, topics: Iterable[NewTopic], validate_only: bool) -> None:
         """Creates topics."""
+        deadline_s = self._deadline_s()
         if not isinstance(topics, Iterable):
             raise IllegalArgumentError(f"create_topics takes a list of NewTopic objects, not {type(topics).__name__}")
         items = [_new_topic(topic) for topic in topics]
@@ -87,7 +88,9 @@ class TopicChanges:
 
         await self._change("create_topics", items, send, TopicAlreadyExistsError)
         if not validate_only:
-            await self._until_seen({item.name: _unserved for item in items}, "was created, but is not served")
+            await self._until_seen(
+                {item.name: _unserved for item in items}, "was created, but is not served", deadline_s
+            )
 
     async def _default_factor(self) -> int:
         """Three replicas survive a loss; a cluster that is meant to be smaller can carry one.
@@ -104,16 +107,18 @@ class TopicChanges:
 
     async def restore(self, items: Sequence[admin_pb2.NewTopic]) -> None:
         """Creates topics with the ids that they had in another cluster."""
+        deadline_s = self._deadline_s()
 
         def send(node: NodeConnection, pending: list[admin_pb2.NewTopic]) -> Awaitable[_Response]:
             request = admin_pb2.CreateTopicsRequest(topics=pending, timeout_ms=self._timeout_ms)
             return node.call(node.admin.CreateTopics(request, timeout=self._limit_s))
 
         await self._change("restore_topics", items, send, TopicAlreadyExistsError)
-        await self._until_seen({item.name: _unserved for item in items}, "was created, but is not served")
+        await self._until_seen({item.name: _unserved for item in items}, "was created, but is not served", deadline_s)
 
     async def delete(self, names: Sequence[str]) -> None:
         """Deletes topics."""
+        deadline_s = self._deadline_s()
         items = [admin_pb2.TopicResult(name=name) for name in names]
         ids = await topic_ids_of(self._cluster, names, self._limit_s)
 
@@ -128,10 +133,11 @@ class TopicChanges:
             return topic.name if topic.topic_id == ids[topic.name] else None
 
         await self._change("delete_topics", items, send, UnknownTopicOrPartitionError)
-        await self._until_seen(dict.fromkeys(names, still_there), "was deleted, but is still shown")
+        await self._until_seen(dict.fromkeys(names, still_there), "was deleted, but is still shown", deadline_s)
 
     async def add_partitions(self, wanted: Mapping[str, NewPartitions | int], validate_only: bool) -> None:
         """Adds partitions to topics."""
+        deadline_s = self._deadline_s()
         by_topic = checked_by_topic(wanted, "how many partitions each is to have")
         items = [_new_partitions(name, partitions) for name, partitions in by_topic.items()]
         totals = {item.name: item.total_count for item in items}
@@ -150,10 +156,13 @@ class TopicChanges:
 
         await self._change("create_partitions", items, send, InvalidPartitionsError)
         if not validate_only:
-            await self._until_seen(dict.fromkeys(totals, too_few), "gained partitions, but they are not served")
+            await self._until_seen(
+                dict.fromkeys(totals, too_few), "gained partitions, but not all are served", deadline_s
+            )
 
     async def alter_configs(self, configs: Mapping[str, Mapping[str, object | None]], validate_only: bool) -> None:
         """Sets and clears configuration keys."""
+        deadline_s = self._deadline_s()
         by_topic = checked_by_topic(configs, "the settings to change")
         items = [_altered(name, changes) for name, changes in by_topic.items()]
         changes = {item.name: item for item in items}
@@ -174,7 +183,7 @@ class TopicChanges:
 
         await self._change("alter_configs", items, send, None)
         if not validate_only:
-            await self._until_seen(dict.fromkeys(changes, unaltered), "was altered, but not every node shows it")
+            await self._until_seen(dict.fromkeys(changes, unaltered), "was altered, but is not shown so", deadline_s)
 
     async def describe_configs(self, names: Sequence[str]) -> dict[str, dict[str, ConfigEntry]]:
         """Every configuration key of topics."""
@@ -237,11 +246,16 @@ class TopicChanges:
 
         await change_each(self._cluster, by_name, ask, is_done, self._limit_s, what, most=MAX_CHANGED_TOPICS)
 
-    async def _until_seen(self, wanted: Mapping[str, _Missing], what: str) -> None:
-        """Waits, briefly, until every broker that answers shows topics as they should be.
+    def _deadline_s(self) -> float:
+        """By when a call that begins now is over."""
+        return self._cluster.runtime.monotonic_s() + self._limit_s
+
+    async def _until_seen(self, wanted: Mapping[str, _Missing], what: str, deadline_s: float) -> None:
+        """Waits until every broker that answers shows topics as they should be.
 
         Nodes learn of a change one after the other. Without this wait, the next call may go to another node, which does
-        not know the topic yet.
+        not know the topic yet. A thousand partitions on a busy machine take their time until each has a leader: it goes
+        on as long as the call may take.
         """
 
         async def attempt() -> None:
@@ -252,7 +266,9 @@ class TopicChanges:
                     raise LeaderNotAvailableError(f"topic {problem!r} {what} everywhere yet")
 
         if wanted:
-            await self._cluster.retrying(attempt, min(_SEEN_WITHIN_S, self._limit_s), "the wait for all nodes")
+            left_s = deadline_s - self._cluster.runtime.monotonic_s()
+            limit_s = min(self._limit_s, max(left_s, _LOOKED_FOR_S))
+            await self._cluster.retrying(attempt, limit_s, "the wait for all nodes")
 
     async def _missing(self, node: NodeConnection, wanted: Mapping[str, _Missing]) -> str | None:
         """The first of these topics that a node does not show as it should; one that does not answer is not waited

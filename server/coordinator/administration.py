@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from quorumlog.server.authorization.refusals import ClientTopics
 from quorumlog.server.classic.classic_group import ClassicGroup
-from quorumlog.server.coordinator.committed_offsets import no_group
+from quorumlog.server.coordinator.committed_offsets import no_group, offsets_of
 from quorumlog.server.coordinator.draft import Draft
 from quorumlog.server.coordinator.group import ConsumerGroup
 from quorumlog.server.coordinator.member import GroupMember, PartitionId
@@ -55,6 +55,31 @@ def describe(
         members=[_described(draft, group, member, topics) for _, member in sorted(group.members.items())],
         coordinator=coordinator,
     )
+
+
+def add_offsets(
+    draft: Draft, described: groups_pb2.GroupDescription, room_bytes: int, topics: ClientTopics | None = None
+) -> int:
+    """Adds what a consumer group has committed to its description, unless that takes more than there is room for.
+
+    Arguments:
+        topics: as the client sees them; None: it sees all.
+
+    Returns:
+        how many bytes of the room it has taken.
+    """
+    group = draft.group(described.group_id)
+    if group is None:
+        return 0
+    taken = 0
+    for row in offsets_of(draft, group, group.offsets, topics):
+        taken += row.ByteSize()
+        if taken > room_bytes:
+            del described.offsets[:]
+            return 0
+        described.offsets.append(row)
+    described.has_offsets = True
+    return taken
 
 
 def delete_group(draft: Draft, group_id: str) -> errors_pb2.Error | None:

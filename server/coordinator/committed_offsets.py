@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 from quorumlog.server.authorization.refusals import ClientTopics
 from quorumlog.server.classic import answers
 from quorumlog.server.consumer_group_limits import refuse_growth
@@ -179,15 +181,25 @@ def fetch_offsets(
         refused = _check_reader(group, request)
     if refused is not None:
         return groups_pb2.FetchOffsetsResponse(error=refused)
-    response = groups_pb2.FetchOffsetsResponse()
     if group is None:
-        return response
-    for partition in sorted(partitions_of(request.topics) if request.topics else group.offsets):
+        return groups_pb2.FetchOffsetsResponse()
+    wanted = partitions_of(request.topics) if request.topics else group.offsets
+    return groups_pb2.FetchOffsetsResponse(offsets=offsets_of(draft, group, wanted, topics))
+
+
+def offsets_of(
+    draft: Draft, group: ConsumerGroup, partitions: Iterable[PartitionId], topics: ClientTopics | None
+) -> Iterator[groups_pb2.CommittedOffset]:
+    """What a consumer group has committed of partitions, in their order, of topics that exist.
+
+    Arguments:
+        topics: as the client sees them; None: it sees all.
+    """
+    for partition in sorted(partitions):
         stored = group.offsets.get(partition)
         topic = draft.topics.by_id(partition[0])
         if stored is not None and topic is not None and (topics is None or topics.sees(topic.name)):
-            response.offsets.append(offset_record(partition, stored, topic.name))
-    return response
+            yield offset_record(partition, stored, topic.name)
 
 
 def _check_reader(group: ConsumerGroup | None, request: groups_pb2.FetchOffsetsRequest) -> errors_pb2.Error | None:

@@ -14,7 +14,7 @@ from quorumlog.server.classic.answers import refused
 from quorumlog.server.classic.calls import ClassicCall, ClassicRequest
 from quorumlog.server.classic.request_forms import rebalance_timeout_ms
 from quorumlog.server.consumer_group_limits import ConsumerGroupLimits
-from quorumlog.server.coordinator.administration import delete_group, describe, listing
+from quorumlog.server.coordinator.administration import add_offsets, delete_group, describe, listing
 from quorumlog.server.coordinator.committed_offsets import commit_offsets, delete_offsets, fetch_offsets
 from quorumlog.server.coordinator.draft import Draft
 from quorumlog.server.coordinator.leadership import CoordinatorCall, CoordinatorLeadership
@@ -35,6 +35,8 @@ OffsetRequest: TypeAlias = (
 )
 #: A call that waits for others is answered itself by its time; this much later it would be told that nobody knows (µs).
 CLASSIC_GRACE_US = 1_000_000
+#: Bytes of committed offsets in one description of groups. Of those beyond it the client asks one by one.
+OFFSETS_BYTES = 1 << 20
 #: What a join that names no time may take beyond its rebalance timeout (ms).
 CLASSIC_JOIN_MS = 5_000
 UnaryRequest = (
@@ -189,7 +191,8 @@ class GroupCalls:
         self, now: int, asked: ClientRequest, request: groups_pb2.DescribeGroupsRequest, topics: ClientTopics
     ) -> None:
         response = groups_pb2.DescribeGroupsResponse()
-        gathered = _GatheredResponse(asked.request_id, response, len(request.group_ids), self._answers)
+        gathered = _GatheredDescriptions(asked.request_id, response, len(request.group_ids), self._answers)
+        gathered.room_bytes = OFFSETS_BYTES if request.include_offsets else None
         for group_id in request.group_ids:
             described = response.groups.add(group_id=group_id, coordinator=self._node_id)
             part = _DescribedGroup(described, gathered, topics)
@@ -257,6 +260,12 @@ class _GatheredResponse:
         self._answers.give(self._request_id, self.response)
 
 
+class _GatheredDescriptions(_GatheredResponse):
+    """Descriptions. ``room_bytes``: for what groups have committed; None: nobody wants to know."""
+
+    room_bytes: int | None = None
+
+
 class _GroupPart:
     """The part of a call that concerns one consumer group. Its answer goes into a slot of the response."""
 
@@ -282,13 +291,20 @@ class _GroupDeletion(_GroupPart):
 
 
 class _DescribedGroup(_GroupPart):
-    def __init__(self, slot: groups_pb2.GroupDescription, gathered: _GatheredResponse, topics: ClientTopics) -> None:
+    def __init__(
+        self, slot: groups_pb2.GroupDescription, gathered: _GatheredDescriptions, topics: ClientTopics
+    ) -> None:
         super().__init__(slot, gathered)
+        self._descriptions = gathered
         self._topics = topics
         self._node_id = slot.coordinator
 
     def decide(self, draft: Draft) -> ProtoMessage:
-        return describe(draft, self.group_id, self._node_id, self._topics)
+        described = describe(draft, self.group_id, self._node_id, self._topics)
+        room_bytes = self._descriptions.room_bytes
+        if room_bytes is not None:
+            self._descriptions.room_bytes = room_bytes - add_offsets(draft, described, room_bytes, self._topics)
+        return described
 
 
 class _GatheredListing(_GatheredResponse):

@@ -125,14 +125,11 @@ class ScriptedClients:
         self._note("list_groups")
         return [GroupListing(name, its.state, len(its.members)) for name, its in self.groups.items()]
 
-    async def describe_groups(self, group_ids: Iterable[str]) -> list[GroupDescription]:
+    async def describe_groups(self, group_ids: Iterable[str], *, include_offsets: bool) -> list[GroupDescription]:
         wanted = list(group_ids)
         self._note("describe_groups", wanted)
-        return [self.groups[name] for name in wanted]
-
-    async def list_group_offsets(self, group_id: str) -> dict[TopicPartition, OffsetAndMetadata]:
-        self._note("list_group_offsets", group_id)
-        return self.committed.get(group_id, {})
+        assert include_offsets, "the page shows how far groups are"
+        return [replace(self.groups[name], offsets=self.committed.get(name, {})) for name in wanted]
 
     async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         wanted = list(partitions)

@@ -20,6 +20,14 @@ class ScriptedGroup:
     subscribed: bool = False
     classic_part: bytes = b""
 
+    def told_offsets(self) -> list[groups_pb2.CommittedOffset]:
+        """What it has committed, with the topic's name."""
+        told = []
+        for offset in self.offsets.values():
+            told.append(groups_pb2.CommittedOffset.FromString(offset.SerializeToString()))
+            told[-1].topic = "t"
+        return told
+
     @property
     def state(self) -> groups_pb2.GroupState.ValueType:
         """Its state."""
@@ -42,6 +50,7 @@ class ScriptedCoordinators:
         shown: what nodes say of it when asked; None: the truth.
         deleted_ids: the ids of topics by which offsets were deleted.
         hints: whether nodes that do not coordinate say who does.
+        knows_offsets: whether nodes describe groups with what they have committed; older ones do not know how.
         refuse: decides on a call: None lets it go on.
     """
 
@@ -50,7 +59,7 @@ class ScriptedCoordinators:
         self.cluster = cluster
         self.leaders = [(nodes[number % len(nodes)], 1) for number in range(partitions)]
         self.shown: list[tuple[int, int]] | None = None
-        self.hints = True
+        self.hints = self.knows_offsets = True
         self.groups: dict[str, ScriptedGroup] = {}
         self.asked: list[Asked] = []
         self.deleted_ids: set[bytes] = set()
@@ -135,9 +144,7 @@ class _Coordinator(groups_pb2_grpc.GroupsServicer):
             return groups_pb2.FetchOffsetsResponse(error=refusal)
         group = self.script.groups.get(request.group_id, ScriptedGroup())
         response = groups_pb2.FetchOffsetsResponse()
-        for offset in group.offsets.values():
-            response.offsets.add().CopyFrom(offset)
-            response.offsets[-1].topic = "t"
+        response.offsets.extend(group.told_offsets())
         return response
 
     async def ListGroups(
@@ -171,6 +178,9 @@ class _Coordinator(groups_pb2_grpc.GroupsServicer):
             described.state, described.group_epoch, described.assignment_epoch = group.state, 3, 2
             described.assignor = "uniform" if group.members else ""
             described.members.extend(group.members)
+            if request.include_offsets and self.script.knows_offsets:
+                described.has_offsets = True
+                described.offsets.extend(group.told_offsets())
             if group.classic_part:
                 described.state, described.kind = groups_pb2.GROUP_PREPARING_REBALANCE, groups_pb2.GROUP_KIND_CLASSIC
                 described.generation, described.protocol, described.assignor = 7, "range", ""

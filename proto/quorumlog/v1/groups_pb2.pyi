@@ -820,8 +820,11 @@ class DescribeGroupsRequest(_message.Message):
 
     GROUP_IDS_FIELD_NUMBER: _builtins.int
     TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    INCLUDE_OFFSETS_FIELD_NUMBER: _builtins.int
     timeout_ms: _builtins.int
     """How long the answer may take, in milliseconds."""
+    include_offsets: _builtins.bool
+    """True: with what the groups have committed, as far as that fits into the answer."""
     @_builtins.property
     def group_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Which."""
@@ -831,10 +834,11 @@ class DescribeGroupsRequest(_message.Message):
         *,
         group_ids: _abc.Iterable[_builtins.str] | None = ...,
         timeout_ms: _builtins.int = ...,
+        include_offsets: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["group_ids", b"group_ids", "timeout_ms", b"timeout_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group_ids", b"group_ids", "include_offsets", b"include_offsets", "timeout_ms", b"timeout_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -889,6 +893,8 @@ class GroupDescription(_message.Message):
     PROTOCOL_FIELD_NUMBER: _builtins.int
     GENERATION_FIELD_NUMBER: _builtins.int
     LEADER_FIELD_NUMBER: _builtins.int
+    OFFSETS_FIELD_NUMBER: _builtins.int
+    HAS_OFFSETS_FIELD_NUMBER: _builtins.int
     group_id: _builtins.str
     """Its id."""
     state: Global___GroupState.ValueType
@@ -911,6 +917,8 @@ class GroupDescription(_message.Message):
     """Of a classic group: how many rounds of joins it has had."""
     leader: _builtins.str
     """Of a classic group: the member that assigns; empty while there is none."""
+    has_offsets: _builtins.bool
+    """True: offsets are all of them. False: they were not asked for, did not fit, or the node is older; ask FetchOffsets."""
     @_builtins.property
     def error(self) -> _errors_pb2.Error:
         """Why it cannot be described: NOT_COORDINATOR, GROUP_ID_NOT_FOUND."""
@@ -918,6 +926,10 @@ class GroupDescription(_message.Message):
     @_builtins.property
     def members(self) -> _containers.RepeatedCompositeFieldContainer[Global___MemberDescription]:
         """Its members, in the order of their ids."""
+
+    @_builtins.property
+    def offsets(self) -> _containers.RepeatedCompositeFieldContainer[Global___CommittedOffset]:
+        """What it has committed, of topics that the asker may describe."""
 
     def __init__(
         self,
@@ -935,10 +947,12 @@ class GroupDescription(_message.Message):
         protocol: _builtins.str = ...,
         generation: _builtins.int = ...,
         leader: _builtins.str = ...,
+        offsets: _abc.Iterable[Global___CommittedOffset] | None = ...,
+        has_offsets: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignment_epoch", b"assignment_epoch", "assignor", b"assignor", "coordinator", b"coordinator", "error", b"error", "generation", b"generation", "group_epoch", b"group_epoch", "group_id", b"group_id", "kind", b"kind", "leader", b"leader", "members", b"members", "protocol", b"protocol", "protocol_type", b"protocol_type", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignment_epoch", b"assignment_epoch", "assignor", b"assignor", "coordinator", b"coordinator", "error", b"error", "generation", b"generation", "group_epoch", b"group_epoch", "group_id", b"group_id", "has_offsets", b"has_offsets", "kind", b"kind", "leader", b"leader", "members", b"members", "offsets", b"offsets", "protocol", b"protocol", "protocol_type", b"protocol_type", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

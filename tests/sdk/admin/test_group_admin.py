@@ -106,6 +106,21 @@ async def test_offsets_are_set_and_read_and_deleted(script: ScriptedCoordinators
     assert await admin.list_group_offsets("g") == {T0: OffsetAndMetadata(5)}
 
 
+@pytest.mark.parametrize("knows_offsets", [True, False])
+async def test_groups_are_described_with_what_they_have_committed(
+    script: ScriptedCoordinators, admin: AsyncAdmin, knows_offsets: bool
+) -> None:
+    script.knows_offsets = knows_offsets
+    await admin.alter_group_offsets("g", {T1: OffsetAndMetadata(7, "by hand", 3), T0: 5})
+    script.groups["empty"] = ScriptedGroup()
+    empty, group = await admin.describe_groups(["empty", "g"], include_offsets=True)
+    assert group.offsets == {T0: OffsetAndMetadata(5), T1: OffsetAndMetadata(7, "by hand", 3)}
+    assert (empty.group_id, empty.offsets) == ("empty", {})
+    assert script.count("FetchOffsets") == (0 if knows_offsets else 2), "an older coordinator is asked apart"
+    [group] = await admin.describe_groups(["g"])
+    assert group.offsets is None, "nobody has asked for it"
+
+
 @pytest.mark.parametrize("offset", [4, 101])
 async def test_an_offset_outside_the_log_is_refused_and_nothing_is_changed(
     script: ScriptedCoordinators, admin: AsyncAdmin, offset: int

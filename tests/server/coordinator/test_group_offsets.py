@@ -8,7 +8,7 @@ import pytest
 from group_samples import GROUP, Client, Coordinator, Topics, partitions, topic_id, until_stable
 
 from quorumlog.server.consumer_group_limits import ConsumerGroupLimits
-from quorumlog.server.coordinator.administration import delete_group, describe, listing
+from quorumlog.server.coordinator.administration import add_offsets, delete_group, describe, listing
 from quorumlog.server.coordinator.committed_offsets import commit_offsets, delete_offsets, fetch_offsets
 from quorumlog.server.coordinator.draft import Draft
 from quorumlog.server.coordinator.member import PartitionId
@@ -330,3 +330,23 @@ def test_a_description_shows_what_members_have_and_are_to_have(coordinator: Coor
     assert list(first.topics) == ["t"]
     coordinator.topics.delete("t")
     assert described().members[0].assignment[0].topic == ""
+
+
+def test_a_description_has_what_was_committed_if_there_is_room_for_all_of_it(coordinator: Coordinator) -> None:
+    commit(coordinator, {(topic_id("u"), 1): 9, (topic_id("t"), 0): 7}, metadata="by hand")
+
+    def described(room_bytes: int, group_id: str = GROUP) -> tuple[pb.GroupDescription, int]:
+        group = pb.GroupDescription(group_id=group_id)
+        return group, coordinator.decide(lambda draft: add_offsets(draft, group, room_bytes))
+
+    group, taken = described(1_000)
+    assert group.has_offsets
+    assert [(row.topic, row.partition, row.offset, row.metadata) for row in group.offsets] == [
+        ("t", 0, 7, "by hand"), ("u", 1, 9, "by hand"),
+    ]  # fmt: skip
+    assert taken == sum(row.ByteSize() for row in group.offsets)
+    assert described(taken) == (group, taken)
+    too_large, taken = described(taken - 1)
+    assert (too_large.has_offsets, list(too_large.offsets), taken) == (False, [], 0)
+    nothing, taken = described(1_000, "none")
+    assert (nothing.has_offsets, list(nothing.offsets), taken) == (False, [], 0)

@@ -158,6 +158,10 @@ BY_ID: dict[str, tuple[Callable[[bytes], ProtoMessage], type[ProtoMessage]]] = {
         lambda topic: groups_pb2.FetchOffsetsRequest(group_id="g", member_epoch=-1, timeout_ms=1_000),
         groups_pb2.FetchOffsetsResponse,
     ),
+    "DescribeGroups with offsets": (
+        lambda topic: groups_pb2.DescribeGroupsRequest(group_ids=["g"], include_offsets=True, timeout_ms=1_000),
+        groups_pb2.DescribeGroupsResponse,
+    ),
     "DeleteOffsets": (
         lambda topic: groups_pb2.DeleteOffsetsRequest(
             group_id="h",
@@ -195,6 +199,7 @@ def test_every_request_that_names_topics_is_compared() -> None:
         if permission.request is not None and any(naming_fields(permission.request.DESCRIPTOR))
     }
     compared = {what.partition(" ")[0] for what in (*BY_NAME, *BY_ID)}
+    compared -= {"DescribeGroups"}  # It names groups; what it is answered names topics.
     assert naming - _NAMES_OF_OTHERS == compared | ELSEWHERE.keys()
 
 
@@ -273,7 +278,7 @@ def test_an_id_says_nothing_of_whether_a_topic_has_it(cluster: Restricted, what:
     cluster.create(SECRET, partitions=2)
     topic = cluster.topic_id(SECRET)
     nodes = [1, 2, 3]
-    if what in ("CommitOffsets", "FetchOffsets", "DeleteOffsets"):
+    if what in ("CommitOffsets", "FetchOffsets", "DescribeGroups with offsets", "DeleteOffsets"):
         nodes = [coordinator(cluster, "h" if what == "DeleteOffsets" else "g")]
         offset = offset_of(topic, 0)
         for group in ("g", "h"):
@@ -287,6 +292,9 @@ def test_an_id_says_nothing_of_whether_a_topic_has_it(cluster: Restricted, what:
     if what == "FetchOffsets":
         offsets = cluster.ask("admin", make(topic), groups_pb2.FetchOffsetsResponse, nodes[0]).offsets
         assert [each.offset for each in offsets] == [0], "what was committed of it has stayed"
+    if what == "DescribeGroups with offsets":
+        (group,) = cluster.ask("admin", make(topic), groups_pb2.DescribeGroupsResponse, nodes[0]).groups
+        assert [each.topic for each in group.offsets] == [SECRET]
     delete(cluster, SECRET)
     afterwards = [told(cluster.ask("alice", make(topic), kind, node)) for node in nodes]
     assert while_there == afterwards
