@@ -101,7 +101,11 @@ class Exporter:
         if listen is not None:
             self._start("metrics_listen", listen, PageServer)
         if secured is not None:
-            failed = partial(self._loop.call_soon_threadsafe, secured.failed)
+            tell = secured.failed
+
+            def failed(address: str, reason: str) -> None:
+                self._loop.call_soon_threadsafe(tell, address, reason)
+
             secured_kind = partial(TlsPageServer, watched=secured.watched, failed=failed)
             self._start("metrics_tls_listen", secured.listen, secured_kind)
 
