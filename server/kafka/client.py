@@ -16,7 +16,6 @@ from google.protobuf.message import Message as ProtoMessage
 from quorumlog.server.kafka.codec.primitives import Buffer, KafkaMessage, UnencodableMessageError
 from quorumlog.server.kafka.connection import KafkaConnection, KafkaConnectionEnd, KafkaRequest
 from quorumlog.server.kafka.mapping.fetch_session import ConnectionFetches, FetchSessionSpace
-from quorumlog.server.kafka.mapping.sign_in_state import KafkaSignIn
 from quorumlog.server.kafka.mapping.steps import (
     KafkaCall,
     KafkaClusterView,
@@ -27,6 +26,7 @@ from quorumlog.server.kafka.mapping.steps import (
     Steps,
 )
 from quorumlog.server.kafka.mapping.table import SERVED
+from quorumlog.server.kafka.sign_in_state import KafkaSignIn
 
 
 class KafkaClientNode(Protocol):

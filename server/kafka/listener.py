@@ -27,9 +27,9 @@ from quorumlog.server.kafka.client import KafkaClient
 from quorumlog.server.kafka.cluster_view import ImageView
 from quorumlog.server.kafka.connection import KafkaConnection, KafkaConnectionFault, KafkaConnectionLimits, KafkaRequest
 from quorumlog.server.kafka.mapping.fetch_session import FetchSessionSpace
-from quorumlog.server.kafka.mapping.sign_in_state import KafkaSignIn
 from quorumlog.server.kafka.mapping.steps import KafkaConnectionRefusedError, LongWork
 from quorumlog.server.kafka.mapping.table import served_versions
+from quorumlog.server.kafka.sign_in_state import KafkaSignIn
 from quorumlog.server.kafka.unfinished_requests import MOST_UNFINISHED_BYTES, UnfinishedRequests
 from quorumlog.server.log_output import Log
 from quorumlog.server.metrics import Meters

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from quorumlog.raft.errors import UnreadableEntryError
+from quorumlog.raft.errors import ProposalRefusedError, Refusal, UnreadableEntryError
 from quorumlog.raft.group import RaftGroup
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import errors_pb2
@@ -59,7 +59,9 @@ def being_restored(name: str) -> errors_pb2.Error:
 
 
 def takes_none(name: str, reason: object) -> errors_pb2.Error:
-    """Raft takes nothing at the moment."""
+    """Raft takes nothing at the moment, or not here any more."""
+    if isinstance(reason, ProposalRefusedError) and reason.reason is Refusal.TRANSFERRING:
+        return hands_over(name)
     return error(ErrorCode.SERVER_BUSY, f"{name} takes no batches for a moment: {reason}")
 
 

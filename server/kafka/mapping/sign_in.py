@@ -12,8 +12,8 @@ from functools import partial
 from quorumlog.server.kafka.codec.sasl_requests import SaslAuthenticateRequest, SaslHandshakeRequest
 from quorumlog.server.kafka.codec.sasl_responses import SaslAuthenticateResponse, SaslHandshakeResponse
 from quorumlog.server.kafka.mapping.error_codes import KafkaError
-from quorumlog.server.kafka.mapping.sign_in_state import KafkaSignIn
 from quorumlog.server.kafka.mapping.steps import KafkaCall, KafkaConnectionRefusedError, Steps, ask, hash_password
+from quorumlog.server.kafka.sign_in_state import KafkaSignIn
 from quorumlog.v1.errors_pb2 import Error, ErrorCode
 from quorumlog.v1.saslprep import PasswordError, prepared
 from quorumlog.v1.scram import (

@@ -26,9 +26,9 @@ from quorumlog.server.kafka.codec.sasl_responses import SaslAuthenticateResponse
 from quorumlog.server.kafka.codec.version_requests import ApiVersionsRequest
 from quorumlog.server.kafka.connection import KafkaConnection, KafkaConnectionFault, KafkaConnectionLimits, KafkaRequest
 from quorumlog.server.kafka.mapping.error_codes import KafkaError
-from quorumlog.server.kafka.mapping.sign_in_state import KafkaSignIn
 from quorumlog.server.kafka.mapping.steps import LongWork
 from quorumlog.server.kafka.mapping.table import served_versions
+from quorumlog.server.kafka.sign_in_state import KafkaSignIn
 from quorumlog.v1 import data_plane_pb2
 from quorumlog.v1.scram import ClientFinal, ClientFirst, ServerFirst, auth_message, client_proof, salted_keys
 from quorumlog.v1.sign_in_pb2 import BeginScramRequest, FinishScramRequest

@@ -21,7 +21,7 @@ from quorumlog.server.kafka.codec.topic_partition_requests import (
 )
 from quorumlog.server.kafka.codec.topic_partition_responses import DescribeTopicPartitionsResponse
 from quorumlog.server.kafka.mapping.error_codes import KafkaError
-from quorumlog.server.requests.fenced_lately import LATELY_US
+from quorumlog.server.metadata.fenced_lately import LATELY_US
 from tests.support.kafka_batches import kafka_batch
 from tests.support.kafka_nodes import KafkaNodes
 from tests.support.quiet_cluster import TOPIC
