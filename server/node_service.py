@@ -6,7 +6,7 @@ through it; so a service that is in the list misses nothing that all of them are
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, TypeVar, cast
 
@@ -14,6 +14,7 @@ from google.protobuf.message import Message as ProtoMessage
 
 from quorumlog.raft.replication import NEVER
 from quorumlog.server.events import ClientRequest
+from quorumlog.server.pending_calls import CallDeadlines
 
 RequestT = TypeVar("RequestT", bound=ProtoMessage)
 
@@ -74,8 +75,13 @@ class NodeService:
 
     @property
     def next_deadline(self) -> int | None:
-        """When ``on_time`` is due (µs); None: not before something happens."""
+        """When ``on_time`` is due (µs), but for calls that wait; None: not before something happens."""
         return None
+
+    def pending_calls(self) -> Sequence[CallDeadlines]:
+        """The calls that this service gives up when their time is over: the deadlines of all of them count like
+        ``next_deadline``."""
+        return ()
 
     def client_gone(self, request_id: int) -> None:
         """Nobody waits for the answer to that request any more."""
@@ -90,9 +96,10 @@ class NodeService:
 class NodeServices:
     """The services of a node, in the order in which they are told what happens.
 
-    What a service does not define is not called: after_events and next_deadline are asked for in every step. Nobody is
-    told of the time before one of them has something due, as all of them said when they were last asked. What has
-    become due since then is done in the next step, which the node is given at once.
+    What a service does not define is not called: after_events and next_deadline are asked for in every step, and the
+    deadlines of calls where some wait. Nobody is told of the time before one of them has something due, as all of them
+    said when they were last asked. What has become due since then is done in the next step, which the node is given at
+    once.
     """
 
     def __init__(self, services: Iterable[NodeService]) -> None:
@@ -101,6 +108,7 @@ class NodeServices:
         self._after_events = [each.after_events for each in self._defining("after_events")]
         self._on_time = [each.on_time for each in self._defining("on_time")]
         self._timed = self._defining("next_deadline")
+        self._pending = tuple(calls for each in self._services for calls in each.pending_calls())
         self._served_clients = self._defining("client_gone")
         self._served_streams = self._defining("stream_closed")
         self._watching_groups = self._defining("raft_group_gone")
@@ -141,6 +149,11 @@ class NodeServices:
             deadline = service.next_deadline
             if deadline is not None and (due is None or deadline < due):
                 due = deadline
+        for calls in self._pending:
+            if calls.deadlines:
+                deadline = calls.next_deadline
+                if deadline is not None and (due is None or deadline < due):
+                    due = deadline
         self._due = due if due is not None else NEVER
         return due
 

@@ -30,6 +30,7 @@ from quorumlog.server.controller.rebalance_decisions import RebalanceDecisions
 from quorumlog.server.controller.replica_assignment import TopicLimits
 from quorumlog.server.controller.standing_repair import StandingRepair
 from quorumlog.server.controller.topic_decisions import TopicDecisions
+from quorumlog.server.deadlines import earlier
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.producer_names import check_claim, check_deletion, check_restored_names
 from quorumlog.server.metadata.records import BrokerRecord
@@ -116,8 +117,9 @@ class Controller:
     @property
     def next_deadline(self) -> int:
         """When ``on_time`` is due, at the latest, in microseconds."""
-        others = (self._evacuation.next_deadline, self._repair.next_deadline, self._disks.next_deadline)
-        return min((self._liveness.next_deadline, *(due for due in others if due is not None)))
+        moves = earlier(self._evacuation.next_deadline, self._repair.next_deadline)
+        others = earlier(moves, self._disks.next_deadline)
+        return self._liveness.next_deadline if others is None else min(self._liveness.next_deadline, others)
 
     def on_time(self, now: int, wall_ms: int) -> list[metadata_log_pb2.MetadataCommand]:
         """What is to be proposed because of the time or of heartbeats heard. Due as soon as ``next_deadline`` is

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from quorumlog.raft.types import NO_NODE
 from quorumlog.server.controller.evacuation import MOVES_AT_ONCE, Evacuation, wish_of
 from quorumlog.server.controller.rebalancing import Rebalancing
+from quorumlog.server.deadlines import earlier
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.records import SECOND_FEATURE_LEVEL, PartitionRecord
 from quorumlog.server.options import RepairOptions
@@ -57,12 +58,10 @@ class StandingRepair:
     @property
     def next_deadline(self) -> int | None:
         """When ``due`` is to be called (µs); None where nothing of it is wished."""
-        dues = []
-        if self._options.rebalance_interval_us:
-            dues.append(self._balance_due)
-        if self._options.recovery_after_us:
-            dues.append(self._look_due)
-        return min(dues, default=None)
+        return earlier(
+            self._balance_due if self._options.rebalance_interval_us else None,
+            self._look_due if self._options.recovery_after_us else None,
+        )
 
     def due(self, now: int, wall_ms: int) -> list[metadata_log_pb2.MetadataCommand]:
         """What is to be proposed now."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import islice
 from typing import get_args
 
@@ -18,6 +19,7 @@ from quorumlog.server.coordinator.services import CoordinatorServices
 from quorumlog.server.events import ClientRequest
 from quorumlog.server.metric_catalogue import MOST_OFFSETS, Readings
 from quorumlog.server.node_service import NodeService, RequestTable, StepTime
+from quorumlog.server.pending_calls import CallDeadlines
 from quorumlog.server.request_timeouts import MAX_WAIT_US
 from quorumlog.v1 import errors_pb2, groups_pb2
 from quorumlog.v1.acls_pb2 import ACL_OPERATION_READ, ACL_RESOURCE_TOPIC
@@ -125,8 +127,11 @@ class Coordinators(NodeService):
     @property
     def next_deadline(self) -> int | None:
         """When the node is to be stepped."""
-        due = (self._answers.next_deadline, self._led.next_deadline)
-        return min((deadline for deadline in due if deadline is not None), default=None)
+        return self._led.next_deadline
+
+    def pending_calls(self) -> Sequence[CallDeadlines]:
+        """What ``after_events`` gives up."""
+        return (self._answers.pending,)
 
     def readings(self) -> Readings:
         """Figures for metrics, by name."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from google.protobuf.message import Message as ProtoMessage
 
-from quorumlog.server.pending_calls import PendingCalls
+from quorumlog.server.pending_calls import CallDeadlines, PendingCalls
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import errors_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
@@ -68,6 +68,6 @@ class PendingAnswers:
             self._reply(call.request_id, call.failed(error(ErrorCode.REQUEST_TIMED_OUT, late, definite=False)))
 
     @property
-    def next_deadline(self) -> int | None:
-        """When ``on_time`` is due."""
-        return self._calls.next_deadline
+    def pending(self) -> CallDeadlines:
+        """The calls that wait."""
+        return self._calls

@@ -114,9 +114,13 @@ class Leases:
         """When the next lease runs out, if nothing is heard; NEVER while nobody sleeps on one."""
         if not self._asleep:
             return NEVER
-        stands = (pair.heard_at for pair in self._pairs.values() if pair.stands)
-        answers = (pair.answered_at for pair in self._pairs.values() if pair.answers)
-        return min((*stands, *answers), default=NEVER - self._timeout) + self._timeout
+        earliest = NEVER - self._timeout
+        for pair in self._pairs.values():
+            if pair.stands and pair.heard_at < earliest:
+                earliest = pair.heard_at
+            if pair.answers and pair.answered_at < earliest:
+                earliest = pair.answered_at
+        return earliest + self._timeout
 
     # -- groups -----------------------------------------------------------------------------------------------
 

@@ -117,6 +117,8 @@ class EntryMender:
     @property
     def next_deadline(self) -> int | None:
         """When ``on_time`` is due."""
+        if not self._wounds:
+            return None
         return min((wound.due for wound in self._wounds.values() if not wound.writing), default=None)
 
     def on_time(self, now: int) -> None:

@@ -181,7 +181,7 @@ class SnapshotReceiver:
     @property
     def next_deadline(self) -> int | None:
         """When ``on_time`` is due."""
-        return min((incoming.deadline for incoming in self._incoming.values()), default=None)
+        return min(incoming.deadline for incoming in self._incoming.values()) if self._incoming else None
 
     def peer_lost(self, peer: int) -> None:
         """No more slices will come from the peer."""

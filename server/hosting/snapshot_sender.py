@@ -113,7 +113,7 @@ class SnapshotSender:
     @property
     def next_deadline(self) -> int | None:
         """When ``on_time`` is due."""
-        return min((transfer.deadline for transfer in self._transfers.values()), default=None)
+        return min(transfer.deadline for transfer in self._transfers.values()) if self._transfers else None
 
     def peer_lost(self, now: int, peer: int) -> None:
         """Nothing that is on its way to the peer will arrive."""

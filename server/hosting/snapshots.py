@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 
 from quorumlog.raft.types import InstallSnapshot
+from quorumlog.server.deadlines import earlier
 from quorumlog.server.events import PeerFrame
 from quorumlog.server.hosting.checkpoint_writer import CheckpointWriter
 from quorumlog.server.hosting.copy_pace import CopyPace
@@ -72,8 +73,7 @@ class Snapshots:
     @property
     def next_deadline(self) -> int | None:
         """When ``on_time`` is due."""
-        due = (self.sender.next_deadline, self.receiver.next_deadline)
-        return min((deadline for deadline in due if deadline is not None), default=None)
+        return earlier(self.sender.next_deadline, self.receiver.next_deadline)
 
     def may_checkpoint(self, group: int) -> bool:
         """Whether a new checkpoint of a Raft group may begin: not while the one before is being written, and not while

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from quorumlog.raft.types import NO_NODE
 from quorumlog.server.node_service import NodeService
-from quorumlog.server.pending_calls import PendingCalls
+from quorumlog.server.pending_calls import CallDeadlines, PendingCalls
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import errors_pb2, peer_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
@@ -78,10 +78,9 @@ class ControllerClient(NodeService):
         for question in self._waiting.take_expired(now):
             question.on_answer(None)
 
-    @property
-    def next_deadline(self) -> int | None:
-        """When the next request's time is over."""
-        return self._waiting.next_deadline
+    def pending_calls(self) -> Sequence[CallDeadlines]:
+        """What ``on_time`` gives up."""
+        return (self._waiting,)
 
 
 def failure_of(response: peer_pb2.ControllerResponse | None) -> errors_pb2.Error:

@@ -6,6 +6,7 @@ from quorumlog.raft.types import ORIGIN, Snapshot
 from quorumlog.server.controller.controller import ControllerOptions
 from quorumlog.server.controller.coordinator_creation import CoordinatorPlan
 from quorumlog.server.controller.metadata_replica import MetadataListener, MetadataReplica, decode_applied
+from quorumlog.server.deadlines import earlier
 from quorumlog.server.hosting.durable_raft_group import RaftGroupFactory
 from quorumlog.server.hosting.raft_host import HostedReplica
 from quorumlog.server.hosting.sealing import GroupSealer
@@ -92,8 +93,7 @@ class MetadataMember(NodeService):
     @property
     def next_deadline(self) -> int | None:
         """When ``on_time`` is due."""
-        dues = [due for due in (self.replica.next_deadline, self._quorum.next_deadline) if due is not None]
-        return min(dues, default=None)
+        return earlier(self.replica.next_deadline, self._quorum.next_deadline)
 
     def after_round(self, now: int) -> None:
         """The metadata group was stepped: the controller begins or ends with the leadership."""

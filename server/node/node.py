@@ -331,20 +331,15 @@ class Node:
         if self._member is None:
             return due
         due = min(due, self._heartbeats.next_deadline, self._leases.next_deadline)
-        services = self._member.services.next_deadline
-        if services is not None:
-            due = min(due, services)
-        timers = self._host.next_deadline
-        if timers is not None:
-            due = min(due, timers)
-        transfers = self._snapshots.next_deadline
-        if transfers is not None:
-            due = min(due, transfers)
-        if self._pace.held_until is not None:
-            due = min(due, self._pace.held_until)
-        mending = self._mender.next_deadline
-        if mending is not None:
-            due = min(due, mending)
+        for deadline in (
+            self._member.services.next_deadline,
+            self._host.next_deadline,
+            self._snapshots.next_deadline,
+            self._pace.held_until,
+            self._mender.next_deadline,
+        ):
+            if deadline is not None and deadline < due:
+                due = deadline
         return min(due, self._handover.next_deadline) if self._handover is not None else due
 
     # -- peers ------------------------------------------------------------------------------------------------

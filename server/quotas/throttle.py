@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -23,7 +24,7 @@ from quorumlog.server.events import ClientRequest, StreamPause
 from quorumlog.server.metadata.client_quotas import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, REQUEST_RATE
 from quorumlog.server.metadata.image import CurrentImage
 from quorumlog.server.node_service import NodeService, StepTime
-from quorumlog.server.pending_calls import PendingCalls
+from quorumlog.server.pending_calls import CallDeadlines, PendingCalls
 from quorumlog.server.principal_totals import PrincipalTotals
 from quorumlog.server.quotas.quota_buckets import Buckets, QuotaBuckets
 from quorumlog.server.request_timeouts import MAX_WAIT_US, wait_us
@@ -303,10 +304,11 @@ class Throttle(NodeService):
     @property
     def next_deadline(self) -> int | None:
         """When ``on_time`` is due."""
-        over = self._held.next_deadline
-        if not self._due:
-            return over
-        return self._due[0][0] if over is None else min(over, self._due[0][0])
+        return self._due[0][0] if self._due else None
+
+    def pending_calls(self) -> Sequence[CallDeadlines]:
+        """What ``on_time`` lets go."""
+        return (self._held,)
 
     def client_gone(self, request_id: int) -> None:
         held = self._held.take(request_id)

@@ -10,6 +10,7 @@ happens. Logs are told of as this node knows them, without a read index: what it
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -22,7 +23,7 @@ from quorumlog.server.hosting.partition_replica import PartitionReplica
 from quorumlog.server.metadata.records import ApplyResult
 from quorumlog.server.node_service import NodeService, RequestTable, StepTime
 from quorumlog.server.partition.partition import Partition
-from quorumlog.server.pending_calls import PendingCalls
+from quorumlog.server.pending_calls import CallDeadlines, PendingCalls
 from quorumlog.server.replies import Replies
 from quorumlog.server.requests.metadata_queries import MetadataQueries
 from quorumlog.server.wire_errors import error
@@ -186,10 +187,11 @@ class ClusterWatches(NodeService):
     @property
     def next_deadline(self) -> int | None:
         """When ``on_time`` is due."""
-        deadline = self._calls.next_deadline
-        if deadline is None or not self._is_due:
-            return deadline
-        return min(deadline, self._told_at + TICK_US)
+        return self._told_at + TICK_US if self._is_due else None
+
+    def pending_calls(self) -> Sequence[CallDeadlines]:
+        """What ``on_time`` lets go."""
+        return (self._calls,)
 
     @property
     def _is_due(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from quorumlog.server.authorization.permissions import operation_of
@@ -11,7 +12,7 @@ from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.node_service import NodeService, RequestTable, StepTime
 from quorumlog.server.partition.partition import Partition
 from quorumlog.server.partition.refusals import being_restored
-from quorumlog.server.pending_calls import PendingCalls
+from quorumlog.server.pending_calls import CallDeadlines, PendingCalls
 from quorumlog.server.replies import Replies
 from quorumlog.server.request_timeouts import wait_us
 from quorumlog.server.requests.absent_partitions import AbsentPartitions
@@ -159,10 +160,9 @@ class RecordDeletions(NodeService):
                 self._forget(deletion, group)
             self._finish_if_done(deletion)
 
-    @property
-    def next_deadline(self) -> int | None:
-        """When ``on_time`` is due."""
-        return self._deletions.next_deadline
+    def pending_calls(self) -> Sequence[CallDeadlines]:
+        """What ``on_time`` gives up."""
+        return (self._deletions,)
 
 
 def failed_deletion(

@@ -18,7 +18,7 @@ from quorumlog.server.options import NodeLimits
 from quorumlog.server.partition.partition import Partition
 from quorumlog.server.partition.refusals import unreadable
 from quorumlog.server.partition.restoration import gaps_before
-from quorumlog.server.pending_calls import PendingCalls
+from quorumlog.server.pending_calls import CallDeadlines, PendingCalls
 from quorumlog.server.replies import Replies
 from quorumlog.server.request_timeouts import MAX_WAIT_US
 from quorumlog.server.requests.absent_partitions import AbsentPartitions
@@ -333,10 +333,9 @@ class FetchRequests(NodeService):
         for fetch in list(self._parked.take_expired(now)):
             self._answer(fetch)
 
-    @property
-    def next_deadline(self) -> int | None:
-        """When ``on_time`` is due."""
-        return self._parked.next_deadline
+    def pending_calls(self) -> Sequence[CallDeadlines]:
+        """What ``on_time`` gives up."""
+        return (self._parked,)
 
     def client_gone(self, request_id: int) -> None:
         fetch = self._parked.take(request_id)

@@ -6,7 +6,7 @@ applied it. The controller gives its commit index, once a quorum has confirmed t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
 
@@ -16,7 +16,7 @@ from quorumlog.server.metadata.controller_client import ControllerClient
 from quorumlog.server.metadata.records import METADATA_GROUP
 from quorumlog.server.node_service import NodeService
 from quorumlog.server.options import NodeOptions
-from quorumlog.server.pending_calls import PendingCalls
+from quorumlog.server.pending_calls import CallDeadlines, PendingCalls
 from quorumlog.server.request_timeouts import wait_us
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import errors_pb2, peer_pb2
@@ -186,8 +186,11 @@ class MetadataReads(NodeService):
 
     @property
     def next_deadline(self) -> int | None:
-        """When the node is to be stepped."""
-        due = [self._confirmations.next_deadline, self._questions.next_deadline]
+        """When the node is to be stepped to ask."""
         if not self._asking and self._questions and any(not question.asked for question in self._questions):
-            due.append(self._ask_at)
-        return min((deadline for deadline in due if deadline is not None), default=None)
+            return self._ask_at
+        return None
+
+    def pending_calls(self) -> Sequence[CallDeadlines]:
+        """What ``after_events`` gives up."""
+        return self._confirmations, self._questions

@@ -19,7 +19,7 @@ from quorumlog.server.partition.epoch_lookup import find_epoch_end
 from quorumlog.server.partition.partition import Partition
 from quorumlog.server.partition.refusals import unreadable
 from quorumlog.server.partition.time_lookup import find_latest, find_time
-from quorumlog.server.pending_calls import PendingCalls
+from quorumlog.server.pending_calls import CallDeadlines, PendingCalls
 from quorumlog.server.replies import Replies
 from quorumlog.server.request_timeouts import wait_us
 from quorumlog.server.requests.absent_partitions import AbsentPartitions
@@ -263,10 +263,9 @@ class OffsetRequests(NodeService):
                 self._update(lookup, group, [])
             self._finish_if_done(lookup)
 
-    @property
-    def next_deadline(self) -> int | None:
-        """When ``on_time`` is due."""
-        return self._lookups.next_deadline
+    def pending_calls(self) -> Sequence[CallDeadlines]:
+        """What ``on_time`` gives up."""
+        return (self._lookups,)
 
 
 def failed_look_ups(

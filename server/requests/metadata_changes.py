@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from google.protobuf.message import Message as ProtoMessage
@@ -11,6 +11,7 @@ from quorumlog.server.events import ClientRequest
 from quorumlog.server.metadata.controller_client import ControllerClient
 from quorumlog.server.metadata.image import CurrentImage
 from quorumlog.server.node_service import NodeService
+from quorumlog.server.pending_calls import CallDeadlines
 from quorumlog.server.replies import Replies
 from quorumlog.server.requests.linearizable_reads import MetadataReads
 from quorumlog.server.requests.shown_changes import ForwardedChange, ShownChanges
@@ -59,7 +60,6 @@ class MetadataChangeRequests(NodeService):
         """Answers changes that are done although this node's image does not show them in time."""
         self._shown.on_time(now)
 
-    @property
-    def next_deadline(self) -> int | None:
-        """When ``on_time`` is due."""
-        return self._shown.next_deadline
+    def pending_calls(self) -> Sequence[CallDeadlines]:
+        """What ``on_time`` gives up."""
+        return (self._shown.pending,)

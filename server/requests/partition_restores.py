@@ -7,6 +7,7 @@ the log ends before, with a linearizable read, and compares.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from quorumlog.server.authorization.permissions import operation_of
@@ -20,7 +21,7 @@ from quorumlog.server.options import NodeLimits
 from quorumlog.server.partition.partition import Partition
 from quorumlog.server.partition.restoration import gaps_before
 from quorumlog.server.partition.restore_steps import take_step
-from quorumlog.server.pending_calls import PendingCalls
+from quorumlog.server.pending_calls import CallDeadlines, PendingCalls
 from quorumlog.server.replies import Replies
 from quorumlog.server.request_timeouts import wait_us
 from quorumlog.server.requests.absent_partitions import AbsentPartitions
@@ -159,10 +160,9 @@ class PartitionRestores(NodeService):
             problem = error(ErrorCode.REQUEST_TIMED_OUT, late, definite=False)
             self._replies.reply(step.request_id, admin_pb2.RestorePartitionResponse(error=problem))
 
-    @property
-    def next_deadline(self) -> int | None:
-        """When ``on_time`` is due."""
-        return self._steps.next_deadline
+    def pending_calls(self) -> Sequence[CallDeadlines]:
+        """What ``on_time`` gives up."""
+        return (self._steps,)
 
 
 def _description(partition: Partition, after: int) -> admin_pb2.DescribePartitionLogResponse:

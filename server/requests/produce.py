@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from quorumlog.server.authorization.permissions import operation_of
@@ -12,7 +13,7 @@ from quorumlog.server.node_service import NodeService, RequestTable, StepTime
 from quorumlog.server.options import NodeLimits
 from quorumlog.server.partition.acknowledgements import ACKS_NONE, ProduceCall
 from quorumlog.server.partition.partition import Partition
-from quorumlog.server.pending_calls import PendingCalls
+from quorumlog.server.pending_calls import CallDeadlines, PendingCalls
 from quorumlog.server.produce_checks import check_acks, check_request_size
 from quorumlog.server.replies import Replies
 from quorumlog.server.request_timeouts import MAX_WAIT_US
@@ -168,10 +169,9 @@ class ProduceRequests(NodeService):
             call.time_out()
             self._answer(call)
 
-    @property
-    def next_deadline(self) -> int | None:
-        """When ``on_time`` is due."""
-        return self._calls.next_deadline
+    def pending_calls(self) -> Sequence[CallDeadlines]:
+        """What ``on_time`` gives up."""
+        return (self._calls,)
 
     def client_gone(self, request_id: int) -> None:
         call = self._calls.take(request_id)

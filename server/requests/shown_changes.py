@@ -9,7 +9,7 @@ from google.protobuf.message import Message as ProtoMessage
 
 from quorumlog.server.metadata.controller_client import ControllerClient, failure_of
 from quorumlog.server.metadata.image import CurrentImage
-from quorumlog.server.pending_calls import PendingCalls
+from quorumlog.server.pending_calls import CallDeadlines, PendingCalls
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import errors_pb2, peer_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
@@ -103,6 +103,6 @@ class ShownChanges:
             each.answer()
 
     @property
-    def next_deadline(self) -> int | None:
-        """When ``on_time`` is due."""
-        return self._made.next_deadline
+    def pending(self) -> CallDeadlines:
+        """The changes that wait."""
+        return self._made

@@ -8,6 +8,7 @@ An answer to a change comes once this node's own image shows it, so that who ask
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeAlias, get_args
@@ -26,6 +27,7 @@ from quorumlog.server.events import ClientRequest
 from quorumlog.server.metadata.controller_client import ControllerClient
 from quorumlog.server.metadata.image import CurrentImage
 from quorumlog.server.node_service import NodeService, RequestTable, StepTime
+from quorumlog.server.pending_calls import CallDeadlines
 from quorumlog.server.replies import Replies
 from quorumlog.server.request_timeouts import wait_us
 from quorumlog.server.requests.change_targets import TargetedChange, add_ids, check_targets, names_only
@@ -143,10 +145,9 @@ class TopicRequests(NodeService):
         """Answers changes that are done although this node's image does not show them in time."""
         self._shown.on_time(now)
 
-    @property
-    def next_deadline(self) -> int | None:
-        """When ``on_time`` is due."""
-        return self._shown.next_deadline
+    def pending_calls(self) -> Sequence[CallDeadlines]:
+        """What ``on_time`` gives up."""
+        return (self._shown.pending,)
 
 
 def failed_change(request: TopicChange, problem: errors_pb2.Error) -> ProtoMessage:

@@ -38,6 +38,11 @@ def describe_quorum(call: KafkaCall[DescribeQuorumRequest]) -> Steps[DescribeQuo
             partition = _partition(each.partition_index)
             partitions.append(partition)
             if (topic.topic_name, each.partition_index) == (METADATA_TOPIC, METADATA_PARTITION):
+                if wanted:
+                    # Few bytes must not ask for much: the replicas are told once.
+                    partition.error_code = KafkaError.INVALID_REQUEST
+                    partition.error_message = "asked for twice"
+                    continue
                 wanted.append(partition)
             else:
                 partition.error_code = KafkaError.UNKNOWN_TOPIC_OR_PARTITION

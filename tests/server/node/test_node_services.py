@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
+
 import pytest
 
 from bench.node_trio import Trio
 from quorumlog.server.events import ClientRequest
 from quorumlog.server.node_service import NodeService, NodeServices, RequestTable, StepTime
+from quorumlog.server.pending_calls import PendingCalls
 from quorumlog.v1 import admin_pb2, data_plane_pb2
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A call that waits. ``asked``: as a question it has been put, and waits for nothing but its answer."""
+
+    request_id: int
+    deadline: int
+    asked: bool = True
 
 
 class Listening(NodeService):
@@ -45,6 +58,33 @@ def test_no_service_of_a_cluster_member_is_left_out_of_its_list() -> None:
     services = {name: part for name, part in held if isinstance(part, NodeService)}
     assert len(services) >= 20
     assert [name for name, service in services.items() if service not in member.services] == []
+
+
+def calls_held(part: object, depth: int) -> Iterator[PendingCalls[Waiting]]:
+    """The calls that wait somewhere in a part of a node."""
+    if isinstance(part, PendingCalls):
+        yield part
+    elif depth and type(part).__module__.startswith("quorumlog.server."):
+        names = [*getattr(part, "__dict__", ()), *getattr(type(part), "__slots__", ())]
+        for name in names:
+            yield from calls_held(getattr(part, name, None), depth - 1)
+
+
+def test_calls_that_wait_in_a_service_count_whichever_it_is() -> None:
+    member = Trio(0)._machines[1].node._member
+    assert member is not None
+    services = member.services
+    before = services.next_deadline
+    assert before is not None
+    held = {id(calls): calls for service in services._services for calls in calls_held(service, 3)}
+    assert len(held) >= 12
+    for calls in held.values():
+        calls.add(Waiting(-1, before - 1))
+        deadline = services.next_deadline
+        assert deadline is not None
+        assert deadline < before
+        calls.take(-1)
+        assert services.next_deadline == before
 
 
 def test_a_service_is_told_what_happens_and_its_deadline_counts() -> None:

@@ -12,7 +12,7 @@ from rights import holder
 from quorumlog.server.client_origin import ClientOrigin
 from quorumlog.server.events import ClientRequest, StreamPause
 from quorumlog.server.metadata.image import MetadataImage
-from quorumlog.server.node_service import StepTime
+from quorumlog.server.node_service import NodeServices, StepTime
 from quorumlog.server.principal_totals import MOST_PRINCIPALS, OTHERS, PrincipalTotals
 from quorumlog.server.quotas.throttle import MOST_WAIT_US, Throttle, ThrottleLimits
 from quorumlog.v1 import admin_pb2, groups_pb2, sign_in_pb2
@@ -46,6 +46,7 @@ class Rig:
         self.empty: list[int] = []
         self.refused: list[tuple[int, Error]] = []
         self.throttle = Throttle(holder(self.image), self.time, self, ThrottleLimits(**limits))
+        self.services = NodeServices([self.throttle])
         self._number = 0
 
     def serve_held(self, request: ClientRequest, credentials_index: int) -> None:
@@ -72,11 +73,11 @@ class Rig:
     def wait(self, microseconds: int) -> None:
         """Time passes, and the throttle is told whenever it wants to be."""
         end = self.time.now + microseconds
-        due = self.throttle.next_deadline
+        due = self.services.next_deadline
         while due is not None and due <= end:
             self.time.now = max(self.time.now, due)
             self.throttle.on_time(self.time.now, 0)
-            due = self.throttle.next_deadline
+            due = self.services.next_deadline
         self.time.now = end
 
 
@@ -84,7 +85,7 @@ def test_nobody_waits_where_nobody_is_limited() -> None:
     rig = Rig()
     numbers = [rig.ask(each) for each in (produce(10 << 20), FETCH, METADATA)]
     assert rig.served == numbers
-    assert rig.throttle.next_deadline is None
+    assert rig.services.next_deadline is None
 
 
 def test_a_producer_waits_in_line_until_its_debt_is_paid_and_no_longer() -> None:
@@ -221,9 +222,9 @@ def test_a_wait_is_bounded_and_its_end_says_that_nothing_was_done_and_when_to_co
     assert problem.throttle_time_ms == 997_000
     rig.wait(MOST_WAIT_US)
     assert [number for number, _ in rig.refused] == waiting
-    assert rig.throttle.next_deadline is not None
+    assert rig.services.next_deadline is not None
     rig.wait(1_000 * SECOND)
-    assert rig.throttle.next_deadline is None, "nothing is left of it"
+    assert rig.services.next_deadline is None, "nothing is left of it"
 
 
 def test_what_nobody_is_answered_is_not_dropped_but_late() -> None:

@@ -58,7 +58,7 @@ def test_deadlines_of_answered_calls_do_not_gather() -> None:
     for number in range(MANY):
         calls.add(a_call(number, deadline=300))
         assert calls.take(number) is not None
-    assert len(calls._deadlines) <= pending_calls.SWEEP_ABOVE + 3
+    assert len(calls.deadlines) <= pending_calls.SWEEP_ABOVE + 3
     assert [call.request_id for call in calls.take_expired(300)] == [MANY]
 
 
@@ -68,7 +68,7 @@ def test_deadlines_of_answered_fetches_do_not_gather() -> None:
     for number in range(MANY):
         fetches.add(a_fetch(number))
         assert fetches.take(number) is not None
-    assert len(fetches._deadlines) <= pending_calls.SWEEP_ABOVE + 3
+    assert len(fetches.deadlines) <= pending_calls.SWEEP_ABOVE + 3
     assert [fetch.request_id for fetch in fetches.take_expired(300)] == [MANY]
 
 

@@ -26,7 +26,12 @@ from quorumlog.server.kafka.codec import (
     topic_partition_requests,
     topic_requests,
 )
-from quorumlog.server.kafka.codec.administration import acl_requests, log_dir_requests, placement_requests
+from quorumlog.server.kafka.codec.administration import (
+    acl_requests,
+    log_dir_requests,
+    placement_requests,
+    quorum_requests,
+)
 from quorumlog.server.kafka.codec.apis import APIS
 from quorumlog.server.kafka.codec.groups import commit_requests, committed_requests, consumer_group_requests
 from quorumlog.server.kafka.codec.primitives import KafkaMessage, UnencodableMessageError, encode
@@ -73,6 +78,11 @@ def fetch(*places: tuple[int, int], replica: int = -1) -> Make:
         return fetch_requests.FetchRequest(replica_id=replica, max_wait_ms=500, topics=topics)
 
     return make
+
+
+def quorum(topic_id: bytes) -> KafkaMessage:
+    partitions = [quorum_requests.NamedQuorumPartition(each) for each in (0, 7)]
+    return quorum_requests.DescribeQuorumRequest([quorum_requests.NamedQuorumTopic(SECRET, partitions)])
 
 
 def offsets(*places: tuple[int, int], replica: int = -1) -> Make:
@@ -352,6 +362,7 @@ NAMING: dict[str, Make] = {
     "OffsetForLeaderEpoch of impossible epochs": epoch_ends((0, 99, 99), (-1, -9, -9), (1, -1, -1)),
     "OffsetForLeaderEpoch twice of a partition": epoch_ends((0, -1, 0), (0, -1, 0)),
     "OffsetForLeaderEpoch as a replica": epoch_ends((0, -1, 0), replica=1),
+    "DescribeQuorum": quorum,
     "DescribeTopicPartitions": page(SECRET, TOPIC, "no/name"),
     "DescribeTopicPartitions of all": page(),
     "DescribeTopicPartitions of all with little room": page(limit=1),

@@ -54,6 +54,13 @@ def quorum(nodes: KafkaNodes, node: int = 1) -> QuorumPartition:
     return partition
 
 
+def test_who_asks_many_times_in_one_request_is_told_once(nodes: KafkaNodes) -> None:
+    answer = nodes.ask(question(*[(METADATA_TOPIC, 0)] * 3), DescribeQuorumResponse, 1)
+    told, *others = (partition for topic in answer.topics for partition in topic.partitions)
+    assert len(told.current_voters) == 3
+    assert [(each.error_code, each.current_voters) for each in others] == [(KafkaError.INVALID_REQUEST, [])] * 2
+
+
 @pytest.mark.parametrize("node", [1, 2, 3])
 def test_any_node_tells_who_votes_who_leads_and_how_far_each_is(nodes: KafkaNodes, node: int) -> None:
     leader = nodes.led_by(METADATA_GROUP)
