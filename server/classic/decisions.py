@@ -22,6 +22,7 @@ from quorumlog.server.classic.classic_records import NOTHING
 from quorumlog.server.classic.deadlines import Due
 from quorumlog.server.classic.joining import (
     Members,
+    check_assignment,
     check_group,
     check_identity,
     check_others,
@@ -32,7 +33,7 @@ from quorumlog.server.classic.joining import (
 from quorumlog.server.classic.protocol_choice import choose_protocol
 from quorumlog.server.classic.request_forms import check_join, check_names
 from quorumlog.server.classic.rounds import ClassicRounds, JoinRound, longest_us
-from quorumlog.server.consumer_group_limits import ConsumerGroupLimits, refuse_growth
+from quorumlog.server.consumer_group_limits import ConsumerGroupLimits
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import errors_pb2, groups_pb2
 from quorumlog.v1.acls_pb2 import ACL_OPERATION_READ, ACL_RESOURCE_GROUP
@@ -40,8 +41,6 @@ from quorumlog.v1.errors_pb2 import ErrorCode
 
 #: Bytes of a draft at which no further round is finished: the next decision does that.
 DRAFT_BYTES = 1 << 20
-#: An assignment so small is taken also where the coordinator keeps as much as it may: groups that it has go on.
-SMALL_ASSIGNMENT_BYTES = 16 << 10
 
 
 class AwakeTime(Protocol):
@@ -382,15 +381,9 @@ class ClassicDecisions:
         """The leader has assigned: everybody who waits gets their part."""
         group_id = request.group_id
         parts = {row.member_id: row.assignment for row in request.assignments if row.member_id in classic.members}
-        size = sum(len(part) for part in parts.values())
-        if size > draft.limits.classic_group_bytes:
-            return error(
-                ErrorCode.GROUP_MAX_SIZE_REACHED,
-                f"the assignment has {size} bytes, at most {draft.limits.classic_group_bytes} are taken",
-            )
-        grows = size - sum(len(part) for part in classic.assignments.values())
-        if size > SMALL_ASSIGNMENT_BYTES and not draft.has_room_for(grows):
-            return refuse_growth(group_id, draft.limits)
+        refused = check_assignment(draft, group_id, classic, parts)
+        if refused is not None:
+            return refused
         after = classic.assigned(parts)
         draft.put_classic(group_id, after)
         for member_id, call in self.rounds.take_syncs(group_id):

@@ -19,6 +19,9 @@ from quorumlog.v1.groups_pb2 import JoinClassicGroupRequest
 
 Members: TypeAlias = Mapping[str, ClassicMember]
 
+#: An assignment so small is taken also where the coordinator keeps as much as it may: groups that it has go on.
+_SMALL_ASSIGNMENT_BYTES = 16 << 10
+
 
 def member_of_join(
     call: ClassicCall, request: JoinClassicGroupRequest, member_id: str, limits: ConsumerGroupLimits
@@ -128,5 +131,25 @@ def check_room(
         )
     grows = member.size_bytes - (before.size_bytes if before is not None else 0)
     if grows > 0 and not draft.has_room_for(grows):
+        return refuse_growth(group_id, limits)
+    return None
+
+
+def check_assignment(
+    draft: ClassicDraft, group_id: str, classic: ClassicGroup, parts: Mapping[str, bytes]
+) -> errors_pb2.Error | None:
+    """Why a group does not take what its leader assigns, or None.
+
+    Arguments:
+        parts: by member.
+    """
+    limits, size = draft.limits, sum(map(len, parts.values()))
+    if size > limits.classic_group_bytes:
+        return error(
+            ErrorCode.GROUP_MAX_SIZE_REACHED,
+            f"the assignment has {size} bytes, at most {limits.classic_group_bytes} are taken",
+        )
+    grows = size - sum(map(len, classic.assignments.values()))
+    if size > _SMALL_ASSIGNMENT_BYTES and not draft.has_room_for(grows):
         return refuse_growth(group_id, limits)
     return None
