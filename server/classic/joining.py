@@ -22,6 +22,9 @@ SMALL_ASSIGNMENT_BYTES = 16 << 10
 
 Members: TypeAlias = Mapping[str, ClassicMember]
 
+#: An assignment so small is taken also where the coordinator keeps as much as it may: groups that it has go on.
+_SMALL_ASSIGNMENT_BYTES = 16 << 10
+
 
 def member_of_join(
     call: ClassicCall, request: JoinClassicGroupRequest, member_id: str, limits: ConsumerGroupLimits
@@ -136,6 +139,7 @@ def check_room(
 
 
 def check_assignment(
+<<<<<<< HEAD
     draft: ClassicDraft, group_id: str, classic: ClassicGroup, parts: Collection[bytes]
 ) -> errors_pb2.Error | None:
     """Why a group does not take an assignment, or None.
@@ -152,4 +156,22 @@ def check_assignment(
     grows = size - sum(map(len, classic.assignments.values()))
     if size > SMALL_ASSIGNMENT_BYTES and not draft.has_room_for(grows):
         return refuse_growth(group_id, draft.limits)
+=======
+    draft: ClassicDraft, group_id: str, classic: ClassicGroup, parts: Mapping[str, bytes]
+) -> errors_pb2.Error | None:
+    """Why a group does not take what its leader assigns, or None.
+
+    Arguments:
+        parts: by member.
+    """
+    limits, size = draft.limits, sum(map(len, parts.values()))
+    if size > limits.classic_group_bytes:
+        return error(
+            ErrorCode.GROUP_MAX_SIZE_REACHED,
+            f"the assignment has {size} bytes, at most {limits.classic_group_bytes} are taken",
+        )
+    grows = size - sum(map(len, classic.assignments.values()))
+    if size > _SMALL_ASSIGNMENT_BYTES and not draft.has_room_for(grows):
+        return refuse_growth(group_id, limits)
+>>>>>>> h-sec
     return None

@@ -26,11 +26,11 @@ from quorumlog.server.events import EndedStream, Reply
 from quorumlog.server.kafka.client import KafkaClient
 from quorumlog.server.kafka.cluster_view import ImageView
 from quorumlog.server.kafka.connection import KafkaConnection, KafkaConnectionFault, KafkaConnectionLimits, KafkaRequest
+from quorumlog.server.kafka.held_bytes import MOST_HELD_BYTES, HeldBytes
 from quorumlog.server.kafka.mapping.fetch_session import FetchSessionSpace
 from quorumlog.server.kafka.mapping.steps import KafkaConnectionRefusedError, LongWork
 from quorumlog.server.kafka.mapping.table import served_versions
 from quorumlog.server.kafka.sign_in_state import KafkaSignIn
-from quorumlog.server.kafka.unfinished_requests import MOST_UNFINISHED_BYTES, UnfinishedRequests
 from quorumlog.server.log_output import Log
 from quorumlog.server.metrics import Meters
 from quorumlog.server.setting_values import parse_address
@@ -116,8 +116,8 @@ class KafkaListener:
         self._open: set[_KafkaSocket] = set()
         self._strangers: set[_KafkaSocket] = set()
         self._of_address: Counter[str] = Counter()
-        most_bytes = max(MOST_UNFINISHED_BYTES, 4 * options.limits.request_bytes)
-        self._unfinished: UnfinishedRequests[_KafkaSocket] = UnfinishedRequests(most_bytes)
+        self._unfinished: HeldBytes[_KafkaSocket] = HeldBytes(max(MOST_HELD_BYTES, 4 * options.limits.request_bytes))
+        self._unread: HeldBytes[_KafkaSocket] = HeldBytes(max(MOST_HELD_BYTES, 4 * options.limits.unsent_bytes))
         self._server: asyncio.Server | None = None
         #: With TLS: those that take connections, and handshakes.
         self._tasks: set[asyncio.Task[None]] = set()
@@ -236,13 +236,24 @@ class KafkaListener:
         """Takes note of what has come of a request that is not whole."""
         last = self._unfinished.note(one, request, size_bytes)
         if last is not None:
-            self.meters.kafka_connections_ended += 1
-            self._unfinished.forget(last)
-            last.make_way()
+            self._make_way(last, "of all requests that are not whole, its own began first")
+
+    def note_unread(self, one: _KafkaSocket, reads: int, size_bytes: int) -> None:
+        """Takes note of what a client has not read of its answers."""
+        last = self._unread.note(one, reads, size_bytes)
+        if last is not None:
+            self._make_way(last, "of all clients that do not read their answers, it has read nothing for the longest")
+
+    def _make_way(self, last: _KafkaSocket, reason: str) -> None:
+        self.meters.kafka_connections_ended += 1
+        self._unfinished.forget(last)
+        self._unread.forget(last)
+        last.make_way(reason)
 
     def dismiss(self, one: _KafkaSocket, host: str) -> None:
         """A connection that was taken is over."""
         self._unfinished.forget(one)
+        self._unread.forget(one)
         self._open.discard(one)
         self._strangers.discard(one)
         self._of_address[host] -= 1
@@ -296,6 +307,8 @@ class _KafkaSocket(asyncio.Protocol):
         self._client: KafkaClient | None = None
         self._transport: asyncio.Transport | None = None
         self._origins: dict[str, ClientOrigin] = {}
+        #: Bytes of answers that have not left, and how often they were found to have become fewer.
+        self._unread_bytes = self._reads = 0
 
     # -- asyncio --------------------------------------------------------------------------------------------------
 
@@ -399,9 +412,9 @@ class _KafkaSocket(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    def make_way(self) -> None:
-        """Ends it: its request is not whole, and there is no room left for the rest."""
-        self._listener.tell_refusal(self._host, "of all requests that are not whole, its own began first")
+    def make_way(self, reason: str) -> None:
+        """Ends it: all connections together hold too much."""
+        self._listener.tell_refusal(self._host, reason)
         self.close()
 
     def end(self, ended: EndedStream) -> None:
@@ -482,6 +495,9 @@ class _KafkaSocket(asyncio.Protocol):
         client, transport = self._client, self._transport
         if client is None or transport is None or transport.is_closing():
             return
+        left = transport.get_write_buffer_size()
+        self._reads += left < self._unread_bytes
+        client.note_unsent(left)
         output = client.take_output()
         if output:
             transport.writelines(output)
@@ -489,6 +505,8 @@ class _KafkaSocket(asyncio.Protocol):
             # what came with one read would be answered for a third of a second.
             client.note_unsent(transport.get_write_buffer_size())
             asyncio.get_running_loop().call_soon(self._flush)
+        self._unread_bytes = transport.get_write_buffer_size()
+        self._listener.note_unread(self, self._reads, self._unread_bytes)
         if self._sign_in is not None and self._sign_in.token:
             self._listener.trust(self)
         end = client.end

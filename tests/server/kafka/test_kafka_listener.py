@@ -256,7 +256,7 @@ async def test_whoever_asks_a_thousand_times_at_once_is_answered_in_turn_with_al
 
 async def test_requests_that_never_become_whole_fill_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each may be as large as a request, and there may be thousands of connections. The oldest one makes way."""
-    monkeypatch.setattr(listener_module, "MOST_UNFINISHED_BYTES", 1)
+    monkeypatch.setattr(listener_module, "MOST_HELD_BYTES", 1)
     door = Door(connections=10, connections_per_ip=10, limits=KafkaConnectionLimits(request_bytes=1 << 20))
     slow = []
     for _ in range(5):
@@ -278,6 +278,36 @@ async def test_requests_that_never_become_whole_fill_no_memory(monkeypatch: pyte
         each.writer.close()
     await door.until(lambda: door.listener.connections == 1, "all have gone")
     assert door.listener._unfinished.size_bytes == 0
+    await door.close()
+
+
+async def test_answers_that_nobody_reads_fill_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each client may leave some thirty megabytes, and there may be thousands of clients."""
+    monkeypatch.setattr(listener_module, "MOST_HELD_BYTES", 1)
+    limits = KafkaConnectionLimits(unsent_bytes=6 << 20)
+    door = Door(connections=10, connections_per_ip=10, limits=limits)
+    clients = [await door.connect() for _ in range(6)]
+    for number, client in enumerate(clients):
+        client.writer.transport.pause_reading()
+        client.ask(number)
+        await door.until(lambda: len(door.asked) == number + 1, "the node is asked")  # noqa: B023
+        # The kernel takes some of it.
+        large = data_plane_pb2.MetadataResponse(cluster_id="c", controller_id=1)
+        large.topics.extend(data_plane_pb2.TopicMetadata(name="x" * 30_000) for _ in range(400))
+        door.requests.deliver(Reply(door.asked[number].request_id, large))
+        await asyncio.sleep(0)
+    await door.until(lambda: door.listener.connections < 6, "one has made way")
+    lines = door.log.of("kafka_connection_refused")
+    assert "it has read nothing for the longest" in str(lines[0]["reason"])
+    last = clients[-1]
+    last.writer.transport.resume_reading()
+    assert await last.answered() == 5, "the newest is served"
+    last.ask(77)
+    await door.until(lambda: len(door.asked) == 7, "who has read is asked on")
+    for each in clients:
+        each.writer.transport.abort()
+    await door.until(lambda: door.listener.connections == 0, "all have gone")
+    assert door.listener._unread.size_bytes == 0
     await door.close()
 
 

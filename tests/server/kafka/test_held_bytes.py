@@ -1,17 +1,17 @@
-"""Requests that are not whole: how much of them there may be, and which one makes way."""
+"""What connections hold: how much of it there may be, and which one makes way."""
 
 from __future__ import annotations
 
-from quorumlog.server.kafka.unfinished_requests import SMALL_BYTES, UnfinishedRequests
+from quorumlog.server.kafka.held_bytes import SMALL_BYTES, HeldBytes
 
 KIB = 1 << 10
 
 
-def held() -> UnfinishedRequests[str]:
-    return UnfinishedRequests(most_bytes=1_000 * KIB)
+def held() -> HeldBytes[str]:
+    return HeldBytes(most_bytes=1_000 * KIB)
 
 
-def test_what_was_begun_first_makes_way() -> None:
+def test_what_has_not_moved_for_the_longest_makes_way() -> None:
     those = held()
     assert those.note("a", 0, 400 * KIB) is None
     assert those.note("b", 0, 400 * KIB) is None
@@ -22,11 +22,11 @@ def test_what_was_begun_first_makes_way() -> None:
     assert those.note("b", 0, 1_001 * KIB) == "b", "it may be the one that has brought more"
 
 
-def test_a_connection_whose_request_is_whole_begins_anew() -> None:
+def test_a_connection_that_has_moved_begins_anew() -> None:
     those = held()
     those.note("busy", 0, 400 * KIB)
     those.note("slow", 0, 400 * KIB)
-    assert those.note("busy", 1, 400 * KIB) is None, "the next request of the same connection"
+    assert those.note("busy", 1, 400 * KIB) is None, "it has moved"
     assert those.note("busy", 1, 601 * KIB) == "slow"
 
 
