@@ -381,11 +381,7 @@ class ClassicDecisions:
         """The leader has assigned: everybody who waits gets their part."""
         group_id = request.group_id
         parts = {row.member_id: row.assignment for row in request.assignments if row.member_id in classic.members}
-<<<<<<< HEAD
-        refused = check_assignment(draft, group_id, classic, parts.values())
-=======
         refused = check_assignment(draft, group_id, classic, parts)
->>>>>>> h-sec
         if refused is not None:
             return refused
         after = classic.assigned(parts)

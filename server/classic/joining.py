@@ -1,8 +1,8 @@
-"""Who joins a classic group, and whether it and its part fit among the others."""
+"""Who joins a classic group, and whether it fits among the others."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
 from quorumlog.server.classic import answers
@@ -16,9 +16,6 @@ from quorumlog.server.wire_errors import error
 from quorumlog.v1 import errors_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 from quorumlog.v1.groups_pb2 import JoinClassicGroupRequest
-
-#: An assignment so small is taken also where the coordinator keeps as much as it may: groups that it has go on.
-SMALL_ASSIGNMENT_BYTES = 16 << 10
 
 Members: TypeAlias = Mapping[str, ClassicMember]
 
@@ -139,24 +136,6 @@ def check_room(
 
 
 def check_assignment(
-<<<<<<< HEAD
-    draft: ClassicDraft, group_id: str, classic: ClassicGroup, parts: Collection[bytes]
-) -> errors_pb2.Error | None:
-    """Why a group does not take an assignment, or None.
-
-    Arguments:
-        parts: what its members are assigned, as their leader says it.
-    """
-    size = sum(map(len, parts))
-    if size > draft.limits.classic_group_bytes:
-        return error(
-            ErrorCode.GROUP_MAX_SIZE_REACHED,
-            f"the assignment has {size} bytes, at most {draft.limits.classic_group_bytes} are taken",
-        )
-    grows = size - sum(map(len, classic.assignments.values()))
-    if size > SMALL_ASSIGNMENT_BYTES and not draft.has_room_for(grows):
-        return refuse_growth(group_id, draft.limits)
-=======
     draft: ClassicDraft, group_id: str, classic: ClassicGroup, parts: Mapping[str, bytes]
 ) -> errors_pb2.Error | None:
     """Why a group does not take what its leader assigns, or None.
@@ -173,5 +152,4 @@ def check_assignment(
     grows = size - sum(map(len, classic.assignments.values()))
     if size > _SMALL_ASSIGNMENT_BYTES and not draft.has_room_for(grows):
         return refuse_growth(group_id, limits)
->>>>>>> h-sec
     return None
