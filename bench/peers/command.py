@@ -47,7 +47,13 @@ def main(arguments: list[str]) -> int:
     for name, why in left_out.items():
         console.print(f"{name} is left out: {why}", style="yellow")
     load_average = os.getloadavg()[0]
-    chosen = loads(given.scale, tuple(_SIZES[size] for size in given.sizes))
+    every = loads(given.scale, tuple(_SIZES[size] for size in given.sizes))
+    chosen = [load for load in every if given.loads in load.name]
+    if not chosen:
+        print(
+            f"bench: error: --loads {given.loads!r} is in none of: {'; '.join(e.name for e in every)}", file=sys.stderr
+        )
+        return 2
     given.work_dir.mkdir(parents=True, exist_ok=True)
     try:
         readings, failures = measure(present, chosen, given.repetitions, given.work_dir, console.print)
@@ -122,6 +128,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--sizes", nargs="+", choices=list(_SIZES), default=list(_SIZES), help="only records of these sizes"
     )
+    parser.add_argument("--loads", default="", help="only loads with this in their name, such as 'consume'")
     parser.add_argument("--markdown", action="store_true", help="print the table as Markdown")
     parser.add_argument("--fetch", action="store_true", help="only download the jars that peers need, with Maven")
     parser.add_argument("--spark", action="store_true", help="Spark's own Kafka format beside ours, and nothing else")

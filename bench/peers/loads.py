@@ -10,7 +10,7 @@ KIB = 1024
 #: Bytes of a record, and how many make a run.
 COUNTS = {100: 1_000_000, KIB: 200_000, 64 * KIB: 4_000}
 #: As many times as much is read: a reader that is done in a tenth of a second shows how it starts, not how it reads.
-READ_TIMES = 5
+READ_TIMES = 10
 #: Of a record where one is sent at a time, and while a server is killed.
 SINGLE_BYTES = KIB
 #: Fewer records than this say nothing.

@@ -15,13 +15,21 @@ from quorumlog.server.local import LocalCluster
 CLIENT = "ours"
 #: What ``bench tuning`` found to gain most for large records, at the price of memory.
 LARGE_BATCHES: Mapping[str, object] = {"batch_size": 1 << 20, "linger_ms": 5, "buffer_memory": 128 << 20}
+#: The same of a consumer: as much at a time, and ahead, as Kafka's with large fetches.
+LARGE_FETCHES: Mapping[str, object] = {
+    "max_poll_records": 10_000,
+    "max_partition_fetch_bytes": 16 << 20,
+    "fetch_max_bytes": 256 << 20,
+}
 
 SIDES = (
     Side("quorumlog, send", Kind.PRODUCE, CLIENT),
     Side("quorumlog, send, batches of 1 MiB", Kind.PRODUCE, CLIENT, LARGE_BATCHES),
     Side("quorumlog, send_arrow", Kind.PRODUCE, CLIENT, call="produce_arrow"),
     Side("quorumlog, poll", Kind.CONSUME, CLIENT),
+    Side("quorumlog, poll, large fetches", Kind.CONSUME, CLIENT, LARGE_FETCHES),
     Side("quorumlog, poll_arrow", Kind.CONSUME, CLIENT, call="consume_arrow"),
+    Side("quorumlog, poll_arrow, large fetches", Kind.CONSUME, CLIENT, LARGE_FETCHES, call="consume_arrow"),
     Side("quorumlog, linger 0", Kind.SINGLY, CLIENT, {"linger_ms": 0}),
     Side("quorumlog, defaults", Kind.SINGLY, CLIENT),
     Side("quorumlog", Kind.STEADY, CLIENT, {"linger_ms": 0}),

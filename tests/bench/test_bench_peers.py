@@ -89,6 +89,12 @@ def test_every_size_is_produced_and_consumed_and_the_leader_is_killed_last() -> 
     assert {load.size for load in loads(1, (100,)) if load.kind in (Kind.PRODUCE, Kind.CONSUME)} == {100}
 
 
+def test_loads_that_nobody_has_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(["--loads", "drink", "--work-dir", str(tmp_path)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("bench: error: --loads 'drink' is in none of: produce 100 B, 1 partition;")
+
+
 @pytest.mark.parametrize("known", command.PEERS, ids=lambda known: known.name)
 def test_a_peer_has_one_client_while_its_leader_is_killed_and_says_its_settings(known: Peer) -> None:
     assert len(known.sides_of(Kind.STEADY)) == 1

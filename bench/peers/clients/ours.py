@@ -43,15 +43,23 @@ def singly(target: Target, size: int, count: int) -> Figures:
 
 def consume(target: Target, size: int, count: int) -> Figures:
     """``poll``, and every record's value looked at."""
-    return sdk_client.consume(
-        target.servers, target.topic, partitions=target.partitions, size=size, count=count, arrow=False
-    )
+    return _consume(target, size, count, arrow=False)
 
 
 def consume_arrow(target: Target, size: int, count: int) -> Figures:
     """``poll_arrow``."""
+    return _consume(target, size, count, arrow=True)
+
+
+def _consume(target: Target, size: int, count: int, *, arrow: bool) -> Figures:
     return sdk_client.consume(
-        target.servers, target.topic, partitions=target.partitions, size=size, count=count, arrow=True
+        target.servers,
+        target.topic,
+        partitions=target.partitions,
+        size=size,
+        count=count,
+        arrow=arrow,
+        options=target.options,
     )
 
 
