@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from quorumlog.raft.types import NO_NODE
 from quorumlog.server.authorization.permissions import operation_of
 from quorumlog.server.authorization.refusals import Refusals
@@ -13,6 +15,7 @@ from quorumlog.server.metadata.fenced_lately import FencedLately
 from quorumlog.server.metadata.topic_config import describe_topic_config
 from quorumlog.server.metadata.topic_table import no_such_topic, refuse_spelling
 from quorumlog.server.node_service import NodeService, RequestTable, StepTime
+from quorumlog.server.pending_calls import PendingCalls
 from quorumlog.server.replies import Replies
 from quorumlog.server.requests.image_age import UNKNOWN_AGE_MS, ImageAge
 from quorumlog.server.requests.linearizable_reads import MetadataReads
@@ -45,6 +48,20 @@ _OPERATIONS = (
 )  # fmt: skip
 
 
+#: The longest that an answer waits for what may be on the way, and how many do: any more are answered at once.
+MOST_SETTLE_MS = 100
+MOST_SETTLING = 1_000
+
+
+class _Settling(NamedTuple):
+    """A question that waits a moment for its answer."""
+
+    request_id: int
+    deadline: int
+    asked: ClientRequest
+    request: data_plane_pb2.MetadataRequest
+
+
 class MetadataQueries(NodeService):
     """Serves metadata, configurations of topics, moves under way and producer names."""
 
@@ -67,6 +84,7 @@ class MetadataQueries(NodeService):
         self._reads = reads
         self._replies = replies
         self._fenced_lately = FencedLately()
+        self._settling: PendingCalls[_Settling] = PendingCalls(MOST_SETTLING)
 
     def declare_requests(self, table: RequestTable) -> None:
         table.declare(data_plane_pb2.MetadataRequest, self.describe_cluster)
@@ -79,7 +97,11 @@ class MetadataQueries(NodeService):
     def describe_cluster(self, time: StepTime, asked: ClientRequest, request: data_plane_pb2.MetadataRequest) -> None:
         """Describes brokers and topics from this node's image."""
         if not request.linearizable:
-            self._describe_cluster(time.now, asked, request)
+            if request.settle_ms and not self._settling.full:
+                due = time.now + min(request.settle_ms, MOST_SETTLE_MS) * 1_000
+                self._settling.add(_Settling(asked.request_id, due, asked, request))
+            else:
+                self._describe_cluster(time.now, asked, request)
             return
 
         def answer(problem: errors_pb2.Error | None) -> None:
@@ -89,6 +111,19 @@ class MetadataQueries(NodeService):
                 self._replies.reply(asked.request_id, failed_description(request, problem))
 
         self._reads.read(time.now, request.timeout_ms, answer)
+
+    def on_time(self, now: int, wall_ms: int) -> None:
+        """Answers those who have waited for what may be on the way."""
+        for each in self._settling.take_expired(now):
+            self._describe_cluster(now, each.asked, each.request)
+
+    @property
+    def next_deadline(self) -> int | None:
+        """When ``on_time`` is due."""
+        return self._settling.next_deadline
+
+    def client_gone(self, request_id: int) -> None:
+        self._settling.take(request_id)
 
     def _describe_cluster(self, now: int, asked: ClientRequest, request: data_plane_pb2.MetadataRequest) -> None:
         response = self.cluster_description(now, asked.client)

@@ -766,6 +766,7 @@ class MetadataRequest(_message.Message):
     LINEARIZABLE_FIELD_NUMBER: _builtins.int
     TIMEOUT_MS_FIELD_NUMBER: _builtins.int
     ALLOWED_OPERATIONS_FIELD_NUMBER: _builtins.int
+    SETTLE_MS_FIELD_NUMBER: _builtins.int
     all_topics: _builtins.bool
     """True: describe every topic."""
     linearizable: _builtins.bool
@@ -774,6 +775,10 @@ class MetadataRequest(_message.Message):
     """How long the server may take for that, in milliseconds."""
     allowed_operations: _builtins.bool
     """True: the answer says what the client may do to each topic."""
+    settle_ms: _builtins.int
+    """For so long the answer waits, in milliseconds: news of a node that has just died may be on the way. 100 at most. Not
+    with linearizable.
+    """
     @_builtins.property
     def topics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The topics wanted; empty with all_topics for every one."""
@@ -786,10 +791,11 @@ class MetadataRequest(_message.Message):
         linearizable: _builtins.bool = ...,
         timeout_ms: _builtins.int = ...,
         allowed_operations: _builtins.bool = ...,
+        settle_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["all_topics", b"all_topics", "allowed_operations", b"allowed_operations", "linearizable", b"linearizable", "timeout_ms", b"timeout_ms", "topics", b"topics"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["all_topics", b"all_topics", "allowed_operations", b"allowed_operations", "linearizable", b"linearizable", "settle_ms", b"settle_ms", "timeout_ms", b"timeout_ms", "topics", b"topics"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -29,6 +29,9 @@ _NONE_MEANS_ALL = 0
 #: Of a topic that is created because it was mentioned.
 _CREATION_TIMEOUT_MS = 10_000
 _BROKERS = 1
+#: A client asks who leads as soon as its connection to the leader breaks, and a node hears of that a few milliseconds
+#: after the client. Named once more, a leader that is gone costs librdkafka a second.
+_SETTLE_MS = 20
 
 
 def describe_topics(call: KafkaCall[MetadataRequest]) -> Steps[MetadataResponse]:
@@ -52,6 +55,7 @@ def describe_topics(call: KafkaCall[MetadataRequest]) -> Steps[MetadataResponse]
     question = data_plane_pb2.MetadataRequest(
         topics=dict.fromkeys(names),
         all_topics=everything,
+        settle_ms=_SETTLE_MS if names or everything else 0,
         allowed_operations=call.message.include_topic_authorized_operations,
     )
     cluster = yield from ask(question, data_plane_pb2.MetadataResponse)

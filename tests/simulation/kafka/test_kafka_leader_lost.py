@@ -6,6 +6,8 @@ not be named.
 
 from __future__ import annotations
 
+import pytest
+
 from quorumlog.chaos.simulator.kafka_link import SimKafkaLink
 from quorumlog.chaos.simulator.process import EPOCH_MS
 from quorumlog.raft.group import RaftGroup
@@ -150,3 +152,15 @@ def test_a_node_that_has_stopped_is_told_of_until_clients_have_left_it() -> None
     assert nodes_told(nodes, other) == {1, 2, 3}
     nodes.run(LATELY_US / 1_000_000)
     assert nodes_told(nodes, other) == set(lost.others)
+
+
+@pytest.mark.parametrize("seed", range(8, 12))
+def test_who_asks_before_the_news_of_a_death_is_there_is_not_told_of_the_dead(seed: int) -> None:
+    lost = LostLeader(seed)
+    nodes = lost.nodes
+    links = [nodes.links[node] for node in lost.others]
+    nodes.cluster.processes[lost.victim].die(silent=False)
+    asked = [link.send(WANTED, WANTED.HIGHEST) for link in links]
+    nodes.until(lambda: all(number in link.answers for link, number in zip(links, asked, strict=True)), 1)
+    told = [leader_in(link.answers[number]) for link, number in zip(links, asked, strict=True)]
+    assert lost.victim not in [leader for _, leader in told], told
