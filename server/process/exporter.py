@@ -101,13 +101,8 @@ class Exporter:
         if listen is not None:
             self._start("metrics_listen", listen, PageServer)
         if secured is not None:
-            tell = secured.failed
-
-            def failed(address: str, reason: str) -> None:
-                self._loop.call_soon_threadsafe(tell, address, reason)
-
-            secured_kind = partial(TlsPageServer, watched=secured.watched, failed=failed)
-            self._start("metrics_tls_listen", secured.listen, secured_kind)
+            kind = partial(TlsPageServer, watched=secured.watched, failed=self._tell_failed)
+            self._start("metrics_tls_listen", secured.listen, kind)
 
     def _start(self, name: str, address: str, kind: Callable[..., PageServer]) -> None:
         host, _, port = address.rpartition(":")
@@ -188,6 +183,11 @@ class Exporter:
         except TimeoutError:
             asked.cancel()
             return "the node does not answer"
+
+    def _tell_failed(self, host: str, reason: str) -> None:
+        """A handshake has failed. Called on a thread of its own."""
+        assert self._secured is not None, "without TLS there are none"
+        self._loop.call_soon_threadsafe(self._secured.failed, host, reason)
 
     def _ask(self, question: Callable[[], Answer]) -> Answer:
         """Asks the node on its own thread.

@@ -11,7 +11,7 @@ import atexit
 import os
 import tempfile
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import pyspark.sql.readwriter
 import pyspark.sql.streaming.readwriter
@@ -64,11 +64,16 @@ class SecuredCluster(LocalCluster):
             }
         super().__init__(nodes=nodes, **options)
 
-    def __enter__(self) -> Self:
-        super().__enter__()
+    def up(self, *arguments: Any, **options: Any) -> None:
+        """Starts it, and lets in who is to use it."""
+        global _authority  # noqa: PLW0603  # what tests make clients with knows of no cluster
+        super().up(*arguments, **options)
         if self._places.ports:
             self._let_in()
-        return self
+        else:
+            # The test says itself how it is reached: nothing is said beside that.
+            _authority = ""
+            _FILE.write_text("")
 
     def _let_in(self) -> None:
         global _authority  # noqa: PLW0603  # what tests make clients with knows of no cluster
