@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
 from operator import itemgetter
 
-from quorumlog.raft.errors import NotLeaderError, ProposalRefusedError, Refusal, UnreadableEntryError
+from quorumlog.raft.errors import NotLeaderError, ProposalRefusedError, UnreadableEntryError
 from quorumlog.raft.group import RaftGroup
 from quorumlog.raft.types import Entry, EntryKind, Snapshot
 from quorumlog.server.hosting.partition_replica import PartitionId
@@ -422,9 +422,7 @@ class Partition:
         except NotLeaderError:
             return self.not_leader()
         except ProposalRefusedError as refused:
-            if refused.reason is Refusal.TRANSFERRING:
-                return refusals.hands_over(self.name)
-            return refusals.takes_none(self.name, refused)
+            return refusals.not_proposed(self.name, refused)
         self.producers.append(header, base_offset, entry.index, digest)
         self.log_end_offset = base_offset + header.record_count
         self._not_durable.append((self.log_end_offset - 1, entry.index))

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from quorumlog.raft.types import NO_NODE
 from quorumlog.server.authorization.permissions import operation_of
 from quorumlog.server.authorization.refusals import Refusals
+from quorumlog.server.broker.fenced_lately import FencedLately
 from quorumlog.server.broker.replicas import Replicas
 from quorumlog.server.client_origin import ClientOrigin
 from quorumlog.server.controller.metadata_replica import MetadataReplica
@@ -16,7 +17,6 @@ from quorumlog.server.metadata.topic_table import no_such_topic, refuse_spelling
 from quorumlog.server.node_service import NodeService, RequestTable, StepTime
 from quorumlog.server.pending_calls import PendingCalls
 from quorumlog.server.replies import Replies
-from quorumlog.server.requests.fenced_lately import FencedLately
 from quorumlog.server.requests.image_age import UNKNOWN_AGE_MS, ImageAge
 from quorumlog.server.requests.linearizable_reads import MetadataReads
 from quorumlog.server.wire_errors import error

@@ -26,7 +26,12 @@ from quorumlog.server.kafka.codec import (
     topic_partition_requests,
     topic_requests,
 )
-from quorumlog.server.kafka.codec.administration import acl_requests, log_dir_requests, placement_requests
+from quorumlog.server.kafka.codec.administration import (
+    acl_requests,
+    log_dir_requests,
+    placement_requests,
+    quorum_requests,
+)
 from quorumlog.server.kafka.codec.apis import APIS
 from quorumlog.server.kafka.codec.groups import commit_requests, committed_requests, consumer_group_requests
 from quorumlog.server.kafka.codec.primitives import KafkaMessage, UnencodableMessageError, encode
@@ -376,6 +381,9 @@ NAMING: dict[str, Make] = {
     "ListPartitionReassignments": moves({SECRET: [0, 1, 7]}),
     "ListPartitionReassignments of all": moves(None),
     "ListPartitionReassignments of nothing": moves({}),
+    "DescribeQuorum": lambda _: quorum_requests.DescribeQuorumRequest(
+        [quorum_requests.NamedQuorumTopic(SECRET, [quorum_requests.NamedQuorumPartition(0)])]
+    ),
     "DescribeLogDirs": log_dirs({SECRET: [0, 1]}),
     "DescribeLogDirs of no partition": log_dirs({SECRET: [7, -1], TOPIC: [0]}),
     "DescribeLogDirs of all": log_dirs(None),
