@@ -5,6 +5,7 @@ May import: `partition`, `coordinator`, `hosting`, `metadata`, `server` itself.
 - `broker`: the conversation with the controller: registration, heartbeats, reports, producer ids.
 - `replicas`: the registry of the partition replicas on this node.
 - `replica_factory`: makes replicas from what is durable of them.
+- `fenced_lately`: which nodes were fenced a moment ago.
 - `former_replicas`: what is remembered of replicas that were moved away.
 - `replica_endings`: ends replicas that were deleted or moved away.
 - `leader_reports`: what is told the controller of led partitions: leaderships, in-sync sets.

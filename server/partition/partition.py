@@ -422,7 +422,7 @@ class Partition:
         except NotLeaderError:
             return self.not_leader()
         except ProposalRefusedError as refused:
-            return refusals.takes_none(self.name, refused)
+            return refusals.not_proposed(self.name, refused)
         self.producers.append(header, base_offset, entry.index, digest)
         self.log_end_offset = base_offset + header.record_count
         self._not_durable.append((self.log_end_offset - 1, entry.index))

@@ -59,14 +59,15 @@ def being_restored(name: str) -> errors_pb2.Error:
 
 
 def takes_none(name: str, reason: object) -> errors_pb2.Error:
-    """Raft takes nothing at the moment, or not here any more."""
-    if isinstance(reason, ProposalRefusedError) and reason.reason is Refusal.TRANSFERRING:
-        return hands_over(name)
+    """Raft takes nothing at the moment."""
     return error(ErrorCode.SERVER_BUSY, f"{name} takes no batches for a moment: {reason}")
 
 
-def hands_over(name: str) -> errors_pb2.Error:
-    """Somebody else leads in a moment. Who is told that the leader is busy comes back to it, and finds it gone."""
+def not_proposed(name: str, refused: ProposalRefusedError) -> errors_pb2.Error:
+    """Raft takes nothing at the moment. Where somebody else leads in a moment, whoever is told that the leader is busy
+    comes back to it, and finds it gone."""
+    if refused.reason is not Refusal.TRANSFERRING:
+        return takes_none(name, refused)
     return error(
         ErrorCode.LEADER_NOT_AVAILABLE,
         f"the leadership of {name} is being handed over; ask who leads it next",

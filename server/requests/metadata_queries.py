@@ -7,11 +7,11 @@ from typing import NamedTuple
 from quorumlog.raft.types import NO_NODE
 from quorumlog.server.authorization.permissions import operation_of
 from quorumlog.server.authorization.refusals import Refusals
+from quorumlog.server.broker.fenced_lately import FencedLately
 from quorumlog.server.broker.replicas import Replicas
 from quorumlog.server.client_origin import ClientOrigin
 from quorumlog.server.controller.metadata_replica import MetadataReplica
 from quorumlog.server.events import ClientRequest
-from quorumlog.server.metadata.fenced_lately import FencedLately
 from quorumlog.server.metadata.topic_config import describe_topic_config
 from quorumlog.server.metadata.topic_table import no_such_topic, refuse_spelling
 from quorumlog.server.node_service import NodeService, RequestTable, StepTime

@@ -70,18 +70,17 @@ from quorumlog.server.kafka.mapping import (
     epochs,
     fetch,
     groups,
-    log_dirs,
     memberships,
     offsets,
     placement,
     produce,
-    quorum,
     quotas,
     sign_in,
     topic_pages,
     topics,
     users,
 )
+from quorumlog.server.kafka.mapping.administration import log_dirs, quorum
 from quorumlog.server.kafka.mapping.steps import KafkaCall, Steps
 from quorumlog.server.kafka.version_table import VersionTable
 

@@ -387,6 +387,9 @@ NAMING: dict[str, Make] = {
     "ListPartitionReassignments": moves({SECRET: [0, 1, 7]}),
     "ListPartitionReassignments of all": moves(None),
     "ListPartitionReassignments of nothing": moves({}),
+    "DescribeQuorum": lambda _: quorum_requests.DescribeQuorumRequest(
+        [quorum_requests.NamedQuorumTopic(SECRET, [quorum_requests.NamedQuorumPartition(0)])]
+    ),
     "DescribeLogDirs": log_dirs({SECRET: [0, 1]}),
     "DescribeLogDirs of no partition": log_dirs({SECRET: [7, -1], TOPIC: [0]}),
     "DescribeLogDirs of all": log_dirs(None),

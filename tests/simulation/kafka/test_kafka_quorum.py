@@ -13,8 +13,8 @@ from quorumlog.server.kafka.codec.administration.quorum_requests import (
     NamedQuorumTopic,
 )
 from quorumlog.server.kafka.codec.administration.quorum_responses import DescribeQuorumResponse, QuorumPartition
+from quorumlog.server.kafka.mapping.administration.quorum import METADATA_TOPIC
 from quorumlog.server.kafka.mapping.error_codes import KafkaError
-from quorumlog.server.kafka.mapping.quorum import METADATA_TOPIC
 from quorumlog.server.metadata.records import METADATA_GROUP
 from quorumlog.v1.acls_pb2 import (
     ACL_OPERATION_DESCRIBE,
