@@ -88,7 +88,8 @@ def read_inflated(batch: Inflated) -> pa.RecordBatch:
     header, records = batch
     if header.record_count >= LEAST_FOR_KERNELS and (parts := plain_parts(batch)) is not None:
         return _joined_rows(parts)
-    chunks, at, left = [], 0, header.record_count
+    chunks: list[pa.RecordBatch] = []
+    at, left = 0, header.record_count
     try:
         while left:
             chunk, at = _read_chunk(records, at, min(_CHUNK_RECORDS, left), header)
