@@ -37,7 +37,7 @@ from quorumlog.server.setting_values import parse_address
 from quorumlog.server.transport.callers import MAX_CLIENT_ID_LENGTH
 from quorumlog.server.transport.certificate_ends import certificate_end_of
 from quorumlog.server.transport.client_requests import ClientRequests
-from quorumlog.server.transport.failed_handshakes import FailedHandshakes
+from quorumlog.server.transport.failed_handshakes import FailedHandshakes, reason_of
 from quorumlog.server.transport.principals import auth_context_of, principal_of, serial_of
 from quorumlog.server.transport.tls_contexts import TlsContexts
 from quorumlog.v1.data_plane_pb2 import FetchRequest, FetchResponse, ProduceRequest
@@ -357,7 +357,7 @@ class _KafkaSocket(asyncio.Protocol):
             )
         except Exception as problem:  # TLS has many, the loop has its own. It is one client's matter.
             if self._listener.failed is not None:
-                self._listener.failed.failed("kafka_listen", host, f"{problem or type(problem).__name__}")
+                self._listener.failed.failed("kafka_listen", host, reason_of(problem))
             accepted.close()
             self.connection_lost(None)
 

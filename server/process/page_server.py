@@ -17,6 +17,7 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from quorumlog.server.certificates.pairs import WatchedPair
 from quorumlog.server.client_origin import ClientOrigin, Listener
+from quorumlog.server.transport.failed_handshakes import reason_of
 from quorumlog.server.transport.principals import auth_context_of, principal_of, serial_of
 from quorumlog.server.transport.tls_contexts import TlsContexts
 
@@ -124,7 +125,7 @@ class TlsPageServer(PageServer):
         try:
             secured = self._contexts.current().wrap_socket(request, server_side=True)
         except OSError as problem:  # TLS has many, and silence is one.
-            self._failed(str(client_address[0]), f"{problem or type(problem).__name__}")
+            self._failed(str(client_address[0]), reason_of(problem))
             return
         with secured:
             super().finish_request(secured, client_address)

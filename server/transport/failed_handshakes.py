@@ -24,6 +24,11 @@ LOG_AGAIN_S = 60.0
 MAX_REASON_LENGTH = 500
 
 
+def reason_of(problem: Exception) -> str:
+    """Why a handshake failed, in words. Of a connection that is gone again there may be none: its kind says it."""
+    return str(problem) or type(problem).__name__
+
+
 @dataclass(slots=True)
 class _Failed:
     """Connections of an address to a listener.

@@ -19,7 +19,7 @@ from quorumlog.server.events import AuditLine
 from quorumlog.server.local.ports import ReservedPorts
 from quorumlog.server.options import PairFiles
 from quorumlog.server.transport.credentials import server_credentials
-from quorumlog.server.transport.failed_handshakes import LOG_AGAIN_S, MAX_HOSTS, OTHERS, FailedHandshakes
+from quorumlog.server.transport.failed_handshakes import LOG_AGAIN_S, MAX_HOSTS, OTHERS, FailedHandshakes, reason_of
 from quorumlog.server.transport.grpc_server import GrpcServer
 from quorumlog.server.transport.uncalled_connections import (
     CHECK_EVERY_S,
@@ -297,3 +297,9 @@ def test_a_connection_that_is_reset_at_once_ends_nothing(tmp_path: Path, port: i
         await served.server.stop(0)
 
     asyncio.run(run())
+
+
+def test_no_handshake_fails_without_a_reason() -> None:
+    """A connection that is gone again says nothing in words."""
+    assert reason_of(ConnectionAbortedError()) == "ConnectionAbortedError"
+    assert reason_of(ssl.SSLError(1, "wrong version number")) == "wrong version number"
