@@ -12,6 +12,7 @@ Examples:
 from __future__ import annotations
 
 import argparse
+import gc
 import itertools
 import multiprocessing
 import sys
@@ -29,6 +30,8 @@ from quorumlog.chaos.seeds.transcript import transcript
 
 #: Seeds between two lines of progress.
 PROGRESS_SEEDS = 200
+#: New objects, and collections of these, between two searches for unreachable ones.
+COLLECTIONS = (50_000, 20, 100)
 
 
 def run_seeds(
@@ -42,7 +45,8 @@ def run_seeds(
                 return
             yield run_story(seed, story)
         return
-    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
+    processes = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(jobs, mp_context=processes, initializer=_spare_the_collector) as pool:
         under_way = {pool.submit(run_story, seed, story) for seed in itertools.islice(waiting, 4 * jobs)}
         while under_way:
             done, under_way = wait(under_way, return_when=FIRST_COMPLETED)
@@ -50,6 +54,13 @@ def run_seeds(
                 yield future.result()
                 if deadline is None or time.monotonic() < deadline:
                     under_way.update(pool.submit(run_story, seed, story) for seed in itertools.islice(waiting, 1))
+
+
+def _spare_the_collector() -> None:
+    """What is loaded stays, and seeds leave few cycles behind: looking for these took a twelfth of the time."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*COLLECTIONS)
 
 
 def main(arguments: list[str] | None = None) -> int:
