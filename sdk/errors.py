@@ -162,7 +162,7 @@ class PreferredLeaderNotAvailableError(QuorumlogError):
 
 
 class ElectionNotNeededError(QuorumlogError):
-    """The preferred leader of a partition leads it already."""
+    """The preferred leader of a partition leads it already, or will in a moment."""
 
 
 class InvalidFetchSessionEpochError(QuorumlogError):

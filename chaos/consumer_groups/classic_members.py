@@ -55,6 +55,7 @@ class ClassicHistory:
         topic_id, partitions: what they share.
         model: what the log has of the group by now; None while it has nothing.
         told: by generation: who heard which part.
+        said: by generation: the parts that its leader has shared out, as it asked for that.
         answers: how many of each kind succeeded.
     """
 
@@ -63,6 +64,7 @@ class ClassicHistory:
     partitions: int
     model: Callable[[], ModelClassic | None]
     told: dict[int, dict[str, frozenset[int]]] = field(default_factory=dict)
+    said: dict[int, dict[str, bytes]] = field(default_factory=dict)
     answers: dict[str, int] = field(default_factory=dict)
 
     def holds(self, member_id: str, generation: int) -> bool:
@@ -84,9 +86,20 @@ class ClassicHistory:
         model = self.model()
         if not held and not self.holds(member_id, generation):
             raise Violation(f"{what} of {member_id} in generation {generation} succeeds; the log has {model}")
-        told = model.told.get(generation, {}).get(member_id, b"") if model is not None else b""
+        told = self._part(model, member_id, generation)
         if part is not None and told != part:
             raise Violation(f"{member_id} is told {part!r} in generation {generation}; the log has {told!r}")
+
+    def leader_says(self, generation: int, parts: dict[str, bytes]) -> None:
+        """A leader shares out. It may say so again."""
+        self.said[generation] = parts
+
+    def _part(self, model: ModelClassic | None, member_id: str, generation: int) -> bytes:
+        """What a member is to have: as the log says. A coordinator decides together what came together: a member that
+        is none any more by the same entry, or in the next generation, is told what its leader has said."""
+        if model is None or member_id in model.passed_over.get(generation, ()):
+            return self.said.get(generation, {}).get(member_id, b"")
+        return model.told.get(generation, {}).get(member_id, b"")
 
     def hears(self, name: str, generation: int, part: bytes) -> frozenset[int]:
         """A process hears its part: in one generation each partition has one owner.
@@ -255,9 +268,13 @@ class SimClassicMember:
         )
         if joined.leader == self.member_id and not joined.skip_assignment:
             members = [member.member_id for member in joined.members]
-            for place, member_id in enumerate(members):
-                numbers = range(place, self._history.partitions, len(members))
-                request.assignments.add(member_id=member_id, assignment=",".join(map(str, numbers)).encode())
+            parts = {
+                member_id: ",".join(map(str, range(place, self._history.partitions, len(members)))).encode()
+                for place, member_id in enumerate(members)
+            }
+            self._history.leader_says(joined.generation, parts)
+            for member_id, part in parts.items():
+                request.assignments.add(member_id=member_id, assignment=part)
 
         held = self._history.holds(self.member_id, self.generation)
 

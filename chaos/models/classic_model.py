@@ -14,12 +14,15 @@ class ModelClassic:
 
     Arguments:
         told: by generation: members' parts, once their leader has assigned. They never change.
+        passed_over: by generation: members of which no entry has a part, though their leader may have assigned: what
+            was decided together with that took them out, or on to the next generation.
     """
 
     header: log.ClassicHeader = field(default_factory=log.ClassicHeader)
     members: dict[str, log.ClassicGroupMember] = field(default_factory=dict)
     parts: dict[str, bytes] = field(default_factory=dict)
     told: dict[int, dict[str, bytes]] = field(default_factory=dict)
+    passed_over: dict[int, frozenset[str]] = field(default_factory=dict)
 
     @property
     def generation(self) -> int:
@@ -50,7 +53,7 @@ class ModelClassic:
         Raises:
             Violation: no leader should have proposed it.
         """
-        before, stage = self.header.generation, self.header.stage
+        before, stage, members = self.header.generation, self.header.stage, frozenset(self.members)
         self.apply(change)
         header = self.header
         counted = header.generation - before
@@ -71,7 +74,10 @@ class ModelClassic:
             raise Violation(f"{where}: two members have one static name: {sorted(names)}")
         if self.parts.keys() - self.members.keys():
             raise Violation(f"{where}: parts of {sorted(self.parts.keys() - self.members.keys())}, who are no members")
-        if header.stage == log.CLASSIC_STABLE:
+        if stage == log.CLASSIC_SYNCING:
+            self.passed_over[before] = members if counted else members - self.members.keys()
+        # Members may be to join again by the very entry that has what their leader assigned.
+        if header.stage in (log.CLASSIC_JOINING, log.CLASSIC_STABLE):
             self._judge_parts(where)
 
     def _judge_parts(self, where: str) -> None:

@@ -27,8 +27,12 @@ def text_payload(values: list[str], padding: int = 0) -> bytes:
     return payload + b"\0" * (padding + -(len(payload) + padding) % 8)
 
 
-def keyed_payload(keys: list[str], values: list[str], at_ms: int) -> bytes:
-    """The payload of records with keys, as the SDK would make it."""
+def arrow_payload(keys: list[str] | None, values: list[str], at_ms: int) -> bytes:
+    """The payload of records as the SDK would make it.
+
+    Arguments:
+        keys: None for records without keys.
+    """
     import pyarrow as pa
 
     from quorumlog.v1.entry import Codec
@@ -36,10 +40,10 @@ def keyed_payload(keys: list[str], values: list[str], at_ms: int) -> bytes:
 
     columns = pa.RecordBatch.from_arrays(
         [
-            pa.array([key.encode() for key in keys], pa.binary()),
+            pa.array([None] * len(values) if keys is None else [key.encode() for key in keys], pa.binary()),
             pa.array([None if value == TOMBSTONE else value.encode() for value in values], pa.binary()),
-            pa.array([at_ms * 1_000] * len(keys), pa.int64()).view(TIMESTAMP_TYPE),
-            null_headers(len(keys)),
+            pa.array([at_ms * 1_000] * len(values), pa.int64()).view(TIMESTAMP_TYPE),
+            null_headers(len(values)),
         ],
         schema=LOG_SCHEMA,
     )

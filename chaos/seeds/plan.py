@@ -13,6 +13,7 @@ from quorumlog.chaos.consumer_groups.classic_groups import ClassicPlan
 from quorumlog.chaos.consumer_groups.groups import GroupPlan
 from quorumlog.chaos.seeds.faults import KINDS
 from quorumlog.chaos.seeds.plan_groups import draw_classic_groups, draw_coordinators, draw_groups, draw_kafka_members
+from quorumlog.chaos.seeds.plan_kafka import KafkaReading, draw_kafka_batches, draw_kafka_reading
 from quorumlog.chaos.simulator.clients import ACKS_ALL, PartitionName, SimProducerOptions, claimed_name
 from quorumlog.chaos.simulator.cluster import ClusterOptions
 from quorumlog.chaos.simulator.disk import DiskOptions
@@ -79,6 +80,7 @@ class Plan:
         groups: consumer groups.
         groups_stay: their members are still there while nothing may happen.
         classic_groups: those whose members assign.
+        kafka: consumers of Kafka's protocol.
     """
 
     cluster: ClusterOptions
@@ -106,6 +108,7 @@ class Plan:
     groups: list[GroupPlan] = field(default_factory=list)
     groups_stay: bool = False
     classic_groups: list[ClassicPlan] = field(default_factory=list)
+    kafka: KafkaReading = field(default_factory=KafkaReading)
 
     @property
     def compacted(self) -> set[str]:
@@ -153,7 +156,8 @@ def draw_plan(seed: int, with_groups: bool = False, with_rights: bool = False) -
     _draw_retention(random.Random(f"{seed}/retention"), plan)
     _draw_compaction(random.Random(f"{seed}/compaction"), plan)
     _draw_identities(random.Random(f"{seed}/identities"), plan)
-    _draw_kafka(random.Random(f"{seed}/kafka"), plan)
+    draw_kafka_batches(random.Random(f"{seed}/kafka"), plan.producers)
+    _draw_kafka_readers(random.Random(f"{seed}/kafka readers"), plan)
     _draw_name_deletions(random.Random(f"{seed}/name deletions"), plan)
     _draw_moves(random.Random(f"{seed}/moves"), plan)
     _draw_quorum(random.Random(f"{seed}/quorum"), plan)
@@ -366,12 +370,16 @@ def _draw_identities(rng: random.Random, plan: Plan) -> None:
             plan.producers[name] = replace(plan.producers[name], delivery_timeout_us=within, gives_up=True)
 
 
-def _draw_kafka(rng: random.Random, plan: Plan) -> None:
-    """Batches of Kafka's clients, between others or alone. Named producers have no such clients."""
-    if rng.random() > 0.2:
+def _draw_kafka_readers(rng: random.Random, plan: Plan) -> None:
+    """Where Kafka's clients read, nodes have a port for them, and all that is written can be translated there."""
+    reading = plan.kafka = draw_kafka_reading(rng, plan.partitions)
+    if not reading.readers:
         return
+    plan.cluster.kafka = tuple(range(1, plan.cluster.nodes + 1))
+    if reading.node_sessions is not None:
+        plan.cluster.limits = replace(plan.cluster.limits, fetch_sessions=reading.node_sessions)
     for name, options in plan.producers.items():
-        plan.producers[name] = replace(options, kafka=0.0 if options.named else rng.choice((0.0, 0.3, 1.0)))
+        plan.producers[name] = replace(options, arrow=True)
 
 
 def _draw_name_deletions(rng: random.Random, plan: Plan) -> None:

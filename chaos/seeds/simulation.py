@@ -23,6 +23,7 @@ from quorumlog.chaos.simulator.clients import PartitionName, SimProducer, Unansw
 from quorumlog.chaos.simulator.cluster import SimCluster
 from quorumlog.chaos.simulator.convergence import Calm, committed_end, missing_for_convergence
 from quorumlog.chaos.simulator.damage_mover import DamageMover
+from quorumlog.chaos.simulator.kafka_readers import SimKafkaReader
 from quorumlog.chaos.simulator.limited_clients import WRITER_HABITS, WRITER_NAME, QuotaChanger
 from quorumlog.chaos.simulator.metadata_probe import MetadataProbe
 from quorumlog.chaos.simulator.operators import (
@@ -38,6 +39,7 @@ from quorumlog.chaos.simulator.operators import (
 from quorumlog.chaos.simulator.readers import EndOffsetProbe, SimConsumer
 from quorumlog.chaos.simulator.restricted_clients import PRINCIPALS, RestrictedClient, RightsChanger
 from quorumlog.chaos.simulator.scheduler import Scheduler
+from quorumlog.server.kafka.mapping.fetch_session import FetchSessionSpace
 from quorumlog.server.metadata.records import METADATA_GROUP
 from quorumlog.v1 import admin_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
@@ -128,6 +130,7 @@ class Simulation:
         self._consumers: list[SimConsumer] = []
         self._groups: list[SimGroup] = []
         self._classic_groups: list[SimClassicGroup] = []
+        self._kafka_readers: list[SimKafkaReader] = []
         self._group_ends: dict[Part, int] = {}
         self._verdict = GroupVerdict()
         self._faults: SimFaults | None = None
@@ -248,6 +251,9 @@ class Simulation:
                 lambda: self._readers_stopped,
                 self.plan.probe_us,
             )
+        spaces = {node: FetchSessionSpace(self.plan.kafka.kept_partitions) for node in self.cluster.node_ids}
+        for reader in self.plan.kafka.readers:
+            self._kafka_readers.append(SimKafkaReader(reader, self.cluster, self.scheduler, self.history, spaces))
         for kind, interval_us in ((RecordDeleter, self.plan.deletions_us), (TimeProbe, self.plan.look_ups_us)):
             if interval_us[1] and set(self.plan.topics) - self.plan.compacted:
                 kind(
@@ -343,7 +349,8 @@ class Simulation:
     def _limit(self) -> None:
         """There is somebody who writes as much as they may, and somebody who changes how much that is."""
         QuotaChanger(self.cluster, self.scheduler, lambda: self._healed, self.plan.quotas_us)
-        habits = replace(WRITER_HABITS, keyed=frozenset(self.plan.compacted))
+        is_translated = bool(self._kafka_readers)
+        habits = replace(WRITER_HABITS, keyed=frozenset(self.plan.compacted), arrow=is_translated)
         writer = SimProducer(
             WRITER_NAME, self.plan.partitions, self.cluster, self.scheduler, habits, self.history, self.cluster
         )
@@ -364,6 +371,8 @@ class Simulation:
             producer.stop()
         for group in self._all_groups:
             group.heal()
+        for reader in self._kafka_readers:
+            reader.heal()
         if not self.plan.reads_on:
             self._stop_readers()
         end = self.scheduler.now + CONVERGENCE_US
@@ -390,13 +399,20 @@ class Simulation:
         ]
 
         def done() -> bool:
-            return all(reader.position >= ends[reader.partition] for reader in finals)
+            return all(reader.position >= ends[reader.partition] for reader in finals) and not any(
+                reader.behind(ends) for reader in self._kafka_readers
+            )
 
         if not self.scheduler.run(self.scheduler.now + 30 * SECOND, done) and not done():
+            for kafka in self._kafka_readers:
+                if kafka.behind(ends):
+                    raise Violation(f"{kafka.plan.name} does not get to the end: {', '.join(kafka.behind(ends))}")
             behind = [f"{r.partition} at {r.position} of {ends[r.partition]}" for r in finals]
             raise Violation(f"a fresh reader does not get to the end: {', '.join(behind)}")
         for reader in finals:
             reader.stop()
+        for kafka in self._kafka_readers:
+            kafka.stop()
 
     def _settle_groups(self) -> None:
         """Every group comes to be stable and balanced, and to the end of what it reads."""

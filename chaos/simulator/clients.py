@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 from google.protobuf.message import Message as ProtoMessage
 
 from quorumlog.chaos.checkers.history import History, Operation, OperationKind, OperationOutcome
-from quorumlog.chaos.models.records import TOMBSTONE, kafka_entry, keyed_payload, text_payload
+from quorumlog.chaos.models.records import TOMBSTONE, arrow_payload, kafka_entry, text_payload
 from quorumlog.chaos.simulator.scheduler import Scheduler
 from quorumlog.v1 import data_plane_pb2 as pb
 from quorumlog.v1.entry import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, SEQUENCE_MODULUS, Codec, build_batch
@@ -172,7 +172,7 @@ class SimProducerOptions:
     ``named``: its ids belong to named identities, which it claims. ``replays``: how often a new batch is accompanied by
     one that was acknowledged long ago. ``lag_ms``: records are up to so much older than their sending.
     ``keyed``: topics whose records have one of ``keys`` keys, and now and then no value.
-    ``kafka``: the share of its batches that are of Kafka's format.
+    ``kafka``: the share of its batches that are of Kafka's format; ``arrow``: all others are Arrow, also without keys.
     ``gives_up``: also in the end it gives up what takes too long."""
 
     interval_us: tuple[int, int] = (5_000, 60_000)
@@ -186,6 +186,7 @@ class SimProducerOptions:
     named: bool = False
     replays: float = 0.0
     kafka: float = 0.0
+    arrow: bool = False
     lag_ms: int = 0
     gives_up: bool = False
     keyed: frozenset[str] = frozenset()
@@ -363,8 +364,8 @@ class SimProducer:
         if self._options.kafka and self._rng.random() < self._options.kafka:
             producer = (lane.producer_id, lane.producer_epoch, sequence)
             return kafka_entry(keys, values, now_ms, codec=self._rng.randrange(5), producer=producer)
-        if keys is not None:
-            payload = keyed_payload(keys, values, now_ms)
+        if keys is not None or self._options.arrow:
+            payload = arrow_payload(keys, values, now_ms)
         else:
             payload = text_payload(values, self._rng.randint(0, self._options.padding_bytes))
         return build_batch(

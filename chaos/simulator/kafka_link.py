@@ -38,6 +38,7 @@ class SimKafkaLink:
 
     Arguments:
         name: the client's, by which the cluster knows where it comes from.
+        on_answer: is called when there are more answers.
 
     Attributes:
         answers: responses by the number of their request.
@@ -54,8 +55,10 @@ class SimKafkaLink:
         creates_topics: bool = False,
         limits: KafkaConnectionLimits | None = None,
         fetch_sessions: FetchSessionSpace | None = None,
+        on_answer: Callable[[], None] = lambda: None,
     ) -> None:
         self._name = name
+        self._on_answer = on_answer
         self._cluster = cluster
         self._node = node
         self._scheduler = scheduler
@@ -176,3 +179,4 @@ class SimKafkaLink:
             response, version = self._asked[number]
             _, at = unpack_response_header(frame, flexible=version >= response.FLEXIBLE_FROM)
             self.answers[number] = decode(response, frame, version, at=at)
+            self._on_answer()

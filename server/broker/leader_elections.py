@@ -195,7 +195,8 @@ class LeaderElections(NodeService):
 
 def not_needed(name: str, leader: int) -> errors_pb2.Error:
     """The refusal of an election that would change nothing."""
-    return error(ErrorCode.ELECTION_NOT_NEEDED, f"node {leader}, the preferred leader of {name}, leads it already")
+    needless = f"node {leader}, the preferred leader of {name}, leads it already, or will in a moment"
+    return error(ErrorCode.ELECTION_NOT_NEEDED, needless)
 
 
 def _not_available(preferred: int, why: str, name: str) -> errors_pb2.Error:

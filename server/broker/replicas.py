@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from sortedcontainers import SortedDict
+
 from quorumlog.raft.types import NO_NODE
 from quorumlog.server.broker.former_replicas import FormerReplicas
 from quorumlog.server.broker.replica_factory import ReplicaFactory
@@ -56,6 +58,8 @@ class Replicas:
         self.logs: dict[int, Partition] = {}
         self.coordinators: dict[int, Coordinator] = {}
         self._logs_by_name: dict[tuple[bytes, int], Partition] = {}
+        #: By topic, number and Raft group: of a topic that is deleted and made anew, both may be here.
+        self._logs_in_order: SortedDict[tuple[str, int, int], Partition] = SortedDict()
         self._found: dict[int, RaftGroupState] = {}
         self.set_aside: dict[int, SetAside] = {}
         self.leaving_aside: set[int] = set()
@@ -111,7 +115,9 @@ class Replicas:
         self._replicas[raft_group] = replica
         if isinstance(replica, Partition):
             self.logs[raft_group] = replica
-            self._logs_by_name[(replica.identity.topic_id, replica.identity.number)] = replica
+            identity = replica.identity
+            self._logs_by_name[(identity.topic_id, identity.number)] = replica
+            self._logs_in_order[(identity.topic, identity.number, raft_group)] = replica
         elif isinstance(replica, Coordinator):
             self.coordinators[raft_group] = replica
 
@@ -183,6 +189,7 @@ class Replicas:
         log = self.logs.pop(raft_group, None)
         if log is not None:
             del self._logs_by_name[(log.identity.topic_id, log.identity.number)]
+            del self._logs_in_order[(log.identity.topic, log.identity.number, raft_group)]
         return self._replicas.pop(raft_group, None)
 
     def __getitem__(self, raft_group: int) -> PartitionReplica:
@@ -195,6 +202,18 @@ class Replicas:
     def find(self, topic_id: bytes, number: int) -> Partition | None:
         """The replica of a topic's partition, if there is one here and it is a log."""
         return self._logs_by_name.get((topic_id, number))
+
+    def logs_of(self, topic: str, number: int) -> Iterator[Partition]:
+        """The replicas of a partition that are here and are logs."""
+        return self._logs_between((topic, number, 0), (topic, number + 1, 0))
+
+    def logs_behind(self, topic: str, number: int) -> Iterator[Partition]:
+        """Those that are logs, in the order of topics and numbers, behind a partition's."""
+        return self._logs_between((topic, number + 1, 0), None)
+
+    def _logs_between(self, first: tuple[str, int, int], before: tuple[str, int, int] | None) -> Iterator[Partition]:
+        for place in self._logs_in_order.irange(first, before, (True, False)):
+            yield self._logs_in_order[place]
 
     def __iter__(self) -> Iterator[PartitionReplica]:
         return iter(self._replicas.values())

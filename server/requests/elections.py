@@ -19,6 +19,8 @@ from quorumlog.v1.errors_pb2 import ErrorCode
 
 #: Another node's answer is waited for so much longer than that node waits itself (µs).
 FORWARD_GRACE_US = 200_000
+#: The leader epoch of a partition that is new.
+_NEVER_LED = 0
 
 
 class ElectionRequests(NodeService):
@@ -42,7 +44,7 @@ class ElectionRequests(NodeService):
         for name, number, record in self._replicas.named((p.topic, p.partition) for p in request.partitions):
             if record is not None and meant.get((name, number), b"") not in (b"", record.topic.topic_id):
                 record = None  # The next topic of that name is not meant.
-            leader = NO_NODE if record is None else self._replicas.known_leader(record)[0]
+            leader = NO_NODE if record is None else self._coming_leader(record)
             if record is not None and leader == record.replicas[0] and not request.partitions:
                 continue
             result = response.results.add(topic=name, partition=number)
@@ -57,6 +59,20 @@ class ElectionRequests(NodeService):
             self._replies.reply(request_id, response)
             return
         self._forward(now, request.timeout_ms, groups, slots, lambda: self._replies.reply(request_id, response))
+
+    def _coming_leader(self, record: PartitionRecord) -> int:
+        """Who leads a partition, or will in a moment: a new one elects its preferred leader by itself, unless that is
+        gone. Who has just created a topic would else be told to come back for that."""
+        leader, epoch = self._replicas.known_leader(record)
+        preferred = record.replicas[0]
+        if (
+            leader == NO_NODE
+            and epoch == _NEVER_LED
+            and not record.is_moving
+            and not self._replicas.is_fenced(preferred)
+        ):
+            return preferred
+        return leader
 
     def _forward(
         self,

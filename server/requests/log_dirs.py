@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from heapq import nsmallest
+from bisect import bisect_right
+from collections.abc import Iterator
+from itertools import islice
 from typing import Protocol
 
 from quorumlog.server.broker.log_sizes import LogSizes
@@ -17,6 +19,8 @@ from quorumlog.v1.admin_pb2 import DescribeLogDirRequest, DescribeLogDirResponse
 
 #: Replicas in one answer.
 REPLICAS_PER_PAGE = 1_000
+#: Before every partition.
+_BEGIN = ("", -1)
 
 
 class KnownSpace(Protocol):
@@ -51,32 +55,31 @@ class LogDirRequests(NodeService):
             path=self._path, total_bytes=space.used_bytes + space.free_bytes, usable_bytes=space.free_bytes
         )
         if not request.without_replicas:
-            found = nsmallest(REPLICAS_PER_PAGE + 1, self._meant(request), key=_place)
+            found = list(islice(self._meant(request), REPLICAS_PER_PAGE + 1))
             response.more = len(found) > REPLICAS_PER_PAGE
             response.replicas.extend(self._shown(partition) for partition in found[:REPLICAS_PER_PAGE])
         self._replies.reply(asked.request_id, response)
 
-    def _meant(self, request: DescribeLogDirRequest) -> list[Partition]:
-        wanted = {(each.topic, each.partition) for each in request.partitions}
-        after = (request.after.topic, request.after.partition) if request.HasField("after") else None
-        return [
-            partition
-            for partition in self._replicas.logs.values()
-            if (not wanted or _place(partition) in wanted) and (after is None or _place(partition) > after)
-        ]
+    def _meant(self, request: DescribeLogDirRequest) -> Iterator[Partition]:
+        """What this page and those behind it are about, in order.
+
+        Nothing before it is looked at: otherwise all pages of a large disk would take the square of its replicas.
+        """
+        after = (request.after.topic, request.after.partition) if request.HasField("after") else _BEGIN
+        if not request.partitions:
+            yield from self._replicas.logs_behind(*after)
+            return
+        named = sorted({(each.topic, each.partition) for each in request.partitions})
+        for topic, number in named[bisect_right(named, after) :]:
+            yield from self._replicas.logs_of(topic, number)
 
     def _shown(self, partition: Partition) -> LogDirReplica:
-        topic, number = _place(partition)
         return LogDirReplica(
-            topic=topic,
-            partition=number,
+            topic=partition.identity.topic,
+            partition=partition.identity.number,
             size_bytes=self._sizes.size_of(partition),
             offset_lag=max(0, partition.high_watermark - partition.log_end_offset),
         )
-
-
-def _place(partition: Partition) -> tuple[str, int]:
-    return partition.identity.topic, partition.identity.number
 
 
 def failed_log_dir(request: DescribeLogDirRequest, problem: errors_pb2.Error) -> DescribeLogDirResponse:

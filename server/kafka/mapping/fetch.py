@@ -195,7 +195,11 @@ def _go_on(
 ) -> Steps[FetchResponse]:
     """Answers the next request of a session: of what is new."""
     question = _question(call)
-    for topic_id, number in _take_changes(call.message, session):
+    gone = _take_changes(call.message, session, fetches.most_partitions)
+    if gone is None:
+        fetches.end()
+        return _refused(call, KafkaError.FETCH_SESSION_ID_NOT_FOUND)
+    for topic_id, number in gone:
         question.forgotten.add(topic_id=topic_id, partition=number)
     if not session.partitions:
         # Nothing is left of it: it is over, as in Kafka.
@@ -204,9 +208,7 @@ def _go_on(
         fetches.ended = False
         yield from ask(question, data_plane_pb2.FetchResponse)
         return FetchResponse()
-    if not fetches.resized():
-        fetches.end()
-        return _refused(call, KafkaError.FETCH_SESSION_ID_NOT_FOUND)
+    fetches.resized()
     session.next_epoch()
     refused = yield from _name_due(call, session, question)
     reply = yield from _ask_in_session(session, question)
@@ -219,20 +221,29 @@ def _go_on(
     return _answered(call, session, refused | news, reply)
 
 
-def _take_changes(request: FetchRequest, session: KafkaFetchSession) -> list[tuple[bytes, int]]:
-    """Takes note of what a consumer wants otherwise than before; returns what is to leave the node's session."""
-    gone: dict[tuple[bytes, int], None] = {}
+def _take_changes(request: FetchRequest, session: KafkaFetchSession, most: int) -> list[tuple[bytes, int]] | None:
+    """Takes note of what a consumer wants otherwise than before.
+
+    Arguments:
+        most: how many partitions the session may have.
+
+    Returns:
+        What is to leave the node's session; None if there is no room for what is new.
+    """
+    forgotten = [
+        (topic.topic_id if session.by_id else topic.topic, number)
+        for topic in request.forgotten_topics_data
+        for number in topic.partitions
+    ]
+    # What it does not want any more makes room, though it goes last: it may be named on both lists.
+    most += len(session.partitions.keys() & forgotten)
     for topic in request.topics:
         name = topic.topic_id if session.by_id else topic.topic
         for wanted in topic.partitions:
-            session.want(name, wanted.partition, _wish(wanted))
-    for forgotten in request.forgotten_topics_data:
-        name = forgotten.topic_id if session.by_id else forgotten.topic
-        for number in forgotten.partitions:
-            place = session.forget(name, number)
-            if place is not None:
-                gone[place] = None
-    return list(gone)
+            if not session.want(name, wanted.partition, _wish(wanted), most):
+                return None
+    places = (session.forget(name, number) for name, number in forgotten)
+    return list(dict.fromkeys(place for place in places if place is not None))
 
 
 def _name_due(

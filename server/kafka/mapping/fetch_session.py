@@ -71,13 +71,16 @@ class KafkaFetchSession:
     due: dict[KeptPartition, None] = field(default_factory=dict)
     at_node: dict[tuple[bytes, int], KeptPartition] = field(default_factory=dict)
 
-    def want(self, topic: str | bytes, number: int, wish: WantedFetch) -> None:
-        """The consumer wants this of a partition from now on."""
+    def want(self, topic: str | bytes, number: int, wish: WantedFetch, most: int) -> bool:
+        """The consumer wants this of a partition from now on; False if that would be one more than ``most``."""
         kept = self.partitions.get((topic, number))
         if kept is None:
+            if len(self.partitions) >= most:
+                return False
             kept = self.partitions[topic, number] = KeptPartition(topic, number, wish)
         kept.wish = wish
         self.due[kept] = None
+        return True
 
     def forget(self, topic: str | bytes, number: int) -> tuple[bytes, int] | None:
         """The consumer does not want a partition any more. Returns by what the node's session has it, if it has."""
@@ -133,12 +136,15 @@ class FetchSessionSpace:
         """Partitions that are kept."""
         return self._kept
 
-    def resize(self, before: int, now: int) -> bool:
-        """A session has so many partitions now, where it had others before; False if there is no room for them."""
-        if now > before and (now > MAX_ITEMS or self._kept - before + now > self._limit):
-            return False
+    def most_of(self, size: int) -> int:
+        """How many partitions a session of so many may have. It is asked before any is added: a request names as many
+        as fit into its bytes."""
+        return min(MAX_ITEMS, self._limit - self._kept + size)
+
+    def resize(self, before: int, now: int) -> None:
+        """A session has so many partitions now, where it had others before."""
+        assert now <= max(before, self.most_of(before)), f"{now} partitions of a session, where there were {before}"
         self._kept += now - before
-        return True
 
     def next_number(self) -> int:
         """The number of a new session."""
@@ -167,24 +173,26 @@ class ConnectionFetches:
     def begin(self, wanted: Iterable[tuple[str | bytes, int, WantedFetch]], *, by_id: bool) -> KafkaFetchSession | None:
         """A new session, in the place of the one that there was; None where there is no room for it."""
         self.end()
-        session = KafkaFetchSession(_NO_SESSION, by_id)
-        for topic, number, wish in wanted:
-            session.want(topic, number, wish)
-        if not session.partitions or not self._space.resize(0, len(session.partitions)):
+        session, most = KafkaFetchSession(_NO_SESSION, by_id), self.most_partitions
+        if not all(session.want(topic, number, wish, most) for topic, number, wish in wanted) or not session.partitions:
             return None
         self._size = len(session.partitions)
+        self._space.resize(0, self._size)
         session.number = self._space.next_number()
         self._session = session
         self.ended = False  # The node's session, if there is one, begins anew with it.
         return session
 
-    def resized(self) -> bool:
-        """The session has more partitions, or fewer; False if there is no room for them."""
+    @property
+    def most_partitions(self) -> int:
+        """How many partitions the session may have."""
+        return self._space.most_of(self._size)
+
+    def resized(self) -> None:
+        """The session has more partitions, or fewer."""
         size = 0 if self._session is None else len(self._session.partitions)
-        if not self._space.resize(self._size, size):
-            return False
+        self._space.resize(self._size, size)
         self._size = size
-        return True
 
     def end(self) -> None:
         """Forgets the session."""

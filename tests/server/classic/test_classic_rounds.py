@@ -85,6 +85,42 @@ def test_nothing_is_answered_before_the_log_has_it(rig: ClassicRig) -> None:
     assert rig.synced(synced).assignment == b"all"
 
 
+def test_parts_are_told_once_the_log_has_them_also_where_the_next_round_begins_by_the_same_entry(
+    rig: ClassicRig,
+) -> None:
+    calls = [rig.join(), rig.join()]
+    rig.pass_ms(3 * DELAY_MS)
+    leader, other = (rig.joined(call).member_id for call in calls)
+    rig.holds = True
+    rig.send(join_request(group="another"))  # What comes until that is applied is decided together.
+    synced = [rig.sync(other, 1), rig.sync(leader, 1, {leader: b"one", other: b"two"})]
+    rig.join()
+    rig.apply()
+    rig.decide()
+    assert rig.state == "COMPLETING_REBALANCE" and all(rig.is_waiting(call) for call in synced)
+    rig.apply()
+    assert [rig.synced(call).assignment for call in synced] == [b"two", b"one"]
+    assert rig.state == "PREPARING_REBALANCE" and rig.classic.generation == 1
+    assert rig.classic.assignments == {leader: b"one", other: b"two"}
+    assert rig.beat(leader, 1) == rig.beat(other, 1) == "REBALANCE_IN_PROGRESS"
+
+
+def test_who_leaves_together_with_its_assignment_leaves_the_others_their_parts(rig: ClassicRig) -> None:
+    calls = [rig.join(), rig.join()]
+    rig.pass_ms(3 * DELAY_MS)
+    leader, other = (rig.joined(call).member_id for call in calls)
+    rig.holds = True
+    rig.send(join_request(group="another"))
+    synced = [rig.sync(other, 1), rig.sync(leader, 1, {leader: b"one", other: b"two"})]
+    row = pb.LeavingClassicMember(member_id=leader)
+    rig.send(pb.LeaveClassicGroupRequest(group_id=GROUP, members=[row]))
+    rig.apply()
+    rig.decide()
+    rig.apply()
+    assert [rig.synced(call).assignment for call in synced] == [b"two", b"one"]
+    assert rig.state == "PREPARING_REBALANCE" and rig.classic.assignments == {other: b"two"}
+
+
 # -- the next rounds --------------------------------------------------------------------------------------------------
 
 

@@ -7,14 +7,14 @@ import re
 import pytest
 
 from quorumlog.chaos.models.compacted_content import CompactedContent
-from quorumlog.chaos.models.records import TOMBSTONE, keyed_payload, records_of
+from quorumlog.chaos.models.records import TOMBSTONE, arrow_payload, records_of
 from quorumlog.v1.entry import Codec, build_batch, seal_batch
 from quorumlog.v1.partition_log_pb2 import CompactLog
 
 
 def batch(base_offset: int, **records: str) -> bytes:
     """A sealed batch of records by key."""
-    payload = keyed_payload(list(records), list(records.values()), at_ms=1)
+    payload = arrow_payload(list(records), list(records.values()), at_ms=1)
     unsealed = build_batch(
         payload, record_count=len(records), codec=Codec.NONE, base_timestamp_ms=1, max_timestamp_ms=1
     )

@@ -28,6 +28,7 @@ from quorumlog.server.kafka.codec.administration.placement_responses import (
 )
 from quorumlog.server.kafka.mapping.error_codes import KafkaError
 from quorumlog.server.requests import log_dirs
+from quorumlog.v1 import admin_pb2
 from quorumlog.v1.acls_pb2 import (
     ACL_OPERATION_ALTER,
     ACL_OPERATION_DESCRIBE,
@@ -137,6 +138,37 @@ def test_a_preferred_leader_that_is_down_is_not_available() -> None:
     nodes.until(lambda: nodes.image.is_fenced(2), 20)
     answer = nodes.ask(election_of(("orphaned", [0])), ElectLeadersResponse)
     assert outcomes_of(answer) == {("orphaned", 0): KafkaError.PREFERRED_LEADER_NOT_AVAILABLE}
+
+
+def made_where_nobody_leads(nodes: KafkaNodes, topic: str, replicas: Sequence[int]) -> None:
+    """Creates a topic whose preferred leader stands still, so that it is not led for a while."""
+    nodes.cluster.processes[replicas[0]].pause()
+    placed = [admin_pb2.ReplicaAssignment(replicas=replicas)]
+    request = admin_pb2.CreateTopicsRequest(
+        topics=[admin_pb2.NewTopic(name=topic, num_partitions=-1, replication_factor=-1, replica_assignments=placed)],
+        timeout_ms=5_000,
+    )
+    nodes.cluster.request("admin", 1, request, lambda answer: None)
+    nodes.until(lambda: topic in nodes.image.topics, 5)
+    assert nodes.record(topic).leader == -1
+
+
+def test_a_new_topic_whose_leader_is_just_elected_needs_no_election() -> None:
+    nodes = KafkaNodes(seed=3)
+    made_where_nobody_leads(nodes, "new", [2, 3, 1])
+    answer = nodes.ask(election_of(("new", [0])), ElectLeadersResponse)
+    assert outcomes_of(answer) == {("new", 0): KafkaError.ELECTION_NOT_NEEDED}
+    everywhere = nodes.ask(ElectLeadersRequest(PREFERRED, None, 10_000), ElectLeadersResponse)
+    assert nodes.record("new").leader == -1, "somebody leads by now"
+    assert (everywhere.error_code, outcomes_of(everywhere)) == (KafkaError.NONE, {})
+
+
+def test_a_new_topic_that_waits_for_a_node_that_is_gone_has_no_leader() -> None:
+    nodes = KafkaNodes(seed=4)
+    made_where_nobody_leads(nodes, "lonely", [2])
+    nodes.until(lambda: nodes.image.is_fenced(2), 30)
+    answer = nodes.ask(election_of(("lonely", [0])), ElectLeadersResponse)
+    assert outcomes_of(answer) == {("lonely", 0): KafkaError.LEADER_NOT_AVAILABLE}
 
 
 # -- moves --------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Seeds in which producers write batches of Kafka's: every promise holds as with those of the SDK."""
+"""Seeds in which producers write batches of Kafka's, or consumers read in its sessions: every promise holds."""
 
 from __future__ import annotations
 
@@ -28,3 +28,9 @@ def test_every_promise_holds_where_kafkas_batches_are_written(seed: int) -> None
     result = Simulation(seed).run()
     assert result.violation is None, f"seed {seed}: {result.violation}"
     assert result.acknowledged > 0
+
+
+@pytest.mark.parametrize("seed", islice((seed for seed in count(1) if draw_plan(seed).kafka.readers), 3))
+def test_every_promise_holds_where_kafkas_clients_read_in_sessions(seed: int) -> None:
+    result = Simulation(seed).run()
+    assert result.violation is None, f"seed {seed}: {result.violation}"
