@@ -80,11 +80,6 @@ def fetch(*places: tuple[int, int], replica: int = -1) -> Make:
     return make
 
 
-def quorum(topic_id: bytes) -> KafkaMessage:
-    partitions = [quorum_requests.NamedQuorumPartition(each) for each in (0, 7)]
-    return quorum_requests.DescribeQuorumRequest([quorum_requests.NamedQuorumTopic(SECRET, partitions)])
-
-
 def offsets(*places: tuple[int, int], replica: int = -1) -> Make:
     def make(topic_id: bytes) -> KafkaMessage:
         partitions = [position_requests.ListOffsetsPartition(partition, -1, time) for partition, time in places]
@@ -362,7 +357,6 @@ NAMING: dict[str, Make] = {
     "OffsetForLeaderEpoch of impossible epochs": epoch_ends((0, 99, 99), (-1, -9, -9), (1, -1, -1)),
     "OffsetForLeaderEpoch twice of a partition": epoch_ends((0, -1, 0), (0, -1, 0)),
     "OffsetForLeaderEpoch as a replica": epoch_ends((0, -1, 0), replica=1),
-    "DescribeQuorum": quorum,
     "DescribeTopicPartitions": page(SECRET, TOPIC, "no/name"),
     "DescribeTopicPartitions of all": page(),
     "DescribeTopicPartitions of all with little room": page(limit=1),
