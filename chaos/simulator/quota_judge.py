@@ -194,12 +194,12 @@ class QuotaJudge:
     def _check_promptness(
         self, node: int, known: _JudgedNode, events: list[Event], answered: dict[int, ProtoMessage]
     ) -> None:
-        """What a node answers from memory, it answers in the same step, unless a quota says otherwise."""
+        """What a node answers from memory, it answers in the same step, unless a quota, or who asks, says otherwise."""
         for event in events:
             if not isinstance(event, ClientRequest) or not isinstance(event.message, pb.MetadataRequest):
                 continue
             rate = self._limits(known, event.principal).get("request_rate", PLENTY)
-            if rate < PLENTY or event.message.linearizable:
+            if rate < PLENTY or event.message.linearizable or event.message.settle_ms:
                 continue
             self.judged["at once"] += 1
             if event.request_id not in answered:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from quorumlog.raft.types import NO_NODE
@@ -15,7 +16,7 @@ from quorumlog.server.events import ClientRequest
 from quorumlog.server.metadata.topic_config import describe_topic_config
 from quorumlog.server.metadata.topic_table import no_such_topic, refuse_spelling
 from quorumlog.server.node_service import NodeService, RequestTable, StepTime
-from quorumlog.server.pending_calls import PendingCalls
+from quorumlog.server.pending_calls import CallDeadlines, PendingCalls
 from quorumlog.server.replies import Replies
 from quorumlog.server.requests.image_age import UNKNOWN_AGE_MS, ImageAge
 from quorumlog.server.requests.linearizable_reads import MetadataReads
@@ -117,10 +118,9 @@ class MetadataQueries(NodeService):
         for each in self._settling.take_expired(now):
             self._describe_cluster(now, each.asked, each.request)
 
-    @property
-    def next_deadline(self) -> int | None:
-        """When ``on_time`` is due."""
-        return self._settling.next_deadline
+    def pending_calls(self) -> Sequence[CallDeadlines]:
+        """Those who wait for what may be on the way."""
+        return (self._settling,)
 
     def client_gone(self, request_id: int) -> None:
         self._settling.take(request_id)
