@@ -92,8 +92,9 @@ def group_detail(group: GroupDescription, ends: PartitionEnds) -> Thing:
     lags: list[int | None] = []
     for tp in sorted(committed.keys() | owners.keys()):
         at, end, owner = committed.get(tp), ends.end(tp), owners.get(tp)
-        # A commit may be newer than the look at the end.
-        lag = None if at is None or end is None else max(0, end - at.offset)
+        if at is not None and end is not None:
+            end = max(end, at.offset)  # A commit may be newer than the look at the end: so far it goes at least.
+        lag = None if at is None or end is None else end - at.offset
         lags.append(lag)
         rows.append(
             {

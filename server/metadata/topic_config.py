@@ -222,6 +222,21 @@ CONFIG_KEYS: Mapping[str, ConfigKey] = MappingProxyType({key.name: key for key i
 
 #: Kafka's keys of nodes that users try on topics.
 _NODE_LEVEL = frozenset({"replica.lag.time.max.ms"})
+#: Kafka's keys about how its brokers lay files out, and about what is otherwise here.
+_KAFKAS_OWN = frozenset(
+    (
+        "compression.type", "preallocate", "file.delete.delay.ms", "message.format.version",
+        "message.downconversion.enable", "message.timestamp.difference.max.ms", "message.timestamp.before.max.ms",
+        "message.timestamp.after.max.ms", "max.compaction.lag.ms", "min.compaction.lag.ms",
+        "leader.replication.throttled.replicas", "follower.replication.throttled.replicas",
+    )
+)  # fmt: skip
+_KAFKAS_OWN_PREFIXES = ("segment.", "flush.", "index.")
+
+
+def is_kafkas_own(name: str) -> bool:
+    """Whether a key is one of Kafka's that means nothing here."""
+    return name in _KAFKAS_OWN or name.startswith(_KAFKAS_OWN_PREFIXES)
 
 
 def parse_topic_config(configs: Mapping[str, str]) -> TopicConfig:
@@ -311,6 +326,10 @@ def check_against_replication(config: TopicConfig, replication_factor: int) -> N
 def _unknown(name: str) -> str:
     if name in _NODE_LEVEL:
         return f"{name}: this is a setting of nodes, not of topics; set it in the nodes' configuration"
+    if name == "compression.type":
+        return f"{name} means nothing here: producers choose it (compression_type), and batches are kept as they came"
+    if is_kafkas_own(name):
+        return f"{_shown(name)} means nothing here, or is not there: leave it out"
     near = difflib.get_close_matches(name, CONFIG_KEYS, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]}?" if near else f"known keys: {', '.join(CONFIG_KEYS)}"
     return f"unknown topic configuration key {_shown(name)}: {hint}"

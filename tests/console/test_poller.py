@@ -280,6 +280,24 @@ async def test_a_group_shows_who_reads_what_and_how_far_behind_it_is(console: Co
     ]
 
 
+async def test_a_group_is_nowhere_shown_to_be_ahead_of_the_end(console: Console) -> None:
+    """It has read and committed on since the look at the end."""
+    tp = TopicPartition("orders", 0)
+    console.clients.topics = [GROUPS, topic("orders")]
+    console.clients.groups = {"billing": group("billing", [tp])}
+    console.clients.committed = {"billing": {tp: OffsetAndMetadata(107)}}
+    console.clients.ends = {tp: 100}
+    await console.hear()
+    console.pages.open(object(), PageWish())
+    await console.poller.ask_ends()
+    await console.poller.ask_groups()
+    detail = console.thing("detail/billing")
+    assert detail is not None and detail["lag"] == "0"
+    assert detail["rows"] == [
+        {"topic": "orders", "partition": 0, "committed": "107", "end": "107", "lag": "0", "owner": 0}
+    ]
+
+
 async def test_a_move_is_shown_with_what_is_copied_of_it(console: Console) -> None:
     place = TopicPartition("orders", 0)
     console.clients.moves = {place: PartitionReassignment((1, 2, 3), (3,), (1,), 1_000)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from quorumlog.server.kafka.mapping.error_codes import KafkaError
+from quorumlog.server.metadata.topic_config import is_kafkas_own
 from quorumlog.v1 import admin_pb2
 
 #: Where a value comes from (``DescribeConfigsResponse.ConfigSource``).
@@ -22,16 +23,6 @@ TYPES = {
     "message.timestamp.type": _STRING,
 }
 UNKNOWN_TYPE = 0
-#: Keys about how a Kafka broker lays files out, and about what is otherwise here: taken, and of no effect.
-_WITHOUT_EFFECT = frozenset(
-    (
-        "compression.type", "preallocate", "file.delete.delay.ms", "message.format.version",
-        "message.downconversion.enable", "message.timestamp.difference.max.ms", "message.timestamp.before.max.ms",
-        "message.timestamp.after.max.ms", "max.compaction.lag.ms", "min.compaction.lag.ms",
-        "leader.replication.throttled.replicas", "follower.replication.throttled.replicas",
-    )
-)  # fmt: skip
-_PREFIXES_WITHOUT_EFFECT = ("segment.", "flush.", "index.")
 #: Keys of what there is not, with the one value that asks for none of it.
 _ONLY = {"unclean.leader.election.enable": "false", "remote.storage.enable": "false"}
 _MAX_MESSAGE_BYTES = "max.message.bytes"
@@ -49,7 +40,7 @@ class RefusedConfigError(Exception):
 
 def is_without_effect(name: str) -> bool:
     """Whether a key is Kafka's, and means nothing here."""
-    return name in _WITHOUT_EFFECT or name in _ONLY or name.startswith(_PREFIXES_WITHOUT_EFFECT)
+    return name in _ONLY or is_kafkas_own(name)
 
 
 def effective(configs: Iterable[tuple[str, str | None]]) -> dict[str, str]:

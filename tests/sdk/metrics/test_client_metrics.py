@@ -114,6 +114,27 @@ async def test_opentelemetry_observes_also_what_comes_later(cluster: ScriptedClu
     assert point.value == 1
 
 
+def test_opentelemetry_looks_at_a_client_once_in_each_collection() -> None:
+    class Counted:
+        looks = 0
+
+        def metrics(self) -> ClientFigures:
+            self.looks += 1
+            return {PRODUCER: {"record-send-total": float(self.looks), "requests-in-flight": 1.0}}
+
+    counted, readers = Counted(), [InMemoryMetricReader(), InMemoryMetricReader()]
+    provider = MeterProvider(readers)
+    observe(provider.get_meter("test"), orders=counted)
+    for collections, reader in enumerate([*readers, readers[1], readers[1]], start=1):
+        data = reader.get_metrics_data()
+        assert data is not None
+        [scope] = data.resource_metrics[0].scope_metrics
+        points = {metric.name: metric.data.data_points for metric in scope.metrics}
+        assert [point.value for point in points["quorumlog_producer_record_send"]] == [collections]
+        assert counted.looks == collections
+    provider.shutdown()
+
+
 def test_every_figure_has_a_sentence() -> None:
     for names in NAMES.values():
         for name in names:

@@ -77,6 +77,13 @@ def test_values_are_read_as_what_they_are() -> None:
         ),
         ("retention.m", "1", "unknown topic configuration key retention.m: did you mean retention.ms?"),
         (
+            "compression.type",
+            "zstd",
+            "compression.type means nothing here: producers choose it (compression_type), and batches are kept as they"
+            " came",
+        ),
+        ("segment.bytes", "1048576", "segment.bytes means nothing here, or is not there: leave it out"),
+        (
             "replica.lag.time.max.ms",
             "1",
             "replica.lag.time.max.ms: this is a setting of nodes, not of topics; set it in the nodes' configuration",
