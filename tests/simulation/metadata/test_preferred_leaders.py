@@ -102,3 +102,42 @@ def test_partitions_that_do_not_exist_are_named_in_the_answer() -> None:
     writing = Writing(1, NEVER)
     (result,) = elect(writing, 1, 5).results
     assert (result.partition, result.error.code) == (5, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+
+def asked_soon(writing: Writing, node: int, topic: str, wait_s: float, *numbers: int) -> admin_pb2.ElectLeadersResponse:
+    """The answer to a request that may take as long as that, and for how long nobody may wait for it longer."""
+    answers: list[ProtoMessage | Unanswered] = []
+    request = admin_pb2.ElectLeadersRequest(timeout_ms=30_000)
+    for number in numbers:
+        request.partitions.add(topic=topic, partition=number)
+    writing.cluster.request("admin", node, request, answers.append)
+    writing.scheduler.run(writing.scheduler.now + round(wait_s * SECOND), lambda: bool(answers))
+    assert answers, f"not within {wait_s} s"
+    assert isinstance(answers[0], admin_pb2.ElectLeadersResponse)
+    return answers[0]
+
+
+@pytest.mark.parametrize("seed", range(1, 4))
+def test_who_asks_for_partitions_that_are_new_hears_that_their_preferred_leaders_lead(seed: int) -> None:
+    writing = Writing(seed, NEVER)
+    created: list[ProtoMessage | Unanswered] = []
+    topic = admin_pb2.NewTopic(name="new", num_partitions=6, replication_factor=3)
+    writing.cluster.request("admin", 1, admin_pb2.CreateTopicsRequest(topics=[topic], timeout_ms=5_000), created.append)
+    writing.scheduler.run(writing.scheduler.now + 5 * SECOND, lambda: bool(created))
+    answer = asked_soon(writing, 1, "new", 3, *range(6))
+    assert [(each.partition, each.error.code) for each in answer.results] == [
+        (number, ErrorCode.ELECTION_NOT_NEEDED) for number in range(6)
+    ]
+
+
+def test_who_asks_for_a_partition_that_nobody_can_lead_is_told_so_before_long() -> None:
+    writing = Writing(1, NEVER)
+    survivor, *others = writing.cluster.node_ids
+    for node in others:
+        writing.cluster.processes[node].die(silent=False)
+    writing.run(8)
+    began = writing.scheduler.now
+    (result, unknown) = asked_soon(writing, survivor, TOPIC, 10, 0, 7).results
+    assert result.error.code in (ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.REQUEST_TIMED_OUT)
+    assert unknown.error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert writing.scheduler.now - began < 6 * SECOND
