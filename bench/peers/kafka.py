@@ -130,8 +130,7 @@ def starter(extra: Mapping[str, str]) -> Callable[[Path], AbstractContextManager
                             f"{JARS.folder}/*",
                             "kafka.tools.StorageTool",
                             "format",
-                            "-t",
-                            cluster,
+                            f"--cluster-id={cluster}",  # It may begin with a dash.
                             "-c",
                             file,
                         ],

@@ -57,6 +57,9 @@ class LogSizes:
 
     def size_of(self, partition: Partition) -> int:
         """Bytes that are kept, about: whole batches, of those below the compaction point what compaction has left."""
+        if not partition.raft.durable_index:
+            # The replica is new. Before its first write there is no log of it, and whoever asks for that ends the node.
+            return 0
         last = self._reader.last_batch(partition.group)
         compacted = 0
         if partition.compacted_log is not None and partition.snapshot is not None:

@@ -21,6 +21,7 @@ collect_ignore_glob = [] if AGAINST else ["test_*.py"]
 #: Where the suites expect a broker other than ``bench.peers`` does.
 _APACHE = {
     "group.initial.rebalance.delay.ms": "500",
+    "group.min.session.timeout.ms": "1000",
     "auto.create.topics.enable": "true",
     "num.partitions": "4",
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Consumer as KafkaMember
 from confluent_kafka import Producer
 from conftest import AGAINST
 
@@ -35,6 +36,7 @@ ELECT, LOG_DIRS = f"{_TOOLS}.LeaderElectionCommand", f"{_TOOLS}.LogDirsCommand"
 GROUPS, OFFSETS = f"{_TOOLS}.consumer.group.ConsumerGroupCommand", f"{_TOOLS}.GetOffsetShell"
 RECORDS = f"{_TOOLS}.DeleteRecordsCommand"
 _PATIENCE_S = 60.0
+_COUNTED = 200
 #: As ``kafka-reassign-partitions`` takes it.
 _MOVE = {"version": 1, "partitions": [{"topic": "orders", "partition": 0, "replicas": [3, 2, 1]}]}
 
@@ -177,6 +179,16 @@ def test_a_limited_move_is_refused_and_said_so(tool: Callable[..., str], orders:
     assert "settings of nodes are in their own configuration" in said
 
 
+def test_settings_of_a_node_are_read_and_not_changed(tool: Callable[..., str]) -> None:
+    place = ("--entity-type", "brokers", "--entity-name", "2")
+    told = tool(CONFIGS, "--describe", "--all", *place)
+    assert "node.id=2 " in told
+    assert "auto.create.topics.enable=false " in told
+    assert "default.replication.factor=3 " in told
+    refused = tool(CONFIGS, "--alter", "--add-config", "num.partitions=4", *place, fails=True)
+    assert "settings of nodes are in their own configuration" in refused
+
+
 def test_topics_are_grown_configured_emptied_and_deleted(tool: Callable[..., str], tmp_path: Path) -> None:
     tool(TOPICS, "--create", "--topic", "passing", "--partitions", "2", "--replication-factor", "3")
     tool(TOPICS, "--alter", "--topic", "passing", "--partitions", "4")
@@ -191,12 +203,93 @@ def test_topics_are_grown_configured_emptied_and_deleted(tool: Callable[..., str
     assert "passing" not in tool(TOPICS, "--list")
 
 
-def test_groups_are_listed_described_and_reset(cluster: LocalCluster, tool: Callable[..., str], orders: str) -> None:
-    with Consumer(orders, bootstrap_servers=cluster.bootstrap_servers, group_id="team") as member:
-        member.poll(timeout_ms=500)
+def member_that_has_read(cluster: LocalCluster, topic: str, group: str, kind: str) -> Consumer | KafkaMember:
+    """A member of a group that has read all of a topic, and committed that: librdkafka's, or our own client's."""
+    member: Consumer | KafkaMember
+    if kind == "own":
+        member = Consumer(topic, bootstrap_servers=cluster.bootstrap_servers, group_id=group, enable_auto_commit=False)
+    else:
+        member = KafkaMember(
+            {
+                "bootstrap.servers": cluster.kafka_bootstrap_servers, "group.id": group, "group.protocol": kind,
+                "auto.offset.reset": "earliest", "enable.auto.commit": False,
+            }
+        )  # fmt: skip
+        member.subscribe([topic])
+    read, deadline = 0, time.monotonic() + _PATIENCE_S
+    while read < _COUNTED:
+        assert time.monotonic() < deadline, f"{read} records of {_COUNTED}"
+        if isinstance(member, Consumer):
+            read += sum(map(len, member.poll(timeout_ms=200).values()))
+        else:
+            read += len(member.consume(1_000, 0.2))
+    if isinstance(member, Consumer):
         member.commit()
-    assert "team" in tool(GROUPS, "--list")
-    assert "orders" in tool(GROUPS, "--describe", "--group", "team")
+    else:
+        member.commit(asynchronous=False)
+    return member
+
+
+@pytest.fixture(scope="module")
+def counted(cluster: LocalCluster, tool: Callable[..., str]) -> str:
+    """A topic of two partitions with as many records in each."""
+    tool(TOPICS, "--create", "--topic", "counted", "--partitions", "2", "--replication-factor", "3")
+    producer = Producer({"bootstrap.servers": cluster.kafka_bootstrap_servers})
+    for number in range(_COUNTED):
+        producer.produce("counted", b"%d" % number, partition=number % 2)
+    assert producer.flush(_PATIENCE_S) == 0
+    return "counted"
+
+
+def offsets_told(said: str, group: str) -> dict[int, str]:
+    """The offset of each partition, from a table of kafka-consumer-groups."""
+    rows = [line.split() for line in said.splitlines()]
+    return {int(row[2]): row[3] for row in rows if row[:2] == [group, "counted"]}
+
+
+@pytest.mark.parametrize("kind", ["classic", "consumer", "own"])
+def test_a_group_is_listed_described_reset_and_deleted(
+    cluster: LocalCluster, tool: Callable[..., str], counted: str, tmp_path: Path, kind: str
+) -> None:
+    group, half = f"team-{kind}", _COUNTED // 2
+    of_group, of_topic = ("--group", group), ("--topic", counted)
+
+    def reset(*how: str, scope: tuple[str, ...] = of_topic) -> dict[int, str]:
+        said = tool(GROUPS, "--reset-offsets", *of_group, *scope, *how)
+        return offsets_told(said, group)
+
+    def described() -> dict[int, str]:
+        return offsets_told(tool(GROUPS, "--describe", *of_group), group)
+
+    member = member_that_has_read(cluster, counted, group, kind)
+    try:
+        listed = tool(GROUPS, "--list", "--state", "stable", "--type", "classic" if kind == "classic" else "consumer")
+        assert group in listed
+        assert described() == {0: str(half), 1: str(half)}
+        assert "Stable" in tool(GROUPS, "--describe", *of_group, "--state")
+        assert "counted" in tool(GROUPS, "--describe", *of_group, "--members", "--verbose")
+        refused = tool(GROUPS, "--reset-offsets", *of_group, *of_topic, "--to-earliest", "--execute", fails=True)
+        assert "inactive" in refused
+        assert "Deletion of some consumer groups failed" in tool(GROUPS, "--delete", *of_group, fails=True)
+    finally:
+        member.close()
+    assert reset("--to-earliest", "--dry-run") == {0: "0", 1: "0"}
+    assert described() == {0: str(half), 1: str(half)}, "nothing was changed"
+    assert reset("--to-earliest", "--execute") == {0: "0", 1: "0"}
+    assert reset("--to-offset", "42", "--execute", scope=("--topic", "counted:1")) == {1: "42"}
+    assert reset("--shift-by", "7", "--execute") == {0: "7", 1: "49"}
+    assert described() == {0: "7", 1: "49"}
+    assert reset("--to-latest", "--execute", scope=("--all-topics",)) == {0: str(half), 1: str(half)}
+    assert reset("--to-datetime", "2020-01-01T00:00:00.000", "--execute") == {0: "0", 1: "0"}
+    assert reset("--by-duration", "PT0S", "--execute") == {0: str(half), 1: str(half)}
+    assert reset("--to-current", "--execute") == {0: str(half), 1: str(half)}
+    plan = tmp_path / "plan.csv"
+    plan.write_text("counted,0,3\ncounted,1,4\n")
+    assert reset("--from-file", str(plan), "--execute", scope=()) == {0: "3", 1: "4"}
+    assert "Successful" in tool(GROUPS, "--delete-offsets", *of_group, "--topic", "counted:0")
+    assert described() == {1: "4"}
+    assert "was successful" in tool(GROUPS, "--delete", *of_group)
+    assert group not in tool(GROUPS, "--list")
 
 
 def test_rules_users_and_quotas_are_changed(tool: Callable[..., str]) -> None:

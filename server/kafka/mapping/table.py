@@ -65,7 +65,6 @@ from quorumlog.server.kafka.mapping import (
     acls,
     cluster,
     commits,
-    configs,
     consumer_groups,
     epochs,
     fetch,
@@ -81,6 +80,7 @@ from quorumlog.server.kafka.mapping import (
     users,
 )
 from quorumlog.server.kafka.mapping.administration import log_dirs, quorum
+from quorumlog.server.kafka.mapping.configs import topic_configs
 from quorumlog.server.kafka.mapping.steps import KafkaCall, Steps
 from quorumlog.server.kafka.version_table import VersionTable
 
@@ -128,9 +128,9 @@ SERVED: dict[int, ServedApi] = {
     DeleteTopicsRequest.API_KEY: ServedApi(topics.delete_topics),
     CreatePartitionsRequest.API_KEY: ServedApi(topics.create_partitions),
     DeleteRecordsRequest.API_KEY: ServedApi(topics.delete_records),
-    DescribeConfigsRequest.API_KEY: ServedApi(configs.describe_configs),
-    AlterConfigsRequest.API_KEY: ServedApi(configs.alter_configs),
-    IncrementalAlterConfigsRequest.API_KEY: ServedApi(configs.alter_configs_incrementally),
+    DescribeConfigsRequest.API_KEY: ServedApi(topic_configs.describe_configs),
+    AlterConfigsRequest.API_KEY: ServedApi(topic_configs.alter_configs),
+    IncrementalAlterConfigsRequest.API_KEY: ServedApi(topic_configs.alter_configs_incrementally),
     DescribeTopicPartitionsRequest.API_KEY: ServedApi(topic_pages.describe_topic_partitions),
     ElectLeadersRequest.API_KEY: ServedApi(placement.elect_leaders),
     AlterPartitionReassignmentsRequest.API_KEY: ServedApi(placement.alter_reassignments),

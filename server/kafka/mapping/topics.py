@@ -26,7 +26,7 @@ from quorumlog.server.kafka.codec.topic_responses import (
     DeleteRecordsTopicResult,
     DeleteTopicsResponse,
 )
-from quorumlog.server.kafka.mapping.config_keys import (
+from quorumlog.server.kafka.mapping.configs.config_keys import (
     DEFAULT_CONFIG,
     TOPIC_CONFIG,
     RefusedConfigError,

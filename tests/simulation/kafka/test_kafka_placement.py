@@ -300,6 +300,27 @@ def test_each_node_tells_of_the_replicas_on_its_own_disk(nodes: KafkaNodes) -> N
     assert disk_of(nodes, 1, []) == {}, "no partitions are none, and not all"
 
 
+@pytest.mark.parametrize("seed", range(1, 4))
+def test_a_disk_is_told_of_while_new_replicas_have_nothing_on_it_yet(seed: int) -> None:
+    nodes = KafkaNodes(seed)
+    topic = admin_pb2.NewTopic(name="fresh", num_partitions=8, replication_factor=3)
+    creation = admin_pb2.CreateTopicsRequest(topics=[topic], timeout_ms=5_000)
+    nodes.cluster.request("admin", 1, creation, [].append)
+    told: list[object] = []
+    for _ in range(400):
+        nodes.run(0.001)
+        for node in nodes.cluster.node_ids:
+            nodes.cluster.request("admin", node, admin_pb2.DescribeLogDirRequest(), told.append)
+    nodes.run(1)
+    assert len(told) == 400 * 3
+    sizes = [
+        {each.partition: each.size_bytes for each in answer.replicas if each.topic == "fresh"}  # type: ignore[attr-defined]
+        for answer in told
+    ]
+    assert sizes[0] == {}
+    assert sizes[-1] == dict.fromkeys(range(8), 0)
+
+
 def test_a_disk_with_many_replicas_is_told_of_in_pages(nodes: KafkaNodes, monkeypatch: pytest.MonkeyPatch) -> None:
     nodes.create_on("many", *([1] for _ in range(7)))
     whole = disk_of(nodes, 1)

@@ -1,4 +1,4 @@
-"""Configurations of topics: DescribeConfigs, AlterConfigs and IncrementalAlterConfigs. Nodes have none here."""
+"""Configurations of topics: DescribeConfigs, AlterConfigs and IncrementalAlterConfigs. Of nodes they are only read."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from quorumlog.server.kafka.codec.config_responses import (
     IncrementalAlterConfigsResponse,
     IncrementalAlterConfigsResponseAlterConfigsResourceResponse,
 )
-from quorumlog.server.kafka.mapping.config_keys import (
+from quorumlog.server.kafka.mapping.configs.config_keys import (
     DEFAULT_CONFIG,
     TOPIC_CONFIG,
     TYPES,
@@ -32,6 +32,7 @@ from quorumlog.server.kafka.mapping.config_keys import (
     is_without_effect,
     shown_value,
 )
+from quorumlog.server.kafka.mapping.configs.node_configs import describe_node
 from quorumlog.server.kafka.mapping.error_codes import KafkaError, kafka_code
 from quorumlog.server.kafka.mapping.steps import KafkaCall, Steps, ask
 from quorumlog.v1 import admin_pb2
@@ -59,7 +60,12 @@ def describe_configs(call: KafkaCall[DescribeConfigsRequest]) -> Steps[DescribeC
     for each in call.message.resources:
         place = each.resource_type, each.resource_name
         # Few bytes repeat a name, and many would answer each time.
-        results.append(_repeated(place) if place in told else _described(call.message, each, topics))
+        if place in told:
+            results.append(_repeated(place))
+        elif each.resource_type == _BROKER:
+            results.append((yield from describe_node(call, each)))
+        else:
+            results.append(_described(call.message, each, topics))
         told.add(place)
     return DescribeConfigsResponse(results=results)
 
@@ -184,7 +190,7 @@ def _described(
     request: DescribeConfigsRequest, resource: DescribeConfigsResource, topics: Mapping[str, admin_pb2.TopicConfigs]
 ) -> DescribeConfigsResult:
     result = DescribeConfigsResult(KafkaError.NONE, None, resource.resource_type, resource.resource_name, configs=())
-    if resource.resource_type in (_BROKER, _BROKER_LOGGER):
+    if resource.resource_type == _BROKER_LOGGER:
         return result
     if resource.resource_type != _TOPIC:
         result.error_code, result.error_message = _refusal((resource.resource_type, ""), is_repeated=False)
