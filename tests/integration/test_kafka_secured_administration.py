@@ -1,0 +1,275 @@
+"""Kafka's administrators over TLS, with rules on, on real nodes: they make users, give and take rights, and set quotas.
+What they change is so for clients that sign in."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialDeletion,
+    UserScramCredentialUpsertion,
+)
+from kafka import KafkaAdminClient
+from kafka.protocol.admin import AlterClientQuotasRequest, DescribeClientQuotasRequest
+
+import quorumlog.sdk as quorumlog
+from quorumlog.server.local import LocalCluster
+
+pytestmark = pytest.mark.cluster
+
+PASSWORD = "canary-83b0-kafka"
+DEADLINE_S = 20.0
+#: Bytes per second of a user who has a quota, of each of its records, and what it writes beyond a second's worth.
+RATE, SIZE, SECONDS = 50_000, 10_000, 3
+#: Who may change rules, users and quotas.
+ROOT = "root"
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    data = tmp_path_factory.mktemp("nodes")
+    asking = {
+        "authorization": True, "super_users": "User:admin", "kafka_security_protocol": "SASL_SSL",
+        "audit_log": data / "audit.jsonl",
+    }  # fmt: skip
+    with LocalCluster(nodes=3, tls=True, kafka=True, data_dir=data, settings=asking) as running:
+        with quorumlog.Admin(bootstrap_servers=running.bootstrap_servers, **running.client_tls) as admin:
+            admin.create_topics([quorumlog.NewTopic("orders", 1, 3)])
+            admin.alter_user_scram_credentials([quorumlog.UserScramCredentialUpsertion(ROOT, PASSWORD)])
+            cluster = quorumlog.ResourcePattern(quorumlog.ResourceType.CLUSTER, "kafka-cluster")
+            admin.create_acls(
+                quorumlog.ACL(f"User:{ROOT}", operation, quorumlog.ACLPermissionType.ALLOW, cluster)
+                for operation in (quorumlog.ACLOperation.DESCRIBE, quorumlog.ACLOperation.ALTER)
+            )
+        yield running
+        for node in running.node_ids:
+            text = running.log_path(node).read_text()
+            assert running.is_running(node), text[-2_000:]
+            assert "fault=failed" not in text and PASSWORD not in text
+        assert PASSWORD not in (data / "audit.jsonl").read_text()
+
+
+def signed_in(cluster: LocalCluster, user: str, password: str = PASSWORD) -> dict[str, Any]:
+    """librdkafka's options."""
+    assert cluster.certificates is not None
+    return {
+        "bootstrap.servers": cluster.kafka_bootstrap_servers, "security.protocol": "SASL_SSL",
+        "ssl.ca.location": str(cluster.certificates.node_ca), "sasl.mechanism": "SCRAM-SHA-256",
+        "sasl.username": user, "sasl.password": password, "log_level": 0,
+    }  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def root(cluster: LocalCluster) -> AdminClient:
+    return AdminClient(signed_in(cluster, ROOT))
+
+
+@contextmanager
+def kafka_python(cluster: LocalCluster, user: str) -> Iterator[KafkaAdminClient]:
+    assert cluster.certificates is not None
+    made = KafkaAdminClient(
+        bootstrap_servers=cluster.kafka_bootstrap_servers, security_protocol="SASL_SSL",
+        ssl_cafile=str(cluster.certificates.node_ca), sasl_mechanism="SCRAM-SHA-256", sasl_plain_username=user,
+        sasl_plain_password=PASSWORD,
+    )  # fmt: skip
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def until(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.02)
+
+
+def write(options: dict[str, Any], topic: str = "orders", records: int = 1, size: int = 10) -> KafkaError | None:
+    """Writes records one after the other; returns what is wrong with the first that is not written."""
+    found: list[KafkaError] = []
+    producer = Producer({**options, "linger.ms": 0, "message.timeout.ms": int(DEADLINE_S * 1_000)})
+    for _ in range(records):
+        producer.produce(
+            topic, b"x" * size, partition=0, on_delivery=lambda error, _: error is not None and found.append(error)
+        )
+        assert producer.flush(DEADLINE_S + 5) == 0
+    return found[0] if found else None
+
+
+def is_let_in(options: dict[str, Any]) -> bool:
+    """Whether a client can sign in."""
+    errors: list[KafkaError] = []
+    client = Producer({**options, "error_cb": errors.append})
+    try:
+        client.list_topics(timeout=DEADLINE_S / 4)
+    except KafkaException:
+        client.poll(0)
+        assert any(each.code() == KafkaError._AUTHENTICATION for each in errors), errors
+        return False
+    return True
+
+
+def rule(user: str, operation: AclOperation, kind: ResourceType, name: str) -> AclBinding:
+    return AclBinding(kind, name, ResourcePatternType.LITERAL, f"User:{user}", "*", operation, AclPermissionType.ALLOW)
+
+
+def rules_of(user: str) -> AclBindingFilter:
+    return AclBindingFilter(
+        ResourceType.ANY, None, ResourcePatternType.ANY, f"User:{user}", None, AclOperation.ANY, AclPermissionType.ANY
+    )
+
+
+def password_of(user: str, password: str = PASSWORD, iterations: int = 4_096) -> UserScramCredentialUpsertion:
+    strength = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, iterations)
+    return UserScramCredentialUpsertion(user, strength, password.encode())
+
+
+def result(asked: dict[Any, Any]) -> Any:
+    """What comes of the one thing that was asked for."""
+    (future,) = asked.values()
+    return future.result(DEADLINE_S)
+
+
+def code_of(asked: Any) -> int:
+    """Kafka's code of why something was refused."""
+    (future,) = asked.values() if isinstance(asked, dict) else (asked,)
+    with pytest.raises(KafkaException) as refused:
+        future.result(DEADLINE_S)
+    return int(refused.value.args[0].code())
+
+
+# -- users and rules ----------------------------------------------------------------------------------------------
+
+
+def test_a_user_that_an_administrator_makes_signs_in_and_may_do_what_rules_say(
+    cluster: LocalCluster, root: AdminClient
+) -> None:
+    dora = signed_in(cluster, "dora")
+    assert not is_let_in(dora)
+    assert result(root.alter_user_scram_credentials([password_of("dora", iterations=8_192)])) is None
+    until(lambda: is_let_in(dora), "dora is not let in")
+    (described,) = result(root.describe_user_scram_credentials(["dora"])).scram_credential_infos
+    assert (described.mechanism, described.iterations) == (ScramMechanism.SCRAM_SHA_256, 8_192)
+    short = {**dora, "topic.metadata.propagation.max.ms": 100}
+    hidden = write(short)
+    assert hidden is not None and hidden.code() in (KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART)
+    assert result(root.create_acls([rule("dora", AclOperation.DESCRIBE, ResourceType.TOPIC, "orders")])) is None
+    until(lambda: "orders" in AdminClient(dora).list_topics(timeout=DEADLINE_S).topics, "dora does not see the topic")
+    refused = write(dora)
+    assert refused is not None and refused.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+    writes = rule("dora", AclOperation.WRITE, ResourceType.TOPIC, "orders")
+    assert result(root.create_acls([writes])) is None
+    until(lambda: write(dora) is None, "dora may not write")
+    assert writes in result(root.delete_acls([rules_of("dora")]))
+    until(lambda: write(short) is not None, "dora may still write")
+
+
+def test_another_password_and_the_end_of_a_user_are_so_for_who_signs_in(
+    cluster: LocalCluster, root: AdminClient
+) -> None:
+    old, new = (signed_in(cluster, "emil", password) for password in (PASSWORD, PASSWORD + "2"))
+    assert result(root.alter_user_scram_credentials([password_of("emil")])) is None
+    until(lambda: is_let_in(old), "emil is not let in")
+    assert result(root.alter_user_scram_credentials([password_of("emil", PASSWORD + "2")])) is None
+    until(lambda: is_let_in(new), "emil is not let in by the new password")
+    assert not is_let_in(old)
+    removal = UserScramCredentialDeletion("emil", ScramMechanism.SCRAM_SHA_256)
+    assert result(root.alter_user_scram_credentials([removal])) is None
+    until(lambda: not is_let_in(new), "emil is still let in")
+    assert code_of(root.describe_user_scram_credentials(["emil"])) == KafkaError.RESOURCE_NOT_FOUND
+
+
+def test_who_may_alter_the_cluster_cannot_make_a_password_for_a_super_user(
+    cluster: LocalCluster, root: AdminClient
+) -> None:
+    assert code_of(root.alter_user_scram_credentials([password_of("admin")])) == KafkaError.POLICY_VIOLATION
+    assert not is_let_in(signed_in(cluster, "admin"))
+
+
+# -- quotas -------------------------------------------------------------------------------------------------------
+
+
+def _asked(admin: KafkaAdminClient, request: Any) -> Any:
+    """What comes of a request that kafka-python has, and its administrator does not."""
+
+    async def ask() -> Any:
+        return await admin._manager.send(request)
+
+    return admin._manager.run(ask)
+
+
+def changed_quotas(admin: KafkaAdminClient, user: str, **values: float | None) -> list[tuple[int, str | None]]:
+    """Sets a user's quotas, or with None takes them away."""
+    entry = AlterClientQuotasRequest.EntryData
+    operations = [entry.OpData(key=key, value=value or 0.0, remove=value is None) for key, value in values.items()]
+    named = [entry.EntityData(entity_type="user", entity_name=user)]
+    request = AlterClientQuotasRequest(entries=[entry(entity=named, ops=operations)], validate_only=False)
+    return [(each.error_code, each.error_message) for each in _asked(admin, request).entries]
+
+
+def quotas(admin: KafkaAdminClient) -> tuple[int, dict[str, dict[str, float]]]:
+    """All that there are, by user."""
+    anybody = DescribeClientQuotasRequest.ComponentData(entity_type="user", match_type=2, match=None)
+    answer = _asked(admin, DescribeClientQuotasRequest(components=[anybody], strict=False))
+    found = {
+        each.entity[0].entity_name: {value.key: value.value for value in each.values} for each in answer.entries or ()
+    }
+    return answer.error_code, found
+
+
+def test_a_quota_that_an_administrator_sets_holds_for_who_signs_in_until_it_is_taken_away(
+    cluster: LocalCluster, root: AdminClient
+) -> None:
+    fred = signed_in(cluster, "fred")
+    assert result(root.alter_user_scram_credentials([password_of("fred")])) is None
+    assert result(root.create_acls([rule("fred", AclOperation.WRITE, ResourceType.TOPIC, "orders")])) is None
+    until(lambda: is_let_in(fred) and write(fred) is None, "fred may not write")
+    with kafka_python(cluster, ROOT) as admin:
+        assert changed_quotas(admin, "fred", producer_byte_rate=RATE) == [(KafkaError.NO_ERROR, None)]
+        assert quotas(admin) == (KafkaError.NO_ERROR, {"fred": {"producer_byte_rate": float(RATE)}})
+        records = (SECONDS + 1) * RATE // SIZE
+        # What comes at once in the first second, and the last request, which passes although nothing is left.
+        least_s = (records * SIZE - RATE - SIZE) / RATE
+
+        def took_s() -> float:
+            began = time.monotonic()
+            assert write(fred, records=records, size=SIZE) is None
+            return time.monotonic() - began
+
+        # Each node goes by the quota as soon as it has heard of it.
+        until(lambda: took_s() >= least_s, "fred writes on at any rate")
+        share = changed_quotas(admin, "fred", request_percentage=50.0)
+        assert [code for code, _ in share] == [KafkaError.INVALID_REQUEST]
+        assert changed_quotas(admin, "fred", producer_byte_rate=None) == [(KafkaError.NO_ERROR, None)]
+        assert quotas(admin) == (KafkaError.NO_ERROR, {})
+        until(lambda: took_s() < least_s / 2, "fred is still held up")
+
+
+# -- the audit log ------------------------------------------------------------------------------------------------
+
+
+def test_what_kafkas_administrators_change_stands_in_the_audit_log(cluster: LocalCluster, root: AdminClient) -> None:
+    assert result(root.alter_user_scram_credentials([password_of("gina")])) is None
+    log = cluster.log_path(1).parent / "audit.jsonl"
+
+    def told() -> bool:
+        lines = [json.loads(line) for line in log.read_text().splitlines()]
+        return any("gina" in json.dumps(line) and f"User:{ROOT}" in json.dumps(line) for line in lines)
+
+    until(told, log.read_text())
