@@ -466,6 +466,8 @@ class SimMember:
 
         def settle(partition: GroupPartition, outcome: OperationOutcome) -> None:
             work, position = open_commits.pop(partition)
+            if outcome is not OperationOutcome.OK and self._is_nobodys(work, since_us):
+                return  # Of work that `note` has left out. Were it stored, the model of the coordinator would say so.
             self._record(work, Act.COMMIT, since_us, offset=position, outcome=outcome, number=number)
 
         def served(answer: ProtoMessage) -> None:
@@ -503,9 +505,12 @@ class SimMember:
     def note(self, work: PartitionWork, act: Act, since_us: int, offset: int, end: int = -1) -> None:
         """Writes into the history what was done up to now; but for work of a Kafka member that has been put out and has
         not heard of it: that is nobody's, its commits are refused, and others do it again."""
-        if self._is_kafka and self._owned_until_us(work) < self._scheduler.now:
-            return
-        self._record(work, act, since_us, offset=offset, end=end)
+        if not self._is_nobodys(work, self._scheduler.now):
+            self._record(work, act, since_us, offset=offset, end=end)
+
+    def _is_nobodys(self, work: PartitionWork, at_us: int) -> bool:
+        """Whether what is done or committed at some time is that of a Kafka member that has been put out."""
+        return self._is_kafka and self._owned_until_us(work) < at_us
 
     def _record(
         self,

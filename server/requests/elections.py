@@ -65,14 +65,8 @@ class ElectionRequests(NodeService):
         gone. Who has just created a topic would else be told to come back for that."""
         leader, epoch = self._replicas.known_leader(record)
         preferred = record.replicas[0]
-        if (
-            leader == NO_NODE
-            and epoch == _NEVER_LED
-            and not record.is_moving
-            and not self._replicas.is_fenced(preferred)
-        ):
-            return preferred
-        return leader
+        is_new = leader == NO_NODE and epoch == _NEVER_LED and not record.is_moving
+        return preferred if is_new and not self._replicas.is_fenced(preferred) else leader
 
     def _forward(
         self,

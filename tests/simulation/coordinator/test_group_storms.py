@@ -13,6 +13,7 @@ from quorumlog.chaos.checkers.group_history import GroupHistory
 from quorumlog.chaos.consumer_groups.group_members import MemberHabits, SimMember
 from quorumlog.chaos.models.coordinator_model import ModelGroup, TopicIdPartition
 from quorumlog.chaos.seeds.plan_groups import KINDS
+from quorumlog.chaos.seeds.simulation import Simulation
 from quorumlog.chaos.seeds.story import Story
 from quorumlog.chaos.seeds.summary import Tally, replay_line
 from quorumlog.chaos.simulate import run_seeds
@@ -160,6 +161,11 @@ class Storm:
         ]
         waits = [member.at_rest for member in self.members.values() if member.at_rest]
         return f"{behind} behind, {waits}" if behind or waits else ""
+
+
+def test_what_a_kafka_member_that_is_put_out_asks_to_commit_is_nobodys_work() -> None:
+    """In this seed it goes on, and asks, long before it hears that it is out; each of its commits is refused."""
+    assert Simulation(2131, with_groups=True).run().violation is None
 
 
 def test_a_partition_has_one_owner_over_coordinators_however_late_heartbeats_come() -> None:
