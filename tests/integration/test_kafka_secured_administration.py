@@ -52,9 +52,10 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
             admin.create_topics([quorumlog.NewTopic("orders", 1, 3)])
             admin.alter_user_scram_credentials([quorumlog.UserScramCredentialUpsertion(ROOT, PASSWORD)])
             cluster = quorumlog.ResourcePattern(quorumlog.ResourceType.CLUSTER, "kafka-cluster")
+            may = quorumlog.ACLOperation
             admin.create_acls(
                 quorumlog.ACL(f"User:{ROOT}", operation, quorumlog.ACLPermissionType.ALLOW, cluster)
-                for operation in (quorumlog.ACLOperation.DESCRIBE, quorumlog.ACLOperation.ALTER)
+                for operation in (may.DESCRIBE, may.ALTER, may.ALTER_CONFIGS)
             )
         yield running
         for node in running.node_ids:
