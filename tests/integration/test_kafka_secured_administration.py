@@ -25,6 +25,7 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 from kafka import KafkaAdminClient
+from kafka.errors import ClusterAuthorizationFailedError
 from kafka.protocol.admin import AlterClientQuotasRequest, DescribeClientQuotasRequest
 
 import quorumlog.sdk as quorumlog
@@ -36,8 +37,8 @@ PASSWORD = "canary-83b0-kafka"
 DEADLINE_S = 20.0
 #: Bytes per second of a user who has a quota, of each of its records, and what it writes beyond a second's worth.
 RATE, SIZE, SECONDS = 50_000, 10_000, 3
-#: Who may change rules, users and quotas.
-ROOT = "root"
+#: Who may change rules, users and quotas, and who may do nothing.
+ROOT, NOBODY = "root", "nobody"
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +51,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     with LocalCluster(nodes=3, tls=True, kafka=True, data_dir=data, settings=asking) as running:
         with quorumlog.Admin(bootstrap_servers=running.bootstrap_servers, **running.client_tls) as admin:
             admin.create_topics([quorumlog.NewTopic("orders", 1, 3)])
-            admin.alter_user_scram_credentials([quorumlog.UserScramCredentialUpsertion(ROOT, PASSWORD)])
+            admin.alter_user_scram_credentials(
+                [quorumlog.UserScramCredentialUpsertion(user, PASSWORD) for user in (ROOT, NOBODY)]
+            )
             cluster = quorumlog.ResourcePattern(quorumlog.ResourceType.CLUSTER, "kafka-cluster")
             may = quorumlog.ACLOperation
             admin.create_acls(
@@ -201,6 +204,26 @@ def test_who_may_alter_the_cluster_cannot_make_a_password_for_a_super_user(
 ) -> None:
     assert code_of(root.alter_user_scram_credentials([password_of("admin")])) == KafkaError.POLICY_VIOLATION
     assert not is_let_in(signed_in(cluster, "admin"))
+
+
+def test_who_has_no_right_to_the_cluster_is_told_so_and_changes_nothing(
+    cluster: LocalCluster, root: AdminClient
+) -> None:
+    nobody = AdminClient(signed_in(cluster, NOBODY))
+    for asked in (
+        nobody.create_acls([rule("eve", AclOperation.READ, ResourceType.TOPIC, "orders")]),
+        nobody.delete_acls([rules_of("eve")]),
+        nobody.alter_user_scram_credentials([password_of("eve")]),
+    ):
+        assert code_of(asked) == KafkaError.CLUSTER_AUTHORIZATION_FAILED
+    with kafka_python(cluster, NOBODY) as other:
+        refused = KafkaError.CLUSTER_AUTHORIZATION_FAILED
+        assert [code for code, _ in changed_quotas(other, "eve", producer_byte_rate=RATE)] == [refused]
+        assert quotas(other) == (refused, {})
+        with pytest.raises(ClusterAuthorizationFailedError):
+            other.describe_metadata_quorum()
+    assert root.describe_acls(rules_of("eve")).result(DEADLINE_S) == []
+    assert code_of(root.describe_user_scram_credentials(["eve"])) == KafkaError.RESOURCE_NOT_FOUND
 
 
 # -- quotas -------------------------------------------------------------------------------------------------------
