@@ -6,6 +6,7 @@ import pytest
 from google.protobuf.message import Message as ProtoMessage
 
 from quorumlog.chaos.checkers.history import History, Operation, OperationKind, OperationOutcome
+from quorumlog.chaos.models.records import arrow_payload
 from quorumlog.chaos.seeds.simulation import Simulation
 from quorumlog.chaos.simulator.clients import Answer, Directory, PartitionName, Unanswered
 from quorumlog.chaos.simulator.cluster import SimCluster
@@ -18,6 +19,8 @@ SEEDS = range(500, 508)
 MS = 1_000
 EPOCH_BATCHES = 9
 DEATH = 0.04
+#: Of every record, so that an epoch is replayed byte by byte.
+AT_MS = 1_700_000_000_000
 
 
 class Replaying:
@@ -81,8 +84,8 @@ class Replaying:
         value = f"{self._partition}.{self.epoch}.{self._next}"
         self._first_us.setdefault(value, self._scheduler.now)
         batch = build_batch(
-            value.encode().ljust(24, b"\0"), record_count=1, codec=Codec.NONE, base_timestamp_ms=1_700_000_000_000,
-            max_timestamp_ms=1_700_000_000_000, producer_id=self._producer_id, producer_epoch=self.epoch,
+            arrow_payload(None, [value], AT_MS), record_count=1, codec=Codec.NONE, base_timestamp_ms=AT_MS,
+            max_timestamp_ms=AT_MS, producer_id=self._producer_id, producer_epoch=self.epoch,
             base_sequence=self._next, attributes=Attributes.REPLAYABLE,
         )  # fmt: skip
         request = pb.ProduceRequest(acks=-1, timeout_ms=500)
