@@ -23,6 +23,8 @@ class MemberLife:
         name: no other process of the run has it.
         stops: when it stood still, in nanoseconds: from before the signal until after the one that ended it.
         killed_ns: when it was surely dead; None when it was not killed.
+        hears_late: it does not know when its session ends, and after a stop goes on until it hears that it is out. So
+            do Kafka's clients.
     """
 
     name: str
@@ -30,6 +32,11 @@ class MemberLife:
     events: Sequence[MemberEvent]
     stops: Sequence[tuple[int, int]] = ()
     killed_ns: int | None = None
+    hears_late: bool = False
+
+    def last_stop(self, first_ns: int, last_ns: int) -> int | None:
+        """When the last stop of that time began."""
+        return max((begin for begin, _ in self.stops if first_ns <= begin <= last_ns), default=None)
 
     def stood_still(self, first_ns: int, last_ns: int) -> bool:
         """Whether it was stopped at some moment of that time."""
@@ -57,13 +64,14 @@ class _Ownership:
     began_ns: int
     work: list[PolledWork] = field(default_factory=list)
 
-    def ended_ns(self, told_ns: int, ending: Ending) -> int:
+    def ended_ns(self, told_ns: int, ending: Ending, life: MemberLife) -> int:
         """Until when it worked on the partition. Who was stopped cannot hear of what it has lost: it counts until the
-        last moment at which it surely was given records."""
+        last moment at which it surely was given records, of those who hear late before the stop."""
         if ending is not Ending.LOST:
             return told_ns
+        stop_ns = life.last_stop(self.began_ns, told_ns) if life.hears_late else None
         given = (work.asked_ns if work.stopped else work.given_ns for work in self.work)
-        return max(self.began_ns, *given, self.began_ns)
+        return max((each for each in given if stop_ns is None or each <= stop_ns), default=self.began_ns)
 
 
 class MemberHistory:
@@ -140,7 +148,7 @@ class MemberHistory:
 
     def _give_up(self, partition: int, at_ns: int, ending: Ending) -> None:
         held = self._held.pop(partition)
-        self._add(partition, Act.OWN, held.began_ns, held.ended_ns(at_ns, ending), ending=ending)
+        self._add(partition, Act.OWN, held.began_ns, held.ended_ns(at_ns, ending, self._life), ending=ending)
 
     def _finish(self) -> None:
         """What the file does not say the end of: of commits nobody knows; of partitions the kill was the end."""

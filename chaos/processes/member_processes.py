@@ -44,7 +44,8 @@ class MemberProcess:
 
     def life(self) -> MemberLife:
         """All of it, for judgement."""
-        return MemberLife(self.name, self.plan.group, self.events, self.stops, self.killed_ns)
+        is_kafkas = bool(self.plan.kafka_options)
+        return MemberLife(self.name, self.plan.group, self.events, self.stops, self.killed_ns, hears_late=is_kafkas)
 
 
 class MemberProcesses:

@@ -112,6 +112,20 @@ def test_a_stopped_member_may_hear_late_of_what_it_lost_but_is_given_nothing_mor
     assert "was cut off" in found[0]
 
 
+def test_a_member_of_kafkas_goes_on_after_a_stop_until_it_hears_and_commits_nothing_of_that() -> None:
+    stopped = [(50_000, 200_000)]
+    given = worked(204, records(5, 1), asked_us=202)
+    refused = commit(2, 6, 205, Event.REFUSED)
+    heard = MemberLife("a", "g", first_owner([given, *refused, gone(Event.LOST, 210)]), stopped, hears_late=True)
+    assert judged(heard, MemberLife("b", "g", second_owner(3)))[1] == []
+    taken = commit(2, 6, 205)
+    heard = MemberLife("a", "g", first_owner([given, *taken, gone(Event.LOST, 210)]), stopped, hears_late=True)
+    assert any("it belongs to b" in one for one in judged(heard, MemberLife("b", "g", second_owner(3)))[1])
+    # Without a stop nothing explains it.
+    going_on = MemberLife("a", "g", first_owner([given, gone(Event.LOST, 210)]), hears_late=True)
+    assert "was cut off" in judged(going_on, MemberLife("b", "g", second_owner(3)))[1][0]
+
+
 def test_a_commit_that_comes_after_the_take_over_must_not_be_taken() -> None:
     late = commit(2, 5, 203)
     a = MemberLife("a", "g", first_owner([*late, gone(Event.LOST, 210)]), [(50_000, 200_000)])
