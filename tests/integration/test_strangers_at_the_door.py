@@ -44,7 +44,7 @@ def audited(cluster: LocalCluster, listener: str) -> list[dict[str, object]]:
         each
         for each in lines
         if each["node"] == ASKED
-        and (each["event"] == "peer_refused" or (each["event"], each["listener"]) == ("handshake_failed", listener))
+        and (each["event"] == "peer_refused" or (each["event"], each.get("listener")) == ("handshake_failed", listener))
     ]
 
 
