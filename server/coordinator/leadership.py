@@ -33,6 +33,7 @@ from quorumlog.server.coordinator.member_timers import MemberTimers
 from quorumlog.server.coordinator.parked_heartbeats import HeartbeatCall, ParkedHeartbeats
 from quorumlog.server.coordinator.reviews import Review, expire_offsets, rights_changed, topics_changed
 from quorumlog.server.coordinator.topic_catalog import ImageCatalog
+from quorumlog.server.deadlines import earlier
 from quorumlog.server.metadata.image import CurrentImage
 from quorumlog.server.metadata.records import SECOND_FEATURE_LEVEL
 from quorumlog.server.options import NodeOptions
@@ -469,8 +470,7 @@ class CoordinatorLeadership:
             return None
         due: int | None = self._clock.awake_us
         if not (self._calls or self._heartbeats or self._reviews):
-            deadlines = (self._timers.next_deadline, self.classic.next_deadline)
-            due = min((deadline for deadline in deadlines if deadline is not None), default=None)
+            due = earlier(self._timers.next_deadline, self.classic.next_deadline)
         return None if due is None else max(due, self._retry_at)
 
     @property

@@ -31,30 +31,28 @@ _NOBODY = _NEVER = -1
 def describe_quorum(call: KafkaCall[DescribeQuorumRequest]) -> Steps[DescribeQuorumResponse]:
     """Answers DescribeQuorum."""
     topics: list[QuorumTopic] = []
-    wanted: list[QuorumPartition] = []
+    metadata: QuorumPartition | None = None
     for topic in call.message.topics:
         partitions = []
         for each in topic.partitions:
             partition = _partition(each.partition_index)
             partitions.append(partition)
-            if (topic.topic_name, each.partition_index) == (METADATA_TOPIC, METADATA_PARTITION):
-                if wanted:
-                    # Few bytes must not ask for much: the replicas are told once.
-                    partition.error_code = KafkaError.INVALID_REQUEST
-                    partition.error_message = "asked for twice"
-                    continue
-                wanted.append(partition)
-            else:
+            if (topic.topic_name, each.partition_index) != (METADATA_TOPIC, METADATA_PARTITION):
                 partition.error_code = KafkaError.UNKNOWN_TOPIC_OR_PARTITION
                 partition.error_message = f"only partition {METADATA_PARTITION} of {METADATA_TOPIC} has a quorum"
+            elif metadata is not None:
+                # Few bytes must not ask for much: the replicas are told once.
+                partition.error_code = KafkaError.INVALID_REQUEST
+                partition.error_message = "asked for twice"
+            else:
+                metadata = partition
         topics.append(QuorumTopic(topic.topic_name, partitions))
     response = DescribeQuorumResponse(error_message=None, topics=topics)
-    if wanted:
+    if metadata is not None:
         reply = yield from ask(admin_pb2.DescribeQuorumRequest(), admin_pb2.DescribeQuorumResponse)
         if reply.HasField("error"):
             return DescribeQuorumResponse(kafka_code(reply.error), reply.error.message)
-        for partition in wanted:
-            _fill(partition, reply)
+        _fill(metadata, reply)
         response.nodes = list(_nodes(call.cluster, (*reply.voters, *reply.observers)))
     return response
 
