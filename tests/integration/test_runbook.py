@@ -200,30 +200,37 @@ def test_a_wrong_clock(tmp_path: Path) -> None:
     """Node 2 is two hours behind, and later as many weeks ahead."""
     (tmp_path / "sitecustomize.py").write_text(SHIFTED_CLOCK)
     shift = tmp_path / "shift"
-    shift.write_text("-7200000")
+    sets_clock(shift, "-7200000")
     environment = {"PYTHONPATH": str(tmp_path), "SHIFT_FILE": str(shift)}
     with on_machines(3) as machines:
         machines.environment[2] = environment
         leads_again(machines, 2)
-        shift.write_text("0")
+        sets_clock(shift, "0")
         with Producer(bootstrap_servers=machines.bootstrap_servers) as producer:
             # It needs no restart for that.
             producer.send(TOPIC, b"now", partition=1).result(PATIENCE_S)
-        shift.write_text("-7200000")
+        sets_clock(shift, "-7200000")
         # On a busy machine the leadership may go elsewhere for a moment, and whose clock is right takes the record.
         until(lambda: leads_after_balancing(machines, 2) and refuses_now(machines), "it leads, and is behind")
-        page = Runbook("A wrong clock", machines, {"chronyc makestep": lambda _node: shift.write_text("0")})
+        page = Runbook("A wrong clock", machines, {"chronyc makestep": lambda _node: sets_clock(shift, "0")})
         page.types_next()
         page.types_next()
         page.types_next()
         page.ends()
         # Ahead by more than topics keep records by default: nobody is told, and only what it leads is deleted.
-        shift.write_text(str(2 * 7 * 86_400_000))
+        sets_clock(shift, str(2 * 7 * 86_400_000))
         leads_again(machines, 2)
         with Admin(bootstrap_servers=machines.bootstrap_servers) as admin:
             until(lambda: log_starts(machines)[1] >= RECORDS, "retention deletes what is young")
             assert [log_starts(machines)[partition] for partition in (0, 2)] == [0, 0]
             assert not [node for node in admin.describe_nodes() if getattr(node, "reason", "")]
+
+
+def sets_clock(shift: Path, milliseconds: str) -> None:
+    """Put the new figure in the old one's place: a node may be reading, and never meets half a file."""
+    fresh = shift.with_suffix(".new")
+    fresh.write_text(milliseconds)
+    fresh.replace(shift)
 
 
 def leads_again(machines: Machines, node: int) -> None:
