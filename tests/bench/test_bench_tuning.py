@@ -27,8 +27,14 @@ def test_every_tuning_of_a_load_is_measured_and_the_defaults_are_among_them(
     assert all(rate > 0 for (rate,) in values.values())
 
 
-def test_defaults_are_compared_with_the_best_by_medians() -> None:
-    assert tuning.of_the_best({"defaults": [1.0, 9.0, 8.0], "other": [10.0, 1.0, 10.0]}) == 0.8
+def test_the_best_by_the_median_is_looked_at_again() -> None:
+    assert tuning.best({"defaults": [1.0, 9.0, 8.0], "other": [10.0, 1.0, 10.0]}) == "other"
+    assert tuning.best({"defaults": [1.0, 9.0, 8.0], "other": [10.0, 8.0, 1.0]}) == "defaults"
+
+
+def test_defaults_are_compared_with_the_best_pair_by_pair() -> None:
+    assert tuning.of_the_best({"other": [2.0, 8.0], "defaults": [1.0, 8.0]}) == [0.5, 1.0]
+    assert tuning.of_the_best(None) == [1.0]
 
 
 def test_a_load_that_there_is_not_is_refused_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
