@@ -144,35 +144,35 @@ def _measure(console: Console, all_runs: list[Runs], repetitions: int, work_dir:
                     BarePath(directory / "bare") as bare,
                     LocalCluster(nodes=3, data_dir=directory / "cluster") as cluster,
                 ):
-                    bootstrap = cluster.bootstrap_servers
-                    _create_topics(bootstrap, {runs.measurement.topic for runs in all_runs})
+                    _create_topics(cluster.bootstrap_servers, {runs.measurement.topic for runs in all_runs})
                     written: set[str] = set()
                     for runs in all_runs:
                         progress.update(task, description=runs.measurement.figures[0].name)
-                        _write_first(runs.measurement, bootstrap, written)
-                        _pair(runs, bare.address, bootstrap, cluster_first=repetition % 2 == 1)
+                        _write_first(runs.measurement, cluster, written)
+                        _pair(runs, bare, cluster, cluster_first=repetition % 2 == 1)
                         progress.advance(task)
             finally:
                 shutil.rmtree(directory, ignore_errors=True)
 
 
-def _pair(runs: Runs, bare_address: str, bootstrap: str, *, cluster_first: bool) -> None:
+def _pair(runs: Runs, bare: BarePath, nodes: LocalCluster, *, cluster_first: bool) -> None:
+    measured = runs.measurement
     for cluster in (cluster_first, not cluster_first):
         if cluster:
-            runs.cluster.append(_on_cluster(runs.measurement.cluster, bootstrap, runs.measurement.topic))
+            runs.cluster.append(_on_cluster(measured.cluster, nodes, measured.topic))
         else:
-            bare = runs.measurement.bare
-            runs.bare.append(run_job(bare.job, address=bare_address, **bare.arguments))
+            load = measured.bare
+            runs.bare.append(run_job(load.job, servers=bare.pids, address=bare.address, **load.arguments))
 
 
-def _on_cluster(load: Load, bootstrap: str, topic: str) -> Figures:
-    return run_job(load.job, bootstrap=bootstrap, topic=topic, **load.arguments)
+def _on_cluster(load: Load, nodes: LocalCluster, topic: str) -> Figures:
+    return run_job(load.job, servers=nodes.pids, bootstrap=nodes.bootstrap_servers, topic=topic, **load.arguments)
 
 
-def _write_first(measurement: Measurement, bootstrap: str, written: set[str]) -> None:
+def _write_first(measurement: Measurement, nodes: LocalCluster, written: set[str]) -> None:
     """A measurement that reads has something to read, also when it is the only one chosen."""
     if measurement.reads is not None and measurement.topic not in written:
-        _on_cluster(measurement.reads, bootstrap, measurement.topic)
+        _on_cluster(measurement.reads, nodes, measurement.topic)
     written.add(measurement.topic)
 
 

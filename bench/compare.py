@@ -64,8 +64,8 @@ class RunningSide(Protocol):
 
 
 class _Cluster:
-    def __init__(self, bootstrap: str, packages: Path | None) -> None:
-        self._bootstrap = bootstrap
+    def __init__(self, nodes: LocalCluster, packages: Path | None) -> None:
+        self._nodes = nodes
         self._packages = packages
         self._written: set[str] = set()
 
@@ -77,15 +77,17 @@ class _Cluster:
         return self._job(load.job, topic, load.arguments)
 
     def _job(self, job: str, topic: str, arguments: Mapping[str, object]) -> Figures:
-        return run_job(job, packages=self._packages, bootstrap=self._bootstrap, topic=topic, **arguments)
+        where = {"bootstrap": self._nodes.bootstrap_servers, "topic": topic}
+        return run_job(job, packages=self._packages, servers=self._nodes.pids, **where, **arguments)
 
 
 class _Bare:
-    def __init__(self, address: str) -> None:
-        self._address = address
+    def __init__(self, nodes: BarePath) -> None:
+        self._nodes = nodes
 
     def run(self, measurement: Measurement) -> Figures:
-        return run_job(measurement.bare.job, address=self._address, **measurement.bare.arguments)
+        load = measurement.bare
+        return run_job(load.job, servers=self._nodes.pids, address=self._nodes.address, **load.arguments)
 
 
 @dataclass(slots=True, frozen=True)
@@ -113,14 +115,13 @@ class Contender:
         """
         if self.name == BARE:
             with BarePath(directory) as bare:
-                yield _Bare(bare.address)
+                yield _Bare(bare)
             return
         env = {} if self.packages is None else {"PYTHONPATH": str(self.packages)}
         with LocalCluster(nodes=3, data_dir=directory, env=env) as cluster:
-            bootstrap = cluster.bootstrap_servers
-            with Admin(bootstrap_servers=bootstrap) as admin:
+            with Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
                 admin.create_topics([NewTopic(each, PARTITIONS, 3) for each in sorted(topics)])
-            yield _Cluster(bootstrap, self.packages)
+            yield _Cluster(cluster, self.packages)
 
 
 @dataclass(slots=True)

@@ -170,8 +170,8 @@ class Heartbeats:
         figures = self.figures
         self._say("idle, without groups")
         time.sleep(min(SETTLE_S, self._watch_s))
-        figures.idle = watch(self._pids(), self._watch_s)
-        figures.empty = [memory_of(pid) for pid in self._pids()]
+        figures.idle = watch(self._cluster.pids, self._watch_s)
+        figures.empty = [memory_of(pid) for pid in self._cluster.pids]
         with ExitStack() as running:
             began = time.monotonic()
             clients = [running.enter_context(ClientProcess(task)) for task in self._tasks]
@@ -183,13 +183,13 @@ class Heartbeats:
             terms = self._terms()
             self._watch(clients)
             figures.moved = sum(now != before for now, before in zip(self._terms(), terms, strict=True))
-            figures.full = [memory_of(pid) for pid in self._pids()]
+            figures.full = [memory_of(pid) for pid in self._cluster.pids]
         return figures
 
     def _watch(self, clients: list[ClientProcess]) -> None:
         figures = self.figures
         before = [dataclasses.replace(client.look()) for client in clients]
-        pids = self._pids()
+        pids = self._cluster.pids
         seen = watch([*pids, *(client.pid for client in clients)], self._watch_s)
         after = [client.look() for client in clients]
         nodes = len(pids)
@@ -245,10 +245,6 @@ class Heartbeats:
 
     def _coordinators(self) -> tuple[PartitionDescription, ...]:
         return self._admin.describe_topics([GROUPS_TOPIC], linearizable=True)[0].partitions
-
-    def _pids(self) -> list[int]:
-        found = [self._cluster.pid(node) for node in self._cluster.node_ids]
-        return [pid for pid in found if pid is not None]
 
 
 def lines_of(figures: HeartbeatFigures) -> list[FigureLine]:

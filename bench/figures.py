@@ -14,6 +14,8 @@ class Figures:
         operations: records or batches, per what is measured.
         payload_bytes: of users' data.
         p50_ms, p99_ms: latency of one operation; None where it is not measured.
+        program_s, kernel_s: the servers' processor time, all of them together: in their own code, and in the kernel;
+            None where it is not measured.
     """
 
     seconds: float
@@ -21,6 +23,8 @@ class Figures:
     payload_bytes: int
     p50_ms: float | None = None
     p99_ms: float | None = None
+    program_s: float | None = None
+    kernel_s: float | None = None
 
     @property
     def megabytes_per_second(self) -> float:

@@ -8,13 +8,14 @@ import os
 import subprocess
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import uvloop
 
 from bench.figures import Figures
+from bench.process_cost import processor_time
 
 _ROOT = Path(__file__).resolve().parent.parent
 TIMEOUT_S = 180.0
@@ -24,17 +25,20 @@ class JobError(Exception):
     """A measurement did not come to its end; the message is what its process said last."""
 
 
-def run_job(name: str, packages: Path | None = None, **arguments: object) -> Figures:
+def run_job(name: str, packages: Path | None = None, servers: Iterable[int] = (), **arguments: object) -> Figures:
     """Runs one measurement in a new process.
 
     Arguments:
         packages: where the client's code is; None for what is installed.
+        servers: process ids of those that work for it: what they take is measured, beginning with the client's start.
 
     Raises:
         JobError: it failed.
     """
     job = json.dumps({"job": name, **arguments})
     environment = dict(os.environ) if packages is None else {**os.environ, "PYTHONPATH": str(packages)}
+    pids = list(servers)
+    program, kernel = processor_time(pids)
     try:
         ended = subprocess.run(
             [sys.executable, "-m", "bench.job", job],
@@ -50,7 +54,11 @@ def run_job(name: str, packages: Path | None = None, **arguments: object) -> Fig
     if ended.returncode != 0:
         said = ended.stderr.strip().splitlines() or ["nothing"]
         raise JobError(f"{name} failed: {said[-1]}")
-    return Figures(**json.loads(ended.stdout.splitlines()[-1]))
+    figures = Figures(**json.loads(ended.stdout.splitlines()[-1]))
+    if not pids:
+        return figures
+    program_after, kernel_after = processor_time(pids)
+    return dataclasses.replace(figures, program_s=program_after - program, kernel_s=kernel_after - kernel)
 
 
 def _bare_produce(**arguments: Any) -> Figures:

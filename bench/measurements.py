@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from bench.figures import Figures
+from bench.process_cost import TICK_S
 
 KIB = 1024
 PARTITIONS = 8
@@ -74,6 +75,26 @@ def _rate(name: str, target: float | None = None) -> tuple[Figure, ...]:
     return (Figure(name, "MB/s", megabytes_per_second, target),)
 
 
+def _batches(size: str) -> tuple[Figure, ...]:
+    """The rate of ready-made batches, and what one of them costs the servers: as many cores as there are set a rate."""
+    name = f"produce batches of {size}"
+    return (
+        *_rate(name, target=0.8),
+        Figure(f"{name}: the servers' programs", "µs a batch", _program_us, lower_is_better=True),
+        Figure(f"{name}: the kernel for them", "µs a batch", _kernel_us, lower_is_better=True),
+    )
+
+
+def _program_us(figures: Figures) -> float:
+    assert figures.program_s is not None
+    return 1e6 * max(figures.program_s, TICK_S) / figures.operations
+
+
+def _kernel_us(figures: Figures) -> float:
+    assert figures.kernel_s is not None
+    return 1e6 * max(figures.kernel_s, TICK_S) / figures.operations
+
+
 def _latency(name: str, p50: float | None, p99: float | None) -> tuple[Figure, ...]:
     return (
         Figure(f"{name}, p50", "ms", _median_ms, p50, lower_is_better=True),
@@ -125,13 +146,13 @@ def measurements(scale: float) -> list[Measurement]:
             "bytes",
             Load("raw-produce", small),
             Load("bare-produce", {**small, "partitions": PARTITIONS}),
-            _rate("produce batches of 64 KiB", target=0.8),
+            _batches("64 KiB"),
         ),
         Measurement(
             "bytes",
             Load("raw-produce", large),
             Load("bare-produce", {**large, "partitions": PARTITIONS}),
-            _rate("produce batches of 256 KiB", target=0.8),
+            _batches("256 KiB"),
         ),
         Measurement(
             "bytes",

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+#: What the kernel counts processor time in, in seconds: nothing smaller shows.
+TICK_S = 1 / _TICKS_PER_S
 #: Fields of /proc/PID/stat behind the closing parenthesis of the command: user and system time in ticks.
 _UTIME, _STIME = 11, 12
 
@@ -36,8 +39,17 @@ def memory_of(pid: int) -> Memory:
 
 def cpu_seconds(pid: int) -> float:
     """User and system time of a process since its start, all threads."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[_UTIME]) + int(fields[_STIME])) / _TICKS_PER_S
+    return sum(processor_time([pid]))
+
+
+def processor_time(pids: Iterable[int]) -> tuple[float, float]:
+    """User and system time of processes since their starts, all together, in seconds."""
+    user = system = 0
+    for pid in pids:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        user += int(fields[_UTIME])
+        system += int(fields[_STIME])
+    return user / _TICKS_PER_S, system / _TICKS_PER_S
 
 
 def wake_ups(pid: int) -> int:

@@ -208,6 +208,11 @@ class LocalCluster:
         """A node's process id; None while it does not run."""
         return self._node(node).pid
 
+    @property
+    def pids(self) -> list[int]:
+        """Process ids of all nodes that run."""
+        return [pid for node in self.node_ids if (pid := self.pid(node)) is not None]
+
     def is_running(self, node: int) -> bool:
         """Whether a node's process lives; a paused one does."""
         return self._node(node).is_running()
