@@ -160,6 +160,8 @@ class Assignment:
         self._listeners: list[Callable[[], None]] = []
         self._turn = 0
         self._error_was_said = False
+        #: Bytes that were handed out, ever. Those of a batch count when all of it was.
+        self.taken_bytes = 0
         #: By :attr:`clock`: from then on nothing is handed out, because the group may have given it to others.
         self.valid_until_s = float("inf")
         #: Where the partitions were before what was handed out last.
@@ -245,6 +247,7 @@ class Assignment:
                     state.read_epoch = rows.leader_epoch
                     state.given_topic_id = state.topic_id
                     state.queued_bytes -= rows.size_bytes
+                    self.taken_bytes += rows.size_bytes
                     left -= rows.columns.num_rows
                     taken.append(rows)
                 drained |= full_before and state.queued_bytes < self._partition_limit_bytes

@@ -339,10 +339,10 @@ class ConsumerCore:
         except QuorumlogError:
             self.wake()  # What has failed was left alone until somebody heard of it.
             raise
-        if drained or (rows and self.fetcher.starved):
+        count = sum(part.columns.num_rows for part in rows)
+        if drained or self.fetcher.wants_a_look(all_taken=count < max_records):
             self.wake()
         if rows:
-            count = sum(part.columns.num_rows for part in rows)
             self._metrics.returned(count, sum(part.size_bytes for part in rows), self.clock())
         return rows
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -102,14 +103,23 @@ class Fetcher:
         self._closed = False
         self._served = 0
         self._outages = Outages("fetching from")
-        #: True while partitions wait for the application to make room. Set under the assignment's lock.
-        self.starved = False
+        #: Partitions wait for the application to make room: until it has taken so many bytes in all (by the
+        #: assignment's count); infinite if none waits. Set under the assignment's lock.
+        self._room_at: float = math.inf
         cluster.on_change(lambda: self._guarded(self._leaders_changed))
         cluster.keep_topics(self._topics)
 
     def _topics(self) -> set[str]:
         with self._assignment.lock:
             return {tp.topic for tp in self._assignment.states}
+
+    def wants_a_look(self, *, all_taken: bool) -> bool:
+        """Whether there may be room now for what waits for it. From any thread.
+
+        Arguments:
+            all_taken: the application has taken all that it could.
+        """
+        return self._assignment.taken_bytes >= self._room_at or (all_taken and self._room_at < math.inf)
 
     def wake(self) -> None:
         """Looks at what can be fetched. On the loop's thread."""
@@ -135,7 +145,8 @@ class Fetcher:
         to_reset: list[PartitionState] = []
         has_failed = False
         with self._assignment.lock:
-            self.starved = bool(self._arrived)
+            if not self._arrived:
+                self._room_at = math.inf
             for state in self._assignment.states.values():
                 if state.paused or state.revoked or state.resetting or state.error is not None:
                     continue
@@ -224,9 +235,13 @@ class Fetcher:
             session = self._sessions[node]
             under_way = sum(fetch.max_bytes for other in self._sessions.values() for fetch in other.in_flight)
             budget = config.fetch_max_bytes - queued - under_way
-            max_bytes = min(budget, share, len(wanted) * config.max_partition_fetch_bytes, _LARGEST_ANSWER_BYTES)
-            if max_bytes <= 0:
-                self.starved = True  # Until the application takes from what is there, which wakes us.
+            most = min(share, len(wanted) * config.max_partition_fetch_bytes, _LARGEST_ANSWER_BYTES)
+            max_bytes = min(budget, most)
+            # With little room it waits for half of what it may ask for. An application that is slower than the nodes
+            # would otherwise have each of its polls followed by a request for as little (silly windows, RFC 813).
+            lacking = (most + 1) // 2 - max_bytes
+            if lacking > 0:
+                self._room_at = min(self._room_at, self._assignment.taken_bytes + lacking)
                 if not self._arrived and self._assignment.release_paused():
                     asyncio.get_running_loop().call_soon(self.wake)
                 return
@@ -319,29 +334,26 @@ class Fetcher:
         """
         if self._closed:
             return  # Between the answer and this.
-        undecoded = sum(arrived.undecoded_bytes for arrived in self._arrived)
-        room = self._config.fetch_max_bytes - (self._assignment.queued_bytes() - undecoded)
-        while self._arrived:
-            if room <= 0 and self._assignment.has_records():
-                self.starved = True
-                break
-            decoded_bytes = self._decode_next(self._arrived[0])
-            if decoded_bytes is None:
+        while self._arrived and self._has_room():
+            if not self._decode_next(self._arrived[0]):
                 self._arrived.popleft()
-            else:
-                room -= decoded_bytes
         self._assignment.notify()
         self._pump()
 
-    def _decode_next(self, arrived: _Arrived) -> int | None:
-        """Decodes and queues one batch of what came for a partition, or some together.
+    def _has_room(self) -> bool:
+        """Whether a further batch may be decoded. If not, the application comes back when it has taken enough."""
+        with self._assignment.lock:
+            undecoded = sum(arrived.undecoded_bytes for arrived in self._arrived)
+            lacking = self._assignment.queued_bytes() - undecoded - self._config.fetch_max_bytes + 1
+            has_room = lacking <= 0 or not self._assignment.has_records()
+            self._room_at = math.inf if has_room else self._assignment.taken_bytes + lacking
+            return has_room
 
-        Returns:
-            Its size in memory; None when that was all.
-        """
+    def _decode_next(self, arrived: _Arrived) -> bool:
+        """Decodes and queues one batch of what came for a partition, or some together; False when that was all."""
         state = arrived.state
         if state.generation != arrived.generation:
-            return None
+            return False
         damage: CorruptRecordError | None = None
         part: FetchedRows | None = None
         try:
@@ -350,7 +362,7 @@ class Fetcher:
             damage = error
         with self._assignment.lock:
             if state.generation != arrived.generation:
-                return None
+                return False
             if damage is not None:
                 # The sound batches before it are handed out; the next fetch begins with the damage, and counts it.
                 # What else has come lies behind it.
@@ -359,13 +371,13 @@ class Fetcher:
                 state.fetch_offset = arrived.offset
                 self._note_failure(state, damage, self._clock())
             if part is None:
-                return None
+                return False
             arrived.undecoded_bytes -= part.stored_bytes
             arrived.offset = part.next_offset
             state.queued.append(part)
             state.queued_bytes += part.size_bytes - part.stored_bytes
             state.failures = 0
-            return part.size_bytes
+            return True
 
     def _lost(self, session: FetchSession, error: QuorumlogError, *, anew: bool = False) -> None:
         """A session is over. Each of its partitions is asked for again, at the leader of then; at once if ``anew``."""

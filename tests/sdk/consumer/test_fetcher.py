@@ -306,13 +306,43 @@ async def test_without_room_nothing_is_asked_until_the_application_has_taken_som
     assert len(bench.under_way()) == 1
 
 
+async def test_with_little_room_it_waits_for_more_and_does_not_ask_for_scraps() -> None:
+    bench = Bench(fetch_max_bytes=32 * KIB, max_partition_fetch_bytes=32 * KIB)
+    await bench.answer(holds(0, *(stored_batch(10 * n, 10, size=200) for n in range(10))))
+    asked = len(bench.asked())
+    assert bench.under_way() == [], "of 16 KiB that one request may bring, there is room for a quarter"
+    assert len(bench.take(10)) == 10
+    assert not bench.fetcher.wants_a_look(all_taken=False), "no poll wakes it for so little"
+    bench.fetcher.wake()
+    assert len(bench.asked()) == asked
+    bench.take(40)
+    assert bench.fetcher.wants_a_look(all_taken=False)
+    bench.fetcher.wake()
+    assert len(bench.asked()) == asked + 1
+    assert bench.asked()[-1].max_bytes >= 8 * KIB
+
+
+async def test_who_has_taken_all_that_there_was_has_it_look_whatever_room_it_waits_for() -> None:
+    """What is left may be of paused partitions, which make room only then."""
+    bench = Bench((1, 1), fetch_max_bytes=32 * KIB, max_partition_fetch_bytes=32 * KIB)
+    await bench.answer(holds(0, stored_batch(0, 120, size=200)), holds(1, stored_batch(0, 10, size=200)))
+    bench[P0].paused = True
+    asked = len(bench.asked())
+    assert bench.take() == numbers(1, range(10))
+    assert bench.fetcher.wants_a_look(all_taken=True)
+    bench.fetcher.wake()
+    await turn()
+    assert len(bench.asked()) > asked, "what is paused has made room"
+
+
 async def test_what_grows_when_it_is_decoded_waits_as_it_came() -> None:
     bench = Bench((1, 1), fetch_max_bytes=2 * KIB, max_partition_fetch_bytes=2 * KIB)
     await bench.answer(holds(0, *(stored_batch(10 * n, 10, size=100) for n in range(4))))
     held = [rows.offset for rows in bench[P0].queued]
     assert held == [0, 10], "what is over the budget is not decoded"
-    assert bench.fetcher.starved
+    assert not bench.fetcher.wants_a_look(all_taken=False)
     assert bench.take(20) == numbers(0, range(20))
+    assert bench.fetcher.wants_a_look(all_taken=False)
     bench.fetcher.wake()
     await turn()
     assert bench.take() == numbers(0, range(20, 40))
@@ -751,11 +781,11 @@ async def test_who_waits_in_a_poll_is_woken_by_what_comes_and_by_what_fails() ->
 async def test_a_resume_that_finds_no_room_waits_for_what_the_application_takes() -> None:
     bench = Bench((1, 1), fetch_max_bytes=2 * KIB, max_partition_fetch_bytes=2 * KIB)
     await bench.answer(holds(0, stored_batch(0, 30, size=60)))
-    assert bench.fetcher.starved, "so that a poll wakes it"
     bench.take()
+    assert bench.fetcher.wants_a_look(all_taken=False), "so that a poll wakes it"
     bench.fetcher.wake()
     await turn()
-    assert not bench.fetcher.starved
+    assert not bench.fetcher.wants_a_look(all_taken=True)
 
 
 async def test_the_fetcher_comes_back_by_itself_to_what_has_failed_or_is_late() -> None:
