@@ -20,6 +20,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 from quorumlog.sdk import Admin, NewTopic, Producer, TopicPartition
 from quorumlog.server.local import LocalCluster
+from tests.support.command_line import leader_of
 from tests.support.stream_queries import MOST_STARTS, Place, StreamedTopic, is_slow_start
 
 pytestmark = [pytest.mark.spark, pytest.mark.cluster, pytest.mark.timeout(300)]
@@ -281,7 +282,7 @@ def test_restarts_while_a_node_dies_and_comes_back_lose_and_double_nothing(
     choose = random.Random(seed)
     written.create("stormy", 4)
     query = stream(subscribe="stormy", maxOffsetsPerTrigger="400")
-    victim = written.cluster.leader("stormy", 0)
+    victim = leader_of(written.cluster, "stormy")
     with producing(written, "stormy", 4):
         for restart in range(RESTARTS):
             batches = len(query.batches)
