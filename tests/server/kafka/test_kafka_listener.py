@@ -27,7 +27,7 @@ from quorumlog.server.wire_errors import error
 from quorumlog.v1 import data_plane_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 
-DEADLINE_S = 10.0
+DEADLINE_S = 30.0
 SIZE = struct.Struct(">i")
 
 
