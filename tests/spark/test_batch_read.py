@@ -91,7 +91,7 @@ class Topics:
                 sent.append((key, value, headers, timestamp_ms, future))
             writer.flush()
             for key, value, headers, timestamp_ms, future in sent:
-                at = future.result(timeout=30)
+                at = future.result(timeout=60)
                 self.rows[topic].append(
                     {
                         "key": key,
@@ -280,7 +280,7 @@ def test_a_million_bytes_in_bulk_are_counted_and_summed_by_spark(read: Read, top
     table = pa.table({"value": pa.array([b"%0100d" % number for number in range(50_000)], pa.binary())})
     with Producer(bootstrap_servers=topics.bootstrap_servers) as writer:
         for partition in range(2):
-            writer.send_arrow("bulk", table, partition=partition).result(timeout=30)
+            writer.send_arrow("bulk", table, partition=partition).result(timeout=60)
     frame = read(subscribe="bulk").selectExpr(
         "count(1)", "sum(length(value))", "sum(offset)", "sum(cast(cast(value as string) as int))"
     )

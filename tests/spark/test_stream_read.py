@@ -46,14 +46,16 @@ class Written:
         return name
 
     def write(self, topic: str, counts: list[int]) -> None:
-        """Writes so many records to each partition, a second of their made-up time after the other."""
-        with Producer(bootstrap_servers=self.cluster.bootstrap_servers) as producer:
+        """Writes so many records to each partition, a second of their made-up time after the other. The few that a
+        batch holds arrive together: a query that looks in between would see some of them."""
+        with Producer(bootstrap_servers=self.cluster.bootstrap_servers, linger_ms=60_000) as producer:
             sent = [
                 producer.send(topic, b"%d" % number, partition=partition, timestamp_ms=START_MS + 1000 * number)
                 for partition, count in enumerate(counts)
                 for number in range(count)
             ]
-            done = [future.result(timeout=30) for future in sent]
+            producer.flush()
+            done = [future.result(timeout=60) for future in sent]
         self.places[topic] += [(topic, at.partition, at.offset) for at in done]
 
 
