@@ -151,7 +151,7 @@ def started(query: StreamedTopic, sizes: list[int], **options: str) -> Streaming
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
-    deadline_s, never = time.monotonic() + 60, threading.Event()
+    deadline_s, never = time.monotonic() + 120, threading.Event()
     while not condition():
         assert time.monotonic() < deadline_s
         never.wait(0.02)

@@ -297,7 +297,7 @@ async def test_one_request_carries_the_batches_of_several_partitions() -> None:
 async def test_fewer_acks_mean_no_sequences(cluster: ScriptedCluster, acks: int) -> None:
     async with producer_on(cluster, acks=acks) as producer:
         metadata = await settled(*await send_many(producer, 5))
-        await asyncio.wait_for(_until(lambda: len(values_in(cluster)) == 5), 5)
+        await asyncio.wait_for(_until(lambda: len(values_in(cluster)) == 5), 30)
     assert [m.offset for m in metadata] == ([-1] * 5 if acks == 0 else list(range(5)))
     assert {header.producer_id for header in cluster.logs[0].headers()} == {-1}
     assert {request.acks for request in cluster.requests} == {acks}
