@@ -80,9 +80,7 @@ PATIENCE: dict[str, dict[str, Any]] = {
     "Producer": {"max_block_ms": 500, "delivery_timeout_ms": 5_000},
 }
 #: Where the nodes have to be heard, however busy they are.
-MORE_PATIENCE: dict[str, dict[str, Any]] = {
-    name: dict.fromkeys(options, 60_000) for name, options in PATIENCE.items()
-}
+MORE_PATIENCE: dict[str, dict[str, Any]] = {name: dict.fromkeys(options, 60_000) for name, options in PATIENCE.items()}
 
 #: How each method is called rightly. What it changes, and what would wait, is left out.
 CALLS: dict[str, dict[str, Any]] = {

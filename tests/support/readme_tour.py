@@ -114,5 +114,3 @@ def tour(directory: Path, python: Path = Path(sys.executable), *, tls: bool = Fa
         if (directory / "quorumlog").exists():
             down = ["quorumlog", "cluster", "down", "--data-dir", str(directory / "quorumlog")]
             subprocess.run(down, env=taken.environment, check=False, timeout=60)
-
-
