@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
@@ -26,6 +27,7 @@ from tests.support.stream_queries import MOST_STARTS, Place, StreamedTopic, is_s
 pytestmark = [pytest.mark.spark, pytest.mark.cluster, pytest.mark.timeout(300)]
 
 START_MS = 1_700_000_000_000
+TIMES = pa.timestamp("ms", "UTC")
 _numbers = itertools.count(1)
 
 Stream = Callable[..., StreamedTopic]
@@ -46,17 +48,27 @@ class Written:
         return name
 
     def write(self, topic: str, counts: list[int]) -> None:
-        """Writes so many records to each partition, a second of their made-up time after the other. The few that a
-        batch holds arrive together: a query that looks in between would see some of them."""
-        with Producer(bootstrap_servers=self.cluster.bootstrap_servers, linger_ms=60_000) as producer:
+        """Writes so many records to each partition, a second of their made-up time after the other. Those of one
+        arrive together, as long as one batch holds them: a query that looks in between would see the first of them."""
+        with Producer(bootstrap_servers=self.cluster.bootstrap_servers) as producer:
             sent = [
-                producer.send(topic, b"%d" % number, partition=partition, timestamp_ms=START_MS + 1000 * number)
+                producer.send_arrow(
+                    topic,
+                    pa.table(
+                        {
+                            "value": [b"%d" % number for number in range(count)],
+                            "timestamp": pa.array([START_MS + 1000 * number for number in range(count)], TIMES),
+                        }
+                    ),
+                    partition=partition,
+                )
                 for partition, count in enumerate(counts)
-                for number in range(count)
+                if count
             ]
-            producer.flush()
-            done = [future.result(timeout=60) for future in sent]
-        self.places[topic] += [(topic, at.partition, at.offset) for at in done]
+            done = [batch for future in sent for batch in future.result(timeout=60)]
+        self.places[topic] += [
+            (topic, at.partition, at.base_offset + number) for at in done for number in range(at.record_count)
+        ]
 
 
 @pytest.fixture(scope="module")
