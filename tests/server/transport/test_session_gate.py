@@ -114,7 +114,7 @@ async def test_of_a_call_without_a_session_nothing_is_read(node: Node, rpc: str)
 async def test_of_what_everybody_may_call_few_requests_are_read_at_once(
     node: Node, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session_gate, "READ_WITHIN_S", 6.0)
+    monkeypatch.setattr(session_gate, "READ_WITHIN_S", 8.0)
     stranger = await taken_of(node, path, 1.0)
     assert not stranger.ended
     held = READ_AT_ONCE_OF_ADDRESS * MESSAGE_BYTES + CALLS * LOOKED_AHEAD
