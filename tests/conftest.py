@@ -6,10 +6,13 @@ test with a number.
 
 from __future__ import annotations
 
+import logging
 import signal
 import sys
+from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
@@ -19,6 +22,10 @@ pytest_plugins = ["pytester"]
 
 SPARK = "tests/spark/"
 
+# How long an example takes says how busy the machine is, and nothing of what is tested.
+settings.register_profile("at leisure", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("at leisure")
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
@@ -26,7 +33,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def is_of_somebody(record: logging.LogRecord) -> bool:
+    """Whether asyncio reports what a test can do something about.
+
+    All event loops of a process share gRPC's one queue of what is completed, and the thread of the clients that an
+    earlier test has used still runs one: the loop that comes second to an event finds nothing to read, and what comes
+    for a loop that has ended has nowhere to go. Both are reported as errors, of whichever test is running.
+    """
+    error = record.exc_info[1] if record.exc_info else None
+    return not isinstance(error, BlockingIOError) and "loop is closed" not in str(error)
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    logging.getLogger("asyncio").addFilter(is_of_somebody)
     # A shell's background jobs ignore Ctrl-C, and so would every process that a test starts and interrupts.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -34,6 +53,16 @@ def pytest_configure(config: pytest.Config) -> None:
     # The tracebacks of pytest itself parse the source: one failing test would end the whole run.
     if sys.version_info < (3, 12, 2) and config.option.tbstyle == "auto":
         config.option.tbstyle = "native"
+
+
+@pytest.fixture(autouse=True)
+def clients_warn_where_they_did() -> Iterator[None]:
+    """A command that runs in this process has all that clients warn of said on stderr, and said nowhere else: a test
+    that comes after it would be told of by threads that it has not started, and would not hear of its own."""
+    clients = logging.getLogger("quorumlog.sdk")
+    handlers, propagates = list(clients.handlers), clients.propagate
+    yield
+    clients.handlers[:], clients.propagate = handlers, propagates
 
 
 class OneSparkSession(LoadFileScheduling):

@@ -15,6 +15,9 @@ import pytest
 
 import quorumlog
 
+#: A wheel is built, and a type checker reads all that it needs anew.
+pytestmark = pytest.mark.timeout(400)
+
 ROOT = Path(__file__).resolve().parent.parent
 FLOORS = {
     "quorumlog": "proto/quorumlog", "quorumlog/raft": "raft", "quorumlog/storage": "storage",
@@ -46,7 +49,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
     for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE", "NOTICE"):
         shutil.copy2(ROOT / name, copy)
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
-    subprocess.run([*command, "--wheel-dir", str(target), str(copy)], check=True, timeout=100)
+    subprocess.run([*command, "--wheel-dir", str(target), str(copy)], check=True, timeout=300)
     (built,) = target.glob("*.whl")
     return zipfile.ZipFile(built)
 
@@ -87,7 +90,7 @@ def test_the_package_says_its_version() -> None:
 def test_a_type_checker_sees_the_types_of_the_clients(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
     command = [sys.executable, "-m", "mypy", "--strict", "--no-color-output", "program.py"]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=100, cwd=tmp_path)
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=300, cwd=tmp_path)
     (error, summary) = done.stdout.splitlines()
     assert 'Argument "servers" to "send" has incompatible type "int"; expected "str"' in error
     assert summary.startswith("Found 1 error in 1 file")

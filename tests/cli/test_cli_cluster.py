@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -16,11 +15,15 @@ from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.cluster
+from tests.support.command_line import until
+from tests.support.free_ports import free_base_port
 
-TIMEOUT_S = 60
+#: Each starts processes one after the other, a dozen of them.
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
+
+TIMEOUT_S = 120
 #: A killed node is fenced after 3 s of silence, and out of every ISR at once with that.
-NOTICED_S = 20
+NOTICED_S = 60
 
 
 def quorumlog(*arguments: str, servers: str = "") -> subprocess.CompletedProcess[str]:
@@ -40,19 +43,6 @@ def loaded(done: subprocess.CompletedProcess[str]) -> Any:
     return json.loads(done.stdout)
 
 
-def free_base_port() -> int:
-    """A port that is free together with the two after it."""
-    for port in range(33_000 + os.getpid() % 5_000, 42_000, 3):
-        with socket.socket() as first, socket.socket() as second, socket.socket() as third:
-            try:
-                for offset, probe in enumerate((first, second, third)):
-                    probe.bind(("127.0.0.1", port + offset))
-            except OSError:
-                continue
-            return port
-    raise AssertionError("no three free ports in a row")
-
-
 @pytest.fixture
 def data_dir(tmp_path: Path) -> Iterator[Path]:
     """A directory for a cluster that is taken down whatever happens."""
@@ -64,7 +54,7 @@ def data_dir(tmp_path: Path) -> Iterator[Path]:
 
 def test_a_local_cluster_lives_loses_a_node_stops_and_is_sound(data_dir: Path) -> None:
     directory = ("--data-dir", str(data_dir))
-    port = free_base_port()
+    port = free_base_port(3)
     up = loaded(quorumlog("cluster", "up", *directory, "--base-port", str(port), "--detach", "--output", "json"))
     assert up["bootstrap_servers"] == ",".join(f"127.0.0.1:{port + node}" for node in range(3))
     assert all(node["ready"] for node in up["nodes"])
@@ -108,7 +98,7 @@ def await_unhealthy(servers: str, expected: str) -> list[str]:
 
 def test_a_flipped_bit_is_found_and_named_and_nothing_is_deleted(data_dir: Path) -> None:
     directory = ("--data-dir", str(data_dir))
-    port = str(free_base_port())
+    port = str(free_base_port(3))
     up = quorumlog("cluster", "up", "--nodes", "1", *directory, "--base-port", port, "--detach")
     assert up.returncode == 0, up.stderr
     servers = f"127.0.0.1:{port}"
@@ -134,7 +124,7 @@ def test_a_flipped_bit_is_found_and_named_and_nothing_is_deleted(data_dir: Path)
 
 @pytest.mark.parametrize("all_down", [False, True], ids=["the others run", "all start"])
 def test_a_node_that_returns_empty_is_named_and_the_others_go_on(data_dir: Path, all_down: bool) -> None:
-    port = str(free_base_port())
+    port = str(free_base_port(3))
     up = loaded(quorumlog("cluster", "up", "--data-dir", str(data_dir), "--base-port", port, "-d", "-o", "json"))
     if all_down:
         assert quorumlog("cluster", "down", "--data-dir", str(data_dir)).returncode == 0
@@ -152,12 +142,16 @@ def test_a_node_that_returns_empty_is_named_and_the_others_go_on(data_dir: Path,
     while (replaced := quorumlog(*replace, servers=up["bootstrap_servers"])).returncode:
         # Until the controller counts the former node as down.
         assert time.monotonic() < deadline, replaced.stderr
-    states = loaded(quorumlog("cluster", "status", "--data-dir", str(data_dir), "-o", "json"))["nodes"]
-    assert [state["ready"] for state in states] == [True, True, True]
+
+    def states() -> list[bool]:
+        told = loaded(quorumlog("cluster", "status", "--data-dir", str(data_dir), "-o", "json"))
+        return [state["ready"] for state in told["nodes"]]
+
+    until(lambda: states() == [True, True, True], "all nodes are ready")
 
 
 def test_a_cluster_in_the_foreground_goes_on_without_a_node_whose_disk_is_lost(data_dir: Path) -> None:
-    shape = ("--data-dir", str(data_dir), "--base-port", str(free_base_port()))
+    shape = ("--data-dir", str(data_dir), "--base-port", str(free_base_port(3)))
     assert quorumlog("cluster", "up", *shape, "--detach").returncode == 0
     assert quorumlog("cluster", "down", "--data-dir", str(data_dir)).returncode == 0
     shutil.rmtree(data_dir / "node-2")
@@ -177,7 +171,7 @@ def test_a_cluster_in_the_foreground_goes_on_without_a_node_whose_disk_is_lost(d
 def test_a_cluster_in_the_foreground_stops_with_ctrl_c(data_dir: Path) -> None:
     command = [sys.executable, "-m", "quorumlog.cli.main", "cluster", "up", "--nodes", "1", "--data-dir", str(data_dir)]
     with subprocess.Popen(
-        [*command, "--base-port", str(free_base_port())], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [*command, "--base-port", str(free_base_port(3))], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as up:
         assert up.stdout is not None
         for line in up.stdout:

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from quorumlog.server.local import LocalCluster
+from tests.support.command_line import until
 
 pytestmark = pytest.mark.cluster
 
@@ -101,6 +102,7 @@ def test_a_described_topic_is_the_same_as_json(run: Run, orders: str) -> None:
 
 
 def test_a_healthy_cluster_has_no_partition_in_trouble(run: Run, orders: str) -> None:
+    until(lambda: run("cluster", "health").returncode == 0, "the cluster is healthy")
     for trouble in ("--under-replicated", "--under-min-isr", "--unavailable"):
         assert printed(run("topics", "describe", orders, trouble)) == ""
     assert printed(run("cluster", "health")).startswith("healthy: 3 nodes, ")

@@ -128,7 +128,7 @@ def test_the_coordinators_can_be_seen(run: Run) -> None:
 def test_producer_names_are_listed_and_deleted(run: Run, refuse: Run, quorumlog_cluster: LocalCluster) -> None:
     for name in ("etl-0", "etl-1", "other"):
         with Producer(bootstrap_servers=quorumlog_cluster.bootstrap_servers, producer_name=name) as producer:
-            producer.send("orders", b"x", partition=2).result(10)
+            producer.send("orders", b"x", partition=2).result(60)
     rows = json.loads(run("producers", "list", "--output", "json"))
     assert [(row["name"], row["producer_epoch"]) for row in rows] == [("etl-0", 0), ("etl-1", 0), ("other", 0)]
     heading, *_, last = filter(str.strip, run("producers", "list", "--prefix", "o").splitlines())

@@ -99,9 +99,9 @@ def test_a_group_that_has_seen_nothing_yet_skips_nothing_when_it_comes_back(
     servers = quorumlog_cluster.bootstrap_servers
     with Admin(bootstrap_servers=servers) as admin, Producer(bootstrap_servers=servers) as producer:
         admin.create_topics([NewTopic("quiet")])
-        producer.send("quiet", b"before").result(timeout=30)
-        assert run("consume", "quiet", "--group", "late", "--timeout", "3") == ""
-        producer.send("quiet", b"while it was away").result(timeout=30)
+        producer.send("quiet", b"before").result(timeout=60)
+        assert run("consume", "quiet", "--group", "late", "--timeout", "8") == ""
+        producer.send("quiet", b"while it was away").result(timeout=60)
     assert run("consume", "quiet", "--group", "late", "--max-records", "1") == "while it was away\n"
 
 
@@ -124,7 +124,7 @@ def test_what_the_reader_has_not_taken_is_not_committed(
         reading.stdout.read(10)
         reading.stdout.close()
         reading.stdout = None
-        assert reading.wait(timeout=30) == 1
+        assert reading.wait(timeout=60) == 1
         assert [each.offset for each in admin.list_group_offsets(topic).values()] == [0]
 
 
@@ -147,6 +147,6 @@ def test_members_share_the_partitions_and_leave_when_they_are_ended(
             time.sleep(0.05)
         for process in ended:
             process.send_signal(signal.SIGTERM)
-        assert [process.wait(timeout=30) for process in ended] == [128 + signal.SIGTERM] * 2
+        assert [process.wait(timeout=60) for process in ended] == [128 + signal.SIGTERM] * 2
         [left] = admin.describe_groups(["pair"])  # They have left by themselves: their sessions last for 45 s.
         assert (left.state, left.members) == (GroupState.EMPTY, ())

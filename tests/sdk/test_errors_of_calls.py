@@ -41,7 +41,7 @@ async def _call(address: str) -> QuorumlogError:
     """What becomes of a call to an address."""
     async with grpc.aio.insecure_channel(address) as channel:
         with pytest.raises(grpc.aio.AioRpcError) as ended:
-            await channel.unary_unary("/test.Service/Change")(b"", timeout=10)
+            await channel.unary_unary("/test.Service/Change")(b"", timeout=30)
     return error_from_rpc(ended.value, address)
 
 

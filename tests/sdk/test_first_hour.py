@@ -10,6 +10,7 @@ import traceback
 from typing import Any
 
 import pytest
+from own_lines import own_lines
 from scripted_cluster import ScriptedCluster
 
 from quorumlog.sdk import Admin, Consumer, Producer, TopicPartition
@@ -147,7 +148,7 @@ async def test_a_reset_is_in_the_log(cluster: ScriptedCluster, caplog: pytest.Lo
     async with AsyncConsumer(bootstrap_servers=cluster.bootstrap_servers) as consumer:
         await consumer.assign([tp])
         await consumer.seek(tp, 99)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             assert (await anext(aiter(consumer))).offset == 0
     assert "offset 99 of t-0 is out of range: the log has 0 to 0, and 1 comes next" in caplog.text
     assert "reading goes on at the earliest" in caplog.text
@@ -169,7 +170,7 @@ def test_an_outage_is_told_once_it_lasts_seldom_and_when_it_is_over(caplog: pyte
     for second in range(40):
         outages.failed(a, down, second)
         outages.failed(b, down, second)
-    assert [record.getMessage() for record in caplog.records] == [
+    assert own_lines(caplog) == [
         "fetching from t-0 and 1 more has failed for 5 s; still trying: no connection to a:1",
         "fetching from t-0 and 1 more has failed for 35 s; still trying: no connection to a:1",
     ]
@@ -177,7 +178,7 @@ def test_an_outage_is_told_once_it_lasts_seldom_and_when_it_is_over(caplog: pyte
     outages.served(b, 40)
     outages.served(a, 40)
     outages.served(a, 41)
-    assert [record.getMessage() for record in caplog.records] == ["fetching from t-0 works again, after 40 s"]
+    assert own_lines(caplog) == ["fetching from t-0 works again, after 40 s"]
 
 
 def test_a_coordinator_that_is_not_reached_is_told_of_once_that_lasts(caplog: pytest.LogCaptureFixture) -> None:
@@ -189,7 +190,7 @@ def test_a_coordinator_that_is_not_reached_is_told_of_once_that_lasts(caplog: py
     for second in range(100, 104):
         outage.failed(down, second)
     outage.succeeded(104)
-    assert [record.getMessage() for record in caplog.records] == [
+    assert own_lines(caplog) == [
         "reaching the coordinator of consumer group g has failed for 5 s; still trying: no connection to a:1",
         "reaching the coordinator of consumer group g has failed for 35 s; still trying: no connection to a:1",
         "reaching the coordinator of consumer group g works again, after 40 s",
@@ -201,4 +202,4 @@ def test_a_change_of_leader_is_no_outage(caplog: pytest.LogCaptureFixture) -> No
     for second in range(0, 1000, 40):
         outages.failed(TopicPartition("t", 0), NetworkError("gone"), second)
         outages.served(TopicPartition("t", 0), second + 1)
-    assert not caplog.records
+    assert own_lines(caplog) == []

@@ -79,6 +79,8 @@ PATIENCE: dict[str, dict[str, Any]] = {
     "Consumer": {"request_timeout_ms": 2_000},
     "Producer": {"max_block_ms": 500, "delivery_timeout_ms": 5_000},
 }
+#: Where the nodes have to be heard, however busy they are.
+MORE_PATIENCE: dict[str, dict[str, Any]] = {name: dict.fromkeys(options, 60_000) for name, options in PATIENCE.items()}
 
 #: How each method is called rightly. What it changes, and what would wait, is left out.
 CALLS: dict[str, dict[str, Any]] = {
@@ -489,7 +491,7 @@ async def test_a_mistake_gets_its_error_and_a_line_that_helps(
     call: str, wrong: dict[str, Any], error: type[QuorumlogError], words: str, make: Callable[..., Client]
 ) -> None:
     name, _, method = call.partition(".")
-    client = make(name, **options_for(call))
+    client = make(name, **(MORE_PATIENCE[name] | options_for(call)))
     if name == "Consumer":
         await client.call("assign", {"partitions": [TP]})
     with pytest.raises(QuorumlogError) as caught:

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from quorumlog.sdk import Admin, NewTopic, Producer
 from quorumlog.server.local import LocalCluster
 from quorumlog.v1.kafka_batch import KafkaCodec
+from tests.support.command_line import leader_of
 from tests.support.kafka_batches import KafkaRow, kafka_batch, produce_kafka
 from tests.support.secured_spark import more_sql_options
 
@@ -90,7 +91,7 @@ class Topics:
                 sent.append((key, value, headers, timestamp_ms, future))
             writer.flush()
             for key, value, headers, timestamp_ms, future in sent:
-                at = future.result(timeout=30)
+                at = future.result(timeout=60)
                 self.rows[topic].append(
                     {
                         "key": key,
@@ -279,7 +280,7 @@ def test_a_million_bytes_in_bulk_are_counted_and_summed_by_spark(read: Read, top
     table = pa.table({"value": pa.array([b"%0100d" % number for number in range(50_000)], pa.binary())})
     with Producer(bootstrap_servers=topics.bootstrap_servers) as writer:
         for partition in range(2):
-            writer.send_arrow("bulk", table, partition=partition).result(timeout=30)
+            writer.send_arrow("bulk", table, partition=partition).result(timeout=60)
     frame = read(subscribe="bulk").selectExpr(
         "count(1)", "sum(length(value))", "sum(offset)", "sum(cast(cast(value as string) as int))"
     )
@@ -289,7 +290,7 @@ def test_a_million_bytes_in_bulk_are_counted_and_summed_by_spark(read: Read, top
 
 def test_a_killed_leader_does_not_stop_a_query(read: Read, topics: Topics, quorumlog_cluster: LocalCluster) -> None:
     frame = read(subscribe="orders")
-    leader = quorumlog_cluster.leader("orders", 0)
+    leader = leader_of(quorumlog_cluster, "orders")
     quorumlog_cluster.kill(leader)
     try:
         assert rows_of(frame) == expected(topics, "orders")

@@ -53,7 +53,7 @@ def test_only_what_has_changed_is_committed(coordinator: Coordinator) -> None:
     mirror = GroupMirror("127.0.0.1:9", GROUP)
     for shown in (place(p0=3, p1=4), place(p0=3, p1=4), place(p0=3, p1=7)):
         mirror.show(shown)
-        assert mirror.flush(10)
+        assert mirror.flush(60)
     assert coordinator.committed == [{(TOPIC_ID, 0): 3, (TOPIC_ID, 1): 4}, {(TOPIC_ID, 1): 7}]
     assert coordinator.asked == 2
 
@@ -66,7 +66,7 @@ def test_a_place_that_is_shown_again_while_it_is_tried_is_not_taken_for_done(coo
     mirror.show(place(p0=3))
     assert not mirror.flush(0.5)
     coordinator.refusing = None
-    assert mirror.flush(30)
+    assert mirror.flush(60)
     assert coordinator.committed == [{(TOPIC_ID, 0): 3}]
 
 
@@ -77,11 +77,11 @@ def test_a_place_that_was_given_up_is_tried_again_when_it_is_shown_again(
     coordinator.refusing = GroupMaxSizeReachedError("it takes no more")
     for _ in range(2):
         mirror.show(place(p0=3))
-        assert mirror.flush(10)
+        assert mirror.flush(60)
     assert (coordinator.asked, coordinator.committed) == (2, [])
     coordinator.refusing = None
     mirror.show(place(p0=3))
-    assert mirror.flush(10)
+    assert mirror.flush(60)
     assert coordinator.committed == [{(TOPIC_ID, 0): 3}]
     assert caplog.text.count("progress is not shown in group 'mirrored': it takes no more") == 1
 
@@ -93,7 +93,7 @@ def test_all_is_committed_again_now_and_then_so_that_idle_partitions_do_not_expi
     mirror = GroupMirror("127.0.0.1:9", GROUP)
     for _ in range(2):
         mirror.show(place(p0=3, p1=4))
-        assert mirror.flush(10)
+        assert mirror.flush(60)
     assert coordinator.committed == [{(TOPIC_ID, 0): 3, (TOPIC_ID, 1): 4}] * 2
 
 
@@ -103,9 +103,9 @@ def test_a_group_of_consumers_is_left_alone_also_once_they_pause(
     mirror = GroupMirror("127.0.0.1:9", GROUP)
     coordinator.refusing = UnknownMemberIdError("group g has members")
     mirror.show(place(p0=3))
-    assert mirror.flush(10)
+    assert mirror.flush(60)
     coordinator.refusing = None
     mirror.show(place(p0=4))
-    assert mirror.flush(10)
+    assert mirror.flush(60)
     assert (coordinator.asked, coordinator.committed) == (1, [])
     assert "group g has members; this run tries no more: give option groupId a name of its own" in caplog.text

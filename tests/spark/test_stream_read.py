@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
@@ -20,11 +21,13 @@ from pyspark.sql.streaming import StreamingQuery
 
 from quorumlog.sdk import Admin, NewTopic, Producer, TopicPartition
 from quorumlog.server.local import LocalCluster
+from tests.support.command_line import leader_of
 from tests.support.stream_queries import MOST_STARTS, Place, StreamedTopic, is_slow_start
 
 pytestmark = [pytest.mark.spark, pytest.mark.cluster, pytest.mark.timeout(300)]
 
 START_MS = 1_700_000_000_000
+TIMES = pa.timestamp("ms", "UTC")
 _numbers = itertools.count(1)
 
 Stream = Callable[..., StreamedTopic]
@@ -45,15 +48,27 @@ class Written:
         return name
 
     def write(self, topic: str, counts: list[int]) -> None:
-        """Writes so many records to each partition, a second of their made-up time after the other."""
+        """Writes so many records to each partition, a second of their made-up time after the other. Those of one
+        arrive together, as long as one batch holds them: a query that looks in between would see the first of them."""
         with Producer(bootstrap_servers=self.cluster.bootstrap_servers) as producer:
             sent = [
-                producer.send(topic, b"%d" % number, partition=partition, timestamp_ms=START_MS + 1000 * number)
+                producer.send_arrow(
+                    topic,
+                    pa.table(
+                        {
+                            "value": [b"%d" % number for number in range(count)],
+                            "timestamp": pa.array([START_MS + 1000 * number for number in range(count)], TIMES),
+                        }
+                    ),
+                    partition=partition,
+                )
                 for partition, count in enumerate(counts)
-                for number in range(count)
+                if count
             ]
-            done = [future.result(timeout=30) for future in sent]
-        self.places[topic] += [(topic, at.partition, at.offset) for at in done]
+            done = [batch for future in sent for batch in future.result(timeout=60)]
+        self.places[topic] += [
+            (topic, at.partition, at.base_offset + number) for at in done for number in range(at.record_count)
+        ]
 
 
 @pytest.fixture(scope="module")
@@ -148,7 +163,7 @@ def started(query: StreamedTopic, sizes: list[int], **options: str) -> Streaming
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
-    deadline_s, never = time.monotonic() + 60, threading.Event()
+    deadline_s, never = time.monotonic() + 120, threading.Event()
     while not condition():
         assert time.monotonic() < deadline_s
         never.wait(0.02)
@@ -281,7 +296,7 @@ def test_restarts_while_a_node_dies_and_comes_back_lose_and_double_nothing(
     choose = random.Random(seed)
     written.create("stormy", 4)
     query = stream(subscribe="stormy", maxOffsetsPerTrigger="400")
-    victim = written.cluster.leader("stormy", 0)
+    victim = leader_of(written.cluster, "stormy")
     with producing(written, "stormy", 4):
         for restart in range(RESTARTS):
             batches = len(query.batches)

@@ -15,7 +15,7 @@ from quorumlog.sdk import Admin, Consumer, NewTopic, Producer, TopicPartition
 from quorumlog.server.local import LocalCluster
 from tests.support.stream_queries import MOST_STARTS, is_slow_start
 
-pytestmark = [pytest.mark.cluster, pytest.mark.spark]
+pytestmark = [pytest.mark.cluster, pytest.mark.spark, pytest.mark.timeout(600)]
 
 ROUNDS = 10
 KEYS = 12

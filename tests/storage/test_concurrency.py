@@ -72,16 +72,18 @@ def test_reads_beside_commits_see_whole_transactions(tmp_path: Path) -> None:
         thread = threading.Thread(target=run)
         thread.start()
         rng = random.Random(seed + 1)
-        reads = misses = 0
+        near, reads, misses = 1, 0, 0
         while not done.is_set():
-            first = rng.randrange(1, 600)
+            # Where something was just now, or where the log begins anew: of all indexes there are, nearly all are
+            # gone or to come, and a quick disk leaves no time to find enough of the others.
+            first = max(1, rng.choice((near, near, 1)) + rng.randrange(-20, 21))
             try:
                 entries = storage.entries(GROUP, first, first + rng.randrange(3), 1 << 40)
                 assert entries[0].index == first
                 storage.term_at(GROUP, first)
                 index = storage.find_offset(GROUP, first - 1)
                 assert index is None or index >= first
-                reads += 1
+                near, reads = first, reads + 1
             except LookupError:
                 misses += 1
         thread.join()

@@ -19,6 +19,8 @@ from quorumlog.storage.storage import Storage
 from quorumlog.storage.transaction import RaftGroupWrite
 from quorumlog.storage.verification import verify
 
+pytestmark = pytest.mark.timeout(400)
+
 SUPPORT = Path(__file__).resolve().parents[1] / "support"
 FLIPS = 60
 PAGE_BYTES = 4096
@@ -53,7 +55,7 @@ def probe(data_dir: Path, scratch: Path, faults: list[list[object]]) -> list[tup
         input="".join(json.dumps(fault) + "\n" for fault in faults),
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=300,
         check=False,
         env={**os.environ, "PYTHONPATH": str(SUPPORT)},
     )

@@ -14,7 +14,7 @@ from quorumlog.storage.storage import Storage
 from quorumlog.storage.transaction import RaftGroupWrite, Transaction
 from quorumlog.storage.writer import StorageWriter
 
-DEADLINE_S = 20
+DEADLINE_S = 60
 
 
 class Answers:

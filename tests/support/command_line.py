@@ -25,6 +25,20 @@ def until(reached: Callable[[], bool], what: str) -> None:
         time.sleep(0.02)
 
 
+def leader_of(cluster: LocalCluster, topic: str | None = None, partition: int = 0) -> int:
+    """The node that leads a partition, or without a topic the active controller, once there is one: a busy machine has
+    elections now and then.
+
+    Raises:
+        AssertionError: there is none within ``PATIENCE_S``.
+    """
+    deadline = time.monotonic() + PATIENCE_S
+    while (found := cluster.leader(topic, partition)) is None:
+        assert time.monotonic() < deadline, f"nobody leads {topic or 'the cluster'} for {PATIENCE_S} s"
+        time.sleep(0.02)
+    return found
+
+
 def cli(cluster: LocalCluster, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Runs a command of ``quorumlog`` against a cluster."""
     return subprocess.run(

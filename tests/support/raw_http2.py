@@ -63,10 +63,11 @@ class RawHttp2:
         self._unsent[stream] = bytearray(struct.pack(">BI", 0, declared_bytes) + bytes(sent_bytes))
         return stream
 
-    async def push(self, quiet_s: float) -> None:
-        """Sends what the node takes, until it has taken nothing and said nothing for so long, or closes."""
+    async def push(self, quiet_s: float, *, answer_to: int = 0) -> None:
+        """Sends what the node takes, until it has taken nothing and said nothing for so long, has answered on the
+        stream of that number, or closes."""
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
-            while True:
+            while answer_to not in self.answered:
                 progress = await self._send()
                 try:
                     async with asyncio.timeout(0.01 if progress else quiet_s):

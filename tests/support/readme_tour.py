@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+from tests.support.free_ports import free_base_port
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 README = (ROOT / "README.md").read_text()
@@ -106,23 +107,10 @@ class Tour:
 @contextmanager
 def tour(directory: Path, python: Path = Path(sys.executable), *, tls: bool = False) -> Iterator[Tour]:
     """A tour whose cluster is taken down whatever happens."""
-    taken = Tour(directory, free_base_port(), python, tls)
+    taken = Tour(directory, free_base_port(2 * NODES), python, tls)  # With TLS nodes take two each.
     try:
         yield taken
     finally:
         if (directory / "quorumlog").exists():
             down = ["quorumlog", "cluster", "down", "--data-dir", str(directory / "quorumlog")]
             subprocess.run(down, env=taken.environment, check=False, timeout=60)
-
-
-def free_base_port() -> int:
-    """A port that is free together with the ports after it that nodes take: with TLS two each."""
-    for port in range(23_000 + os.getpid() % 5_000, 32_000, 2 * NODES):
-        with ExitStack() as probes:
-            try:
-                for offset in range(2 * NODES):
-                    probes.enter_context(socket.socket()).bind(("127.0.0.1", port + offset))
-            except OSError:
-                continue
-            return port
-    raise AssertionError("no six free ports in a row")

@@ -15,6 +15,7 @@ from functools import partial
 
 import grpc.aio
 
+from quorumlog.server.local.ports import ReservedPorts
 from quorumlog.v1 import admin_pb2, admin_pb2_grpc, data_plane_pb2, data_plane_pb2_grpc, errors_pb2
 from quorumlog.v1.entry import BatchHeader, parse_header, seal_batch, verify
 
@@ -165,6 +166,8 @@ class _Node(data_plane_pb2_grpc.DataPlaneServicer, admin_pb2_grpc.AdminServicer)
         self.cluster = cluster
         self.node_id = node_id
         self.server: grpc.aio.Server | None = None
+        #: Its port is its own from its first start on, also while it is down.
+        self.place: ReservedPorts | None = None
         self.port = 0
         self.metadata_requests = 0
 
@@ -363,11 +366,14 @@ class ScriptedCluster:
     async def start_node(self, node_id: int) -> None:
         """Starts a node, on its former port if it had one."""
         node = self.nodes[node_id]
+        if node.place is None:
+            node.place = ReservedPorts(1)
+            (node.port,) = node.place.ports
         node.server = grpc.aio.server(options=[("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", -1)])
         data_plane_pb2_grpc.add_DataPlaneServicer_to_server(node, node.server)
         admin_pb2_grpc.add_AdminServicer_to_server(node, node.server)
         self.on_start(node_id, node.server)
-        node.port = node.server.add_insecure_port(f"127.0.0.1:{node.port}")
+        node.server.add_insecure_port(f"127.0.0.1:{node.port}")
         await node.server.start()
 
     async def stop_node(self, node_id: int) -> None:
@@ -379,6 +385,9 @@ class ScriptedCluster:
     async def stop(self) -> None:
         """Ends all nodes."""
         await asyncio.gather(*(self.stop_node(node_id) for node_id in self.nodes))
+        for node in self.nodes.values():
+            if node.place is not None:
+                node.place.close()
 
     @property
     def bootstrap_servers(self) -> str:

@@ -44,7 +44,7 @@ async def consumer_on(cluster: ScriptedCluster, *topics: str, **options: Any) ->
         yield consumer
 
 
-async def read(consumer: AsyncConsumer, count: int, limit_s: float = 10.0) -> list[ConsumerRecord]:
+async def read(consumer: AsyncConsumer, count: int, limit_s: float = 30.0) -> list[ConsumerRecord]:
     """Polls until it has ``count`` records."""
     records: list[ConsumerRecord] = []
     async with asyncio.timeout(limit_s):
@@ -52,6 +52,14 @@ async def read(consumer: AsyncConsumer, count: int, limit_s: float = 10.0) -> li
             for part in (await consumer.poll(timeout_ms=200, max_records=count - len(records))).values():
                 records.extend(part)
     return records
+
+
+async def until_fetched(consumer: AsyncConsumer, records: int) -> None:
+    """Waits until so many records are there for the next poll."""
+    async with asyncio.timeout(30):
+        states = consumer._core.assignment.states.values()
+        while sum(rows.columns.num_rows for state in states for rows in state.queued) < records:  # noqa: ASYNC110
+            await asyncio.sleep(0.002)
 
 
 def values(records: list[ConsumerRecord]) -> list[int]:

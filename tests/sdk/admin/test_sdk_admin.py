@@ -144,21 +144,24 @@ async def test_what_a_node_says_itself_is_passed_on_and_named_when_time_is_over(
         return answer
 
     cluster.on_create = no_majority
-    async with AsyncAdmin(bootstrap_servers=cluster.bootstrap_servers, request_timeout_ms=400) as admin:
+    async with AsyncAdmin(bootstrap_servers=cluster.bootstrap_servers, request_timeout_ms=2_000) as admin:
         with pytest.raises(RequestTimedOutError, match="request_timed_out"):
             await admin.create_topics([NewTopic("t", 1, 1)])
 
 
-async def test_a_silent_node_is_not_waited_for_when_others_answer(three_nodes: ScriptedCluster) -> None:
+async def test_a_silent_node_is_not_waited_for_when_others_answer(
+    three_nodes: ScriptedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def silent_one(node_id: int) -> None:
         if node_id != 3:
-            await asyncio.sleep(30)
+            await asyncio.sleep(120)
 
+    monkeypatch.setattr("quorumlog.sdk.cluster.cluster._ATTEMPT_TIMEOUT_S", 60.0)
     three_nodes.on_metadata = silent_one
-    async with AsyncAdmin(bootstrap_servers=three_nodes.bootstrap_servers) as admin:
+    async with AsyncAdmin(bootstrap_servers=three_nodes.bootstrap_servers, request_timeout_ms=60_000) as admin:
         begun = time.monotonic()
         await admin.list_topics()
-        assert time.monotonic() - begun < 2
+        assert time.monotonic() - begun < 30, "half of what a node is given for its answer"
 
 
 def test_a_wrong_address_is_one_line_within_bounded_time() -> None:
@@ -171,7 +174,7 @@ def test_a_wrong_address_is_one_line_within_bounded_time() -> None:
     ):
         admin.list_topics()
     assert "\n" not in str(told.value)
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begun < 20
 
 
 @pytest.mark.parametrize(

@@ -93,7 +93,7 @@ class Seen:
             for tp, records in consumer.poll(timeout_ms=timeout_ms).items():
                 self.records.update((tp.partition, record.offset) for record in records)
 
-    def until(self, reached: Callable[[], bool], limit_s: float = 15) -> float:
+    def until(self, reached: Callable[[], bool], limit_s: float = 60) -> float:
         """Polls until it is so; how long it took."""
         began = time.monotonic()
         while not reached():
@@ -146,7 +146,7 @@ def test_members_share_and_hand_over_without_a_record_twice_or_skipped(
     seen.until(lambda: sum(seen.records.values()) == 600)
     second.close()
     seen.consumers.remove(second)
-    assert seen.until_split(4) < 5, "whoever closes leaves at once, and is not waited for"
+    assert seen.until_split(4) < 20, "whoever closes leaves at once, and is not waited for"
     assert told[3:] == [("second", "revoked", moved), ("first", "assigned", moved)]
     fill(producer, topic, 4, 50, start=150)
     seen.until(lambda: len(seen.records) == 800)
@@ -206,7 +206,7 @@ def test_after_kill_9_nothing_is_skipped_and_only_what_was_not_committed_is_repe
     process = worker(cluster, topic, auto_commit_interval_ms=20, max_poll_records=50, **SHORT)
     assert process.stdout is not None
     worked_on: Counter[tuple[int, int]] = Counter()
-    for line in itertools.islice(process.stdout, 300):
+    for line in itertools.islice(process.stdout, 600):
         partition, offset = map(int, line.split())
         worked_on[partition, offset] += 1
     process.send_signal(signal.SIGKILL)
@@ -221,7 +221,7 @@ def test_after_kill_9_nothing_is_skipped_and_only_what_was_not_committed_is_repe
         assert all(worked_on[number, done] for done in range(offset)), "committed but not worked on"
     assert sum(committed.values()) > 0
     seen = Seen(heir)
-    assert seen.until(lambda: len(seen.records) == 2000 - sum(committed.values())) < 10
+    assert seen.until(lambda: len(seen.records) == 2000 - sum(committed.values())) < 30
     assert min(offset for partition, offset in seen.records if partition == 0) == committed[0]
     assert set(seen.records.values()) == {1}
     assert {*worked_on, *seen.records} == {(number, offset) for number in range(2) for offset in range(1000)}
@@ -238,7 +238,7 @@ def test_what_a_block_fails_over_is_read_again(admin: Admin, producer: Producer,
 
     def poll() -> None:
         with make(topic, group_id=topic) as consumer:
-            records = next(iter(consumer.poll(timeout_ms=5000, max_records=3).values()))
+            records = next(iter(consumer.poll(timeout_ms=60_000, max_records=3).values()))
             assert [record.offset for record in records] == [4, 5, 6]
             _ = 1 // 0
 
@@ -270,13 +270,13 @@ def test_whoever_does_not_poll_for_too_long_loses_its_part_and_cannot_commit_it(
     topic = new_topic(admin, 2)
     fill(producer, topic, 2, 10)
     told: list[tuple[str, str, set[int]]] = []
-    slow = make(group_id=topic, enable_auto_commit=False, max_poll_interval_ms=500)
+    slow = make(group_id=topic, enable_auto_commit=False, max_poll_interval_ms=2_000)
     slow.subscribe([topic], listener=Notes("slow", told))
     seen = Seen(slow)
     seen.until(lambda: len(seen.records) == 20)
     other = make(topic, group_id=topic)
     seen.consumers = [other]
-    assert seen.until_split(2) < 10
+    assert seen.until_split(2) < 30
     with pytest.raises(CommitFailedError, match="max_poll_interval_ms"):
         slow.commit()
     seen.consumers.append(slow)
@@ -395,7 +395,7 @@ def test_assigned_by_hand_a_group_is_only_where_offsets_are_kept(
     seen = Seen(consumer)
     seen.until(lambda: len(seen.records) == 20)
     outcome: list[Any] = []
-    consumer.commit_async({tp: 7}, callback=lambda offsets, error: outcome.append((offsets, error))).result(10)
+    consumer.commit_async({tp: 7}, callback=lambda offsets, error: outcome.append((offsets, error))).result(60)
     consumer.poll()
     assert outcome == [({tp: OffsetAndMetadata(7)}, None)]
     consumer.close(autocommit=False)

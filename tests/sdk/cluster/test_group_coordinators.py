@@ -16,12 +16,14 @@ from quorumlog.sdk.errors import CoordinatorNotAvailableError, InvalidGroupIdErr
 from quorumlog.sdk.runtime.backoff import Backoff
 from quorumlog.v1 import errors_pb2, groups_pb2
 
-LIMIT_S = 5.0
+LIMIT_S = 30.0
 
 
 @pytest_asyncio.fixture
-async def script() -> AsyncIterator[ScriptedCoordinators]:
-    """Three nodes, each of which leads one partition of ``__groups``."""
+async def script(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ScriptedCoordinators]:
+    """Three nodes, each of which leads one partition of ``__groups``. Nobody asks a second one for the first one being
+    slow: questions are counted."""
+    monkeypatch.setattr("quorumlog.sdk.cluster.cluster._HEDGE_AFTER_S", LIMIT_S)
     nodes = ScriptedCluster(nodes=3)
     made = ScriptedCoordinators(nodes)
     await nodes.start()
@@ -33,7 +35,7 @@ async def script() -> AsyncIterator[ScriptedCoordinators]:
 async def cluster(script: ScriptedCoordinators) -> AsyncIterator[Cluster]:
     made = Cluster(
         script.cluster.bootstrap_servers.split(","),
-        request_timeout_s=LIMIT_S, bootstrap_timeout_s=1.0, backoff=Backoff(0.001, 0.01), client_id="test",
+        request_timeout_s=LIMIT_S, bootstrap_timeout_s=LIMIT_S, backoff=Backoff(0.001, 0.01), client_id="test",
     )  # fmt: skip
     yield made
     await made.close()
@@ -46,7 +48,8 @@ def coordinators(cluster: Cluster) -> CoordinatorCache:
 
 async def fetch(coordinators: CoordinatorCache, group_id: str = "g", limit_s: float = LIMIT_S) -> None:
     request = groups_pb2.FetchOffsetsRequest(group_id=group_id, member_epoch=-1)
-    await coordinators.ask(group_id, lambda node: node.groups.FetchOffsets(request, timeout=1), limit_s, "the fetch")
+    what = "the fetch"
+    await coordinators.ask(group_id, lambda node: node.groups.FetchOffsets(request, timeout=LIMIT_S), limit_s, what)
 
 
 def address(script: ScriptedCoordinators, node_id: int) -> str:
@@ -135,7 +138,7 @@ async def test_a_partition_without_a_leader_is_waited_for_and_named(
     leader = script.leaders[partition]
     script.leaders[partition] = (-1, 1)
     with pytest.raises((RequestTimedOutError, CoordinatorNotAvailableError), match="'g' has no coordinator"):
-        await fetch(coordinators, limit_s=0.2)
+        await fetch(coordinators, limit_s=1.0)
     with pytest.raises(CoordinatorNotAvailableError, match="__groups-"):
         await coordinators.require_all()
     script.leaders[partition] = leader
@@ -173,7 +176,7 @@ async def test_several_groups_are_asked_at_their_nodes(
     async def ask(node: NodeConnection, part: list[str]) -> Sequence[groups_pb2.GroupDescription]:
         requests.append(part)
         request = groups_pb2.DescribeGroupsRequest(group_ids=part)
-        return (await node.call(node.groups.DescribeGroups(request, timeout=1))).groups
+        return (await node.call(node.groups.DescribeGroups(request, timeout=LIMIT_S))).groups
 
     await coordinators.ask_each(ids, ask, lambda group_id, result: taken.append(group_id))
     assert sorted(taken) == ids

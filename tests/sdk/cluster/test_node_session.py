@@ -76,14 +76,14 @@ class Bench:
 
     async def sleep_over(self) -> float:
         """Lets the session's sleep pass; returns how long it was."""
-        seconds, over = await asyncio.wait_for(self._sleeps.get(), 5)
+        seconds, over = await asyncio.wait_for(self._sleeps.get(), 30)
         self.node.wait(int(seconds * 1e6))
         over.set_result(None)
         return seconds
 
     async def asleep(self) -> None:
         """Waits until the session sleeps."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             sleep = await self._sleeps.get()
         self._sleeps.put_nowait(sleep)
 

@@ -33,7 +33,7 @@ from quorumlog.v1 import errors_pb2, groups_pb2
 PARTITIONS = 4
 P0 = TopicPartition("t", 0)
 #: A member that is silent for so long is given up, by itself; nothing else in these tests takes so long.
-SHORT = {"session_timeout_ms": 600, "heartbeat_interval_ms": 100}
+SHORT = {"session_timeout_ms": 2_000, "heartbeat_interval_ms": 100}
 
 
 @pytest_asyncio.fixture
@@ -78,9 +78,8 @@ class Notes(ConsumerRebalanceListener):
 
 @asynccontextmanager
 async def member(cluster: ScriptedCluster, notes: Notes | None = None, **options: Any) -> AsyncIterator[AsyncConsumer]:
-    consumer = AsyncConsumer(
-        bootstrap_servers=cluster.bootstrap_servers, group_id="g", request_timeout_ms=5000, **options
-    )
+    options = {"request_timeout_ms": 5_000} | options
+    consumer = AsyncConsumer(bootstrap_servers=cluster.bootstrap_servers, group_id="g", **options)
     async with consumer:
         await consumer.subscribe(["t"], listener=notes)
         yield consumer
@@ -89,7 +88,7 @@ async def member(cluster: ScriptedCluster, notes: Notes | None = None, **options
 async def until(reached: Callable[[], bool], *consumers: AsyncConsumer) -> list[tuple[int, int]]:
     """Polls consumers until it is so; what they returned: partitions and offsets."""
     seen: list[tuple[int, int]] = []
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(60):
         while not reached():
             for consumer in consumers:
                 for tp, records in (await consumer.poll(timeout_ms=5)).items():
@@ -145,7 +144,7 @@ async def test_partitions_change_hands_once_whatever_answers_are_lost(
         seen += await until(lambda: count > 12, first, second)
         members.on_answer = lambda request, response: None
         fill_to(cluster, 30)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while len(set(seen)) < PARTITIONS * 30:
                 polls = [await consumer.poll(timeout_ms=5) for consumer in (first, second)]
                 seen += [(tp.partition, one.offset) for poll in polls for tp, all_ in poll.items() for one in all_]
@@ -178,14 +177,14 @@ async def test_what_is_taken_away_in_mid_iteration_is_not_handed_out_any_more(
         await until(lambda: first._core.group.pending)  # type: ignore[union-attr]
         held = [tp.partition for tp, state in first._core.assignment.states.items() if state.revoked]
         before = [offset for number, offset in handed if number in held]
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while len(notes.told) < 2:
                 await step(first)
         assert notes.told[1] == ("revoked", held) and len(held) == 2
         assert [offset for number, offset in handed if number in held] == before
         done = [sum(number == one for one, _ in handed) for number in held]
         assert [members.committed(number) or 0 for number in held] == done, "all that was handed out, nothing else"
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while len(handed) < PARTITIONS * 20:
                 await step(first)
                 await step(second)
@@ -343,7 +342,7 @@ async def test_a_listener_that_raises_is_heard_and_the_group_goes_on(
             await until(has(consumer, PARTITIONS + 1), consumer)
         assert len(consumer.assignment()) == PARTITIONS
         notes.raises = None
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             assert len([await anext(consumer) for _ in range(PARTITIONS * 20)]) == PARTITIONS * 20
 
 
@@ -393,13 +392,13 @@ async def test_a_close_leaves_at_once_and_does_not_wait_for_a_coordinator_that_i
     async with member(cluster) as consumer:
         await until(has(consumer, PARTITIONS), consumer)
     assert not members.group.members
-    async with member(cluster) as consumer:
+    async with member(cluster, request_timeout_ms=60_000) as consumer:
         await until(has(consumer, PARTITIONS), consumer)
         members.on_heartbeat = silent
         members.on_commit = lambda request: error(Code.SERVER_BUSY)
         began = time.monotonic()
         await consumer.close(timeout=0.3)
-        assert time.monotonic() - began < 4
+        assert time.monotonic() - began < 30, "not for as long as a request may take"
 
 
 async def test_a_commit_that_finds_no_coordinator_is_given_up_in_time(

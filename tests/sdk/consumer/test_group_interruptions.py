@@ -113,7 +113,7 @@ async def test_what_was_broken_off_while_it_was_told_is_told_again(
         await until(lambda: group.pending)
         # As Ctrl-C does, between the question what there is to tell and the word that it has been told.
         assert await group.next_step(ReadOffsets()) is not None
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             assert len([await anext(consumer) for _ in range(PARTITIONS * 20)]) == PARTITIONS * 20
         assert notes.told == [("assigned", [0, 1, 2, 3])]
 

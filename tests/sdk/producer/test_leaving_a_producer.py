@@ -17,6 +17,13 @@ COUNT = 50
 SLOW = {"linger_ms": 60_000, "batch_size": 1_000}
 
 
+@pytest.fixture(autouse=True)
+def nodes_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that is closed waits for a second until nodes have read what they do not acknowledge. A machine may take
+    that long to run anything at all."""
+    monkeypatch.setattr("quorumlog.sdk.cluster.connection.CLOSE_TIMEOUT_S", 30.0)
+
+
 class Mishap(Exception):
     """The application's."""
 

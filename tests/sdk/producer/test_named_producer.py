@@ -72,12 +72,12 @@ def write(cluster: LocalCluster, topic: str, epoch: int | None, contents: list[b
         for number, content in enumerate(contents):
             handles.append(producer.send(topic, content, partition=0, timestamp_ms=BASE_MS + number))
             if number % 2:
-                producer.flush(10)
-        producer.flush(10)
+                producer.flush(60)
+        producer.flush(60)
         for handle in handles:
-            handle.result(10)
+            handle.result(60)
         if epoch is not None:
-            producer.end_epoch(10)
+            producer.end_epoch(60)
 
 
 RUN = [b"%d" % number for number in range(30)]
@@ -100,12 +100,12 @@ def test_who_knows_what_the_log_has_goes_on_behind_that(cluster: LocalCluster, t
         ) as producer:
             for content in rest:
                 producer.send(topic, content, partition=0, timestamp_ms=BASE_MS)
-            producer.end_epoch(10)
+            producer.end_epoch(60)
     with Producer(bootstrap_servers=cluster.bootstrap_servers, epoch_records={(topic, 0): 20}, **options) as late:
         handle = late.send(topic, b"other", partition=0, timestamp_ms=BASE_MS)
-        late.flush(10)
+        late.flush(60)
         with pytest.raises(DuplicateSequenceMismatchError):
-            handle.result(10)
+            handle.result(60)
     assert values(cluster, topic) == [RUN, []]
 
 
@@ -113,7 +113,7 @@ def claim(cluster: LocalCluster, name: str, epoch: int) -> int:
     """Claims a name's epoch; returns the name's id."""
     with grpc.insecure_channel(cluster.bootstrap_servers.partition(",")[0]) as channel:
         stub = data_plane_pb2_grpc.DataPlaneStub(channel)
-        answer = stub.InitProducerId(pb.InitProducerIdRequest(name=name, epoch=epoch, timeout_ms=10_000), timeout=10)
+        answer = stub.InitProducerId(pb.InitProducerIdRequest(name=name, epoch=epoch, timeout_ms=60_000), timeout=60)
     assert answer.producer_epoch == epoch, answer
     return int(answer.producer_id)
 
@@ -125,13 +125,13 @@ def test_who_has_claimed_the_epoch_need_not_claim_it_again_and_is_fenced_like_ot
     options = {"producer_name": topic, "producer_epoch": 7, "producer_id": known}
     with Producer(bootstrap_servers=cluster.bootstrap_servers, **options) as producer:
         first = producer.send(topic, b"first", partition=0, timestamp_ms=BASE_MS)
-        producer.flush(10)
-        first.result(10)
+        producer.flush(60)
+        first.result(60)
         assert claim(cluster, topic, 8) == known
         late = producer.send(topic, b"late", partition=0, timestamp_ms=BASE_MS)
-        producer.flush(10)
+        producer.flush(60)
         with pytest.raises(InvalidProducerEpochError):
-            late.result(10)
+            late.result(60)
     write(cluster, topic, 8, [b"second"])
     assert values(cluster, topic) == [[b"first", b"second"], []]
 
@@ -152,16 +152,16 @@ def test_a_shorter_replay_is_noticed_when_the_epoch_ends(cluster: LocalCluster, 
 
 def test_whoever_claims_a_name_fences_the_former_holder(cluster: LocalCluster, topic: str) -> None:
     with Producer(bootstrap_servers=cluster.bootstrap_servers, producer_name=topic) as former:
-        former.send(topic, b"a", partition=0).result(10)
-        former.send(topic, b"b", partition=1).result(10)
+        former.send(topic, b"a", partition=0).result(60)
+        former.send(topic, b"b", partition=1).result(60)
         with Producer(bootstrap_servers=cluster.bootstrap_servers, producer_name=topic) as latter:
-            latter.send(topic, b"c", partition=0).result(10)
+            latter.send(topic, b"c", partition=0).result(60)
             with pytest.raises(ProducerFencedError, match="another instance has taken over") as caught:
-                former.send(topic, b"d", partition=1).result(10)
+                former.send(topic, b"d", partition=1).result(60)
             assert (caught.value.definite, caught.value.retriable) == (True, False)
             with pytest.raises(InvalidProducerEpochError):
                 former.send(topic, b"e", partition=0)
-            latter.send(topic, b"f", partition=0).result(10)
+            latter.send(topic, b"f", partition=0).result(60)
     with pytest.raises(InvalidProducerEpochError, match="was claimed with epoch 1; epoch 0 is fenced"):
         write(cluster, topic, 0, [b"g"])
     assert values(cluster, topic) == [[b"a", b"c", b"f"], [b"b"]]
@@ -186,7 +186,7 @@ async def test_an_async_producer_replays_tables(cluster: LocalCluster, topic: st
         ) as producer:
             for piece in (table.slice(0, 700), table.slice(700)):
                 await (await producer.send_arrow(topic, piece))
-            await producer.end_epoch(10)
+            await producer.end_epoch(60)
     assert sum(len(each) for each in values(cluster, topic)) == 2_000
 
 
@@ -197,7 +197,7 @@ def test_batches_of_a_given_epoch_are_cut_by_flush_alone(cluster: LocalCluster, 
         handles = [producer.send(topic, b"%d" % number, key=b"k", timestamp_ms=BASE_MS + number) for number in range(5)]
         with pytest.raises(QuorumlogError, match="no acknowledgement"):
             handles[0].result(0.3)
-        producer.flush(10)
+        producer.flush(60)
         assert [handle.result(1).offset for handle in handles] == [0, 1, 2, 3, 4]
 
 
@@ -249,13 +249,13 @@ def test_a_topic_that_is_created_anew_is_written_from_its_start_by_named_and_unn
         Admin(bootstrap_servers=cluster.bootstrap_servers) as admin,
         Producer(bootstrap_servers=cluster.bootstrap_servers) as unnamed,
     ):
-        unnamed.send(topic, b"before", partition=1).result(10)
+        unnamed.send(topic, b"before", partition=1).result(60)
         write(cluster, topic, 7, RUN)
         admin.delete_topics([topic])
         admin.create_topics([NewTopic(topic, 2, 1, {})])
         write(cluster, topic, 7, RUN)
         write(cluster, topic, 7, RUN)
-        unnamed.send(topic, b"after", partition=1).result(10)
+        unnamed.send(topic, b"after", partition=1).result(60)
     assert values(cluster, topic) == [RUN, [b"after"]]
 
 
@@ -292,7 +292,7 @@ def test_a_deleted_name_is_refused_to_its_holder_and_new_to_whoever_claims_it_ne
 ) -> None:
     servers = cluster.bootstrap_servers
     with Admin(bootstrap_servers=servers) as admin, Producer(bootstrap_servers=servers, producer_name=topic) as former:
-        former.send(topic, b"a", partition=0).result(10)
+        former.send(topic, b"a", partition=0).result(60)
         (listed,) = admin.list_producers(topic)
         assert (listed.name, listed.producer_epoch) == (topic, 0)
         assert abs(listed.claimed_ms - time.time_ns() // 1_000_000) < 60_000
@@ -303,9 +303,9 @@ def test_a_deleted_name_is_refused_to_its_holder_and_new_to_whoever_claims_it_ne
         with pytest.raises(ProducerNameNotFoundError, match="there is no producer name"):
             admin.delete_producers([topic])
         with pytest.raises(InvalidProducerEpochError, match=r"the name of producer .* was deleted"):
-            former.send(topic, b"b", partition=0).result(10)
+            former.send(topic, b"b", partition=0).result(60)
         with Producer(bootstrap_servers=servers, producer_name=topic) as latter:
-            latter.send(topic, b"c", partition=0).result(10)
+            latter.send(topic, b"c", partition=0).result(60)
         (again,) = admin.list_producers(topic)
         assert (again.producer_id > listed.producer_id, again.producer_epoch) == (True, 0)
     assert values(cluster, topic) == [[b"a", b"c"], []]
@@ -321,7 +321,7 @@ async def test_names_beyond_one_page_are_listed_and_deleted(cluster: LocalCluste
         # A node takes a hundred calls at once on a connection.
         for first in range(0, len(names), 50):
             some = names[first : first + 50]
-            requests = (pb.InitProducerIdRequest(name=name, epoch=1, timeout_ms=10_000) for name in some)
+            requests = (pb.InitProducerIdRequest(name=name, epoch=1, timeout_ms=60_000) for name in some)
             claimed = await asyncio.gather(*(node.InitProducerId(request) for request in requests))
             assert not any(answer.HasField("error") for answer in claimed)
         assert [each.name for each in await admin.list_producers("page-")] == names

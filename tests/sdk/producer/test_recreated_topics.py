@@ -28,7 +28,7 @@ async def test_an_acknowledgement_of_a_topic_that_was_deleted_meanwhile_is_none_
         return None
 
     cluster.on_produce = hold
-    async with asyncio.timeout(10), AsyncProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+    async with asyncio.timeout(60), AsyncProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
         sent = asyncio.ensure_future(await producer.send("t", b"x"))
         await came[0].wait()
         cluster.topic_id, cluster.first_group = NEXT, 2000

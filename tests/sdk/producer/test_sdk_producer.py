@@ -53,7 +53,7 @@ def values_in(cluster: ScriptedCluster, partition: int = 0) -> list[int]:
     ]
 
 
-async def settled(*handles: RecordFuture, limit_s: float = 10.0) -> list[Any]:
+async def settled(*handles: RecordFuture, limit_s: float = 60.0) -> list[Any]:
     async with asyncio.timeout(limit_s):
         return await asyncio.gather(*handles, return_exceptions=True)
 
@@ -111,12 +111,12 @@ async def test_a_lost_stream_loses_and_doubles_nothing(cluster: ScriptedCluster,
 
 async def test_a_new_leader_that_is_named_is_followed_at_once(three_nodes: ScriptedCluster) -> None:
     three_nodes.shown_leaders = [(1, 1)]  # Metadata lags: only the hint knows.
-    async with producer_on(three_nodes, retry_backoff_ms=5_000, retry_backoff_max_ms=5_000) as producer:
+    async with producer_on(three_nodes, retry_backoff_ms=60_000, retry_backoff_max_ms=60_000) as producer:
         await settled(*await send_many(producer, 3))
         three_nodes.elect(0, leader=3)
         begun = time.monotonic()
         await settled(*await send_many(producer, 3, start=3))
-        assert time.monotonic() - begun < 2.0
+        assert time.monotonic() - begun < 30, "without the pause that comes before another attempt"
     assert values_in(three_nodes) == list(range(6))
     assert three_nodes.arrivals[-1].node_id == 3
 
@@ -129,7 +129,7 @@ async def test_when_the_leaders_node_dies_the_other_replicas_name_the_new_one(th
         three_nodes.elect(0, leader=2)
         begun = time.monotonic()
         await settled(*await send_many(producer, 20, start=3))
-        assert time.monotonic() - begun < 3.0
+        assert time.monotonic() - begun < 20
     assert values_in(three_nodes) == list(range(23))
 
 
@@ -143,11 +143,11 @@ async def test_a_first_send_outlives_nodes_that_are_away_longer_than_a_topic_may
         await cluster.stop_node(1)
         node = producer._core.cluster.connection(cluster.bootstrap_servers)
         sending = asyncio.create_task(producer.send("t", b"0"))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while not node.suspect and not sending.done():  # noqa: ASYNC110 - until an attempt has failed
                 await asyncio.sleep(0.01)
         await cluster.start_node(1)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             await (await sending)
     assert values_in(cluster) == [0]
 
@@ -165,9 +165,9 @@ async def test_a_leader_that_has_fallen_silent_is_left_when_a_replica_names_anot
         await settled(*await send_many(producer, 3))
         three_nodes.on_produce = silent_one
         handles = await send_many(producer, 3, start=3)
-        await asyncio.wait_for(_until(lambda: len(three_nodes.arrivals) >= 6), 5)
+        await asyncio.wait_for(_until(lambda: len(three_nodes.arrivals) >= 6), 30)
         three_nodes.elect(0, leader=2)
-        await settled(*handles, limit_s=5.0)
+        await settled(*handles, limit_s=20)
     assert values_in(three_nodes) == list(range(6))
 
 
@@ -183,9 +183,9 @@ async def test_a_leader_that_has_fallen_silent_is_left_when_metadata_names_anoth
         await settled(*await send_many(producer, 3))
         three_nodes.on_produce = silent_one
         handles = await send_many(producer, 3, start=3)
-        await asyncio.wait_for(_until(lambda: len(three_nodes.arrivals) >= 6), 5)
+        await asyncio.wait_for(_until(lambda: len(three_nodes.arrivals) >= 6), 30)
         three_nodes.elect(0, leader=2)
-        await settled(*handles, limit_s=5.0)
+        await settled(*handles, limit_s=20)
     assert values_in(three_nodes) == list(range(6))
 
 
@@ -203,10 +203,10 @@ async def test_a_send_that_may_have_happened_is_never_reported_as_a_definite_fai
         return error(Code.INVALID_TIMESTAMP, retriable=False)
 
     cluster.on_produce = silence_then_refuse
-    async with producer_on(cluster, request_timeout_ms=200, delivery_timeout_ms=900) as producer:
+    async with producer_on(cluster, request_timeout_ms=200, delivery_timeout_ms=2_000) as producer:
         begun = time.monotonic()
         (failure,) = await settled(await producer.send("t", b"0"))
-    assert 0.8 < time.monotonic() - begun < 5
+    assert 1.9 < time.monotonic() - begun < 20
     assert isinstance(failure, QuorumlogError)
     assert not failure.definite
     assert len(cluster.arrivals) > 2, "it was sent again in the meantime"
@@ -297,7 +297,7 @@ async def test_one_request_carries_the_batches_of_several_partitions() -> None:
 async def test_fewer_acks_mean_no_sequences(cluster: ScriptedCluster, acks: int) -> None:
     async with producer_on(cluster, acks=acks) as producer:
         metadata = await settled(*await send_many(producer, 5))
-        await asyncio.wait_for(_until(lambda: len(values_in(cluster)) == 5), 5)
+        await asyncio.wait_for(_until(lambda: len(values_in(cluster)) == 5), 30)
     assert [m.offset for m in metadata] == ([-1] * 5 if acks == 0 else list(range(5)))
     assert {header.producer_id for header in cluster.logs[0].headers()} == {-1}
     assert {request.acks for request in cluster.requests} == {acks}
@@ -378,7 +378,7 @@ async def test_closing_flushes_and_what_is_stuck_fails_honestly(cluster: Scripte
     cluster.on_produce = never
     producer = AsyncProducer(bootstrap_servers=cluster.bootstrap_servers, linger_ms=0)
     stuck = await producer.send("t", b"1")
-    await asyncio.wait_for(_until(lambda: len(cluster.arrivals) == 2), 5)
+    await asyncio.wait_for(_until(lambda: len(cluster.arrivals) == 2), 30)
     await producer.close(timeout=0.05)
     (failure,) = await settled(stuck)
     assert isinstance(failure, ClientClosedError)
@@ -396,7 +396,7 @@ async def test_a_defect_in_the_sender_fails_whoever_waits_instead_of_keeping_the
     async with producer_on(cluster) as producer:
         await settled(*await send_many(producer, 1))
         monkeypatch.setattr("quorumlog.sdk.producer.batch.encode", broken)
-        (failure,) = await settled(await producer.send("t", b"1"), limit_s=5)
+        (failure,) = await settled(await producer.send("t", b"1"))
         assert isinstance(failure, QuorumlogError)
         with pytest.raises(IllegalStateError, match=r"has failed and takes no more records: TypeError\('a defect'\)"):
             await producer.send("t", b"2")
@@ -471,7 +471,7 @@ async def test_what_may_be_in_a_log_that_has_forgotten_the_producer_fails_indefi
         return None
 
     cluster.on_produce = lose_then_forget
-    async with producer_on(cluster, delivery_timeout_ms=700, max_in_flight=1) as producer:
+    async with producer_on(cluster, delivery_timeout_ms=2_000, max_in_flight=1) as producer:
         first = await producer.send("t", b"0")
         (outcome,) = await settled(first)
         assert isinstance(outcome, QuorumlogError)

@@ -96,7 +96,7 @@ def test_a_pipe_is_no_file_and_nobody_waits_for_it(tmp_path: Path) -> None:
         asked = pool.submit(by_token(sasl_oauthbearer_token_file=str(pipe)).token)
         try:
             with pytest.raises(IllegalArgumentError, match=f"cannot read {pipe}: it is no file"):
-                asked.result(timeout=10)
+                asked.result(timeout=30)
         finally:
             # Whoever waits after all is let go.
             with contextlib.suppress(OSError):

@@ -6,8 +6,10 @@ Moments are steps of the clients' loop, on which the nodes run here too.
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -95,6 +97,13 @@ class Working(threading.Thread):
             self._use.work(self._client)
         except Exception as error:
             self.error = error
+
+
+@pytest.fixture(autouse=True)
+def without_rests() -> None:
+    """What earlier tests have forgotten is collected before: its warnings are no errors of these."""
+    with warnings.catch_warnings(action="ignore"):
+        gc.collect()
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 
-DEADLINE_S = 10.0
+DEADLINE_S = 30.0
 numbers = itertools.count()
 #: More steps than any of the calls has.
 STEPS = 2_000

@@ -217,11 +217,11 @@ def test_two_hundred_members_join_a_thousand_partitions_in_no_time() -> None:
     coordinator = Coordinator(Topics(t=1_000))
     joins = [(request(f"m{number:03}", 0), ORIGIN) for number in range(200)]
     draft = Draft(coordinator.table, coordinator.topics, ConsumerGroupLimits(), 0)
-    began = time.process_time()
+    began = time.thread_time()
     heartbeats(draft, joins)
     command = draft.command()
     assert command is not None
     coordinator.table.apply(command)
-    assert time.process_time() - began < 0.5
+    assert time.thread_time() - began < 0.5
     assert {len(target) for target in coordinator.group.targets.values()} == {5}
     assert coordinator.group.group_epoch == 1

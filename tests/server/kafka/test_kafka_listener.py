@@ -27,7 +27,7 @@ from quorumlog.server.wire_errors import error
 from quorumlog.v1 import data_plane_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 
-DEADLINE_S = 10.0
+DEADLINE_S = 30.0
 SIZE = struct.Struct(">i")
 
 
@@ -163,7 +163,10 @@ async def test_it_listens_once_the_cluster_is_at_the_feature_level() -> None:
 
 
 @pytest.mark.parametrize("limit", ["connections", "connections_per_ip"])
-async def test_connections_beyond_a_limit_are_closed_and_make_room_when_others_go(limit: str) -> None:
+async def test_connections_beyond_a_limit_are_closed_and_make_room_when_others_go(
+    limit: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listener_module, "_TELL_AGAIN_S", 60.0)
     door = Door(**{limit: 2})
     served = [await door.connect(), await door.connect()]
     await door.until(lambda: door.listener.connections == 2, "both are taken")

@@ -17,11 +17,13 @@ import pytest
 from quorumlog.server.local import ClusterError, LocalCluster
 from quorumlog.server.local.janitor import start_time
 from quorumlog.server.local.ports import ReservedPorts
+from quorumlog.storage.moved_aside import ID_FILE
+from tests.support.command_line import leader_of
 
 pytestmark = pytest.mark.cluster
 
 
-def wait_until(condition: Callable[[], object], timeout_s: float = 15.0) -> None:
+def wait_until(condition: Callable[[], object], timeout_s: float = 60.0) -> None:
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline, "the condition did not come true in time"
@@ -40,16 +42,17 @@ def cluster() -> Iterator[LocalCluster]:
 
 def test_every_node_is_ready_when_the_block_begins(cluster: LocalCluster) -> None:
     assert cluster.node_ids == cluster.controller_ids == (1, 2, 3)
-    assert [status.ready for status in cluster.status()] == [True, True, True]
+    wait_until(lambda: [status.ready for status in cluster.status()] == [True, True, True])
     assert cluster.bootstrap_servers == ",".join(cluster.address(node) for node in (1, 2, 3))
-    assert cluster.leader() in cluster.node_ids
+    assert leader_of(cluster) in cluster.node_ids
     assert cluster.leader("no-such-topic", 0) is None
     assert all(cluster.log_path(node).stat().st_size for node in cluster.node_ids)
 
 
 def test_a_killed_controller_is_replaced_and_comes_back_on_its_data(cluster: LocalCluster) -> None:
-    killed = cluster.leader()
-    assert killed is not None
+    killed = leader_of(cluster)
+    # A node that serves writes down whose data these are a moment later.
+    wait_until((cluster.data_dir(killed) / ID_FILE).exists)
     directory = sorted(path.name for path in cluster.data_dir(killed).iterdir())
     cluster.kill(killed)
     assert cluster.pid(killed) is None
@@ -61,8 +64,7 @@ def test_a_killed_controller_is_replaced_and_comes_back_on_its_data(cluster: Loc
 
 
 def test_a_paused_controller_loses_its_place_and_follows_when_resumed(cluster: LocalCluster) -> None:
-    paused = cluster.leader()
-    assert paused is not None
+    paused = leader_of(cluster)
     cluster.pause(paused)
     try:
         wait_until(lambda: cluster.leader() not in (None, paused))
@@ -76,8 +78,7 @@ def test_a_paused_controller_loses_its_place_and_follows_when_resumed(cluster: L
 
 
 def test_a_stopped_node_ends_well(cluster: LocalCluster) -> None:
-    stopped = cluster.leader()
-    assert stopped is not None
+    stopped = leader_of(cluster)
     cluster.stop(stopped)
     assert "node_stopped" in cluster.log_path(stopped).read_text()
     with pytest.raises(ClusterError, match="is not running"):
@@ -139,7 +140,7 @@ def test_ctrl_c_ends_the_nodes_in_order() -> None:
             assert owner.stdout is not None
             root, *pids = owner.stdout.readline().decode().split()
             owner.send_signal(signal.SIGINT)
-            owner.communicate(timeout=20)
+            owner.communicate(timeout=60)
         finally:
             owner.kill()
     assert all(is_gone(int(pid)) for pid in pids)
@@ -192,8 +193,8 @@ def test_a_detached_cluster_outlives_its_owner_and_is_found_again(tmp_path: Path
     subprocess.run([sys.executable, "-c", starter, str(tmp_path)], check=True, timeout=60)
     found = LocalCluster.attach(tmp_path)
     try:
+        wait_until(lambda: found.status()[0].ready)
         (status,) = found.status()
-        assert status.ready
         assert status.pid is not None
         found.kill(1)
         assert is_gone(status.pid)

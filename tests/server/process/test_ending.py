@@ -83,7 +83,7 @@ async def test_a_node_that_is_to_stop_is_not_healthy_any_more_and_is_waited_for(
     assert (ending.told, ending.manager_heard) == ([False], ["stopping"])
     assert not end.done(), "it hands over its leaderships first"
     ending.halt(None)
-    await asyncio.wait_for(end, 2)
+    await asyncio.wait_for(end, 30)
     assert ending.error is None
 
 
@@ -93,14 +93,14 @@ async def test_a_node_that_does_not_stop_in_time_ends_all_the_same(
     monkeypatch.setattr(runtime, "STOP_MARGIN_S", 0.01)
     asked = asyncio.Event()
     asked.set()
-    await asyncio.wait_for(waiting(ending, asked, 10), 2)
+    await asyncio.wait_for(waiting(ending, asked, 10), 30)
     assert ending.error == "it did not hand over and stop in time"
 
 
 async def test_a_node_that_fails_is_not_waited_for(ending: Ending) -> None:
     end = waiting(ending, asyncio.Event())
     ending.halt("broken")
-    await asyncio.wait_for(end, 2)
+    await asyncio.wait_for(end, 30)
     assert ending.error == "broken"
 
 
@@ -113,7 +113,7 @@ async def test_a_node_ends_with_whoever_started_it(ending: Ending) -> None:
         await asyncio.sleep(0.01)
         assert not ending.halted.is_set(), "it only lives on the other end being open"
         os.close(write_end)
-        await asyncio.wait_for(ending.wait_halted(), 2)
+        await asyncio.wait_for(ending.wait_halted(), 30)
         assert ending.error == "whoever started it is gone"
     finally:
         os.close(read_end)
@@ -124,7 +124,7 @@ async def test_a_signal_asks_once_and_is_told_to_the_node(ending: Ending) -> Non
     asked = runtime._watch_for_stop(driver, None)
     for _ in range(2):
         os.kill(os.getpid(), runtime.signal.SIGTERM)
-        await asyncio.wait_for(asked.wait(), 2)
+        await asyncio.wait_for(asked.wait(), 30)
         await asyncio.sleep(0.01)
     assert [type(event) for event in ending.events] == [StopRequested]
 

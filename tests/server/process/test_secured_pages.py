@@ -24,7 +24,7 @@ from quorumlog.server.process import page_server
 from quorumlog.server.process.exporter import Exporter, SecuredPages
 from quorumlog.server.transport.request_times import RequestTimes
 
-LIMIT_S = 10.0
+LIMIT_S = 30.0
 
 
 class Served:
@@ -107,7 +107,7 @@ async def test_nobody_is_served_without_a_certificate_of_a_user(served: Served, 
     assert served.asked == []
     await served.wait_for_failed(4)
     assert {host for host, _ in served.failed} == {"127.0.0.1"}
-    assert "PEER_DID_NOT_RETURN_A_CERTIFICATE" in served.failed[0][1]
+    assert any("PEER_DID_NOT_RETURN_A_CERTIFICATE" in reason for _, reason in served.failed)
     assert all(reason for _, reason in served.failed)
 
 
@@ -160,16 +160,17 @@ async def test_a_request_that_trickles_in_ends_with_its_time(served: Served, mon
 async def test_strangers_who_stay_silent_hold_only_so_many_connections(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(page_server, "HANDSHAKE_S", 0.3)
     host, _, port = served.address.rpartition(":")
-    silent = [
-        socket.create_connection((host, int(port)), LIMIT_S) for _ in range(page_server.MAX_CONNECTIONS + 8)
-    ]  # fmt: skip
+    with monkeypatch.context() as hurried:
+        hurried.setattr(page_server, "HANDSHAKE_S", 0.3)
+        silent = [
+            socket.create_connection((host, int(port)), LIMIT_S) for _ in range(page_server.MAX_CONNECTIONS + 8)
+        ]  # fmt: skip
 
-    def ended() -> bool:
-        return all(each.recv(1) == b"" for each in silent)
+        def ended() -> bool:
+            return all(each.recv(1) == b"" for each in silent)
 
-    assert await asyncio.to_thread(ended), "those beyond the limit at once, all others with their handshake"
+        assert await asyncio.to_thread(ended), "those beyond the limit at once, all others with their handshake"
     for each in silent:
         each.close()
     status, _ = await asyncio.to_thread(served.get, "metrics", served.users["alice"])

@@ -25,7 +25,7 @@ from quorumlog.server.transport.grpc_server import GrpcServer
 from quorumlog.v1 import data_plane_pb2 as pb
 from quorumlog.v1 import data_plane_pb2_grpc
 
-LIMIT_S = 20.0
+LIMIT_S = 60.0
 SECOND = 1 / 86_400
 
 
@@ -84,7 +84,7 @@ async def test_a_request_carries_the_user_and_the_listener(node: Node) -> None:
 
 
 async def test_streams_and_later_calls_end_with_the_certificate(node: Node) -> None:
-    async with node.channel("short", 4 * SECOND) as channel:
+    async with node.channel("short", 8 * SECOND) as channel:
         stub = data_plane_pb2_grpc.DataPlaneStub(channel)  # type: ignore[no-untyped-call]
         await stub.Metadata(pb.MetadataRequest(), timeout=LIMIT_S)
         call = stub.Produce(timeout=LIMIT_S)

@@ -141,7 +141,7 @@ async def test_the_node_is_told_of_those_who_went_before_their_reply_and_of_no_o
 async def test_a_call_that_nobody_waits_for_leaves_nothing_behind(
     requests: ClientRequests, events: list[Event], end: str
 ) -> None:
-    asking = asyncio.ensure_future(requests.ask(ANY, MAX_PENDING_BYTES, 0.01 if end == "time" else 60))
+    asking = asyncio.ensure_future(requests.ask(ANY, MAX_PENDING_BYTES, 0.3 if end == "time" else 60))
     await turns()
     assert not requests.has_room_for(1)
     if end == "cancelled":
@@ -185,7 +185,7 @@ async def test_a_call_is_waited_for_as_long_as_it_says_and_never_past_its_deadli
 async def unary(requests: ClientRequests, data: bytes, meters: Meters, answer: Any = None) -> Call:
     """A call of DescribeNode that ended: what it was told."""
     handler: Any = unary_handler(admin_pb2.ListReassignmentsRequest, requests, meters)
-    call = Call(remaining_s=0.05)
+    call = Call(remaining_s=0.05 if answer is None else 60)
     asking = asyncio.ensure_future(handler.unary_unary(data, call))
     await turns()
     if answer is not None:
@@ -304,13 +304,13 @@ async def test_a_stream_ends_when_all_is_answered_and_not_before(requests: Clien
         stream.submit(ANY, 1, sizes.append)
 
     serving = asyncio.ensure_future(stream.serve(take))
-    await asyncio.wait_for(call.is_read.wait(), 5)
+    await asyncio.wait_for(call.is_read.wait(), 30)
     await turns()
     assert not serving.done()
     (asked,) = events
     assert isinstance(asked, ClientRequest)
     requests.deliver(Reply(asked.request_id, ANSWER))
-    await asyncio.wait_for(serving, 5)
+    await asyncio.wait_for(serving, 30)
     assert call.written == [ANSWER.SerializeToString()]
     assert sizes == [len(call.written[0])]
     assert events == [asked]

@@ -27,7 +27,7 @@ from quorumlog.v1.errors_pb2 import ErrorCode
 
 TOPIC = b"t" * 16
 #: On a stream: what is waited for in vain is a failure of its own, long before the time-out of the test.
-LIMIT_S = 5.0
+LIMIT_S = 60.0
 
 
 class Stage:
@@ -58,7 +58,7 @@ class Stage:
 
 
 async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110  # what is waited for does not know of the test
             await asyncio.sleep(0.002)
 
@@ -78,7 +78,7 @@ async def stage() -> AsyncIterator[Stage]:
 async def test_a_unary_request_with_too_many_items_is_refused_before_it_holds_the_node_up(stage: Stage) -> None:
     many = data_plane_pb2.MetadataRequest(topics=["x"] * 10_001)
     with pytest.raises(grpc.aio.AioRpcError) as refused:
-        await stage.stub.Metadata(many, timeout=5)
+        await stage.stub.Metadata(many, timeout=LIMIT_S)
     assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert "topics has 10001 items" in (refused.value.details() or "")
     assert stage.asked == []
@@ -195,7 +195,7 @@ async def test_a_client_that_does_not_read_its_answers_is_not_read_from(stage: S
     for _ in range(20):
         # Whole calls of others are served meanwhile, and this stream is read no further.
         with pytest.raises(grpc.aio.AioRpcError):
-            await stage.stub.Metadata(data_plane_pb2.MetadataRequest(topics=["x"] * 10_001), timeout=5)
+            await stage.stub.Metadata(data_plane_pb2.MetadataRequest(topics=["x"] * 10_001), timeout=LIMIT_S)
         assert answer_all() < 2 * MAX_FETCHES_PER_STREAM
     for number in range(3 * MAX_FETCHES_PER_STREAM):
         answer_all()

@@ -31,8 +31,8 @@ from quorumlog.server.transport.data_plane_service import DataPlaneService
 from quorumlog.server.transport.grpc_server import GrpcServer
 from quorumlog.v1 import data_plane_pb2 as pb
 
-LIMIT_S = 15.0
-HANDSHAKE_MS = 500
+LIMIT_S = 60.0
+HANDSHAKE_MS = 2_000
 METADATA = "/quorumlog.v1.DataPlane/Metadata"
 MINUTE = 1 / 1_440
 
@@ -126,13 +126,13 @@ STRANGERS: dict[str, Callable[[Path, Issued], ssl.SSLContext | None]] = {
 }
 
 
-async def ask(node: Node, context: ssl.SSLContext | None) -> bool:
-    """Whether a call is answered."""
+async def ask(node: Node, context: ssl.SSLContext | None, quiet_s: float = 0.5) -> bool:
+    """Whether a call is answered before nothing has been said for so long."""
     with contextlib.suppress(OSError, ssl.SSLError):
         connection = await RawHttp2.connect("127.0.0.1", node.port, context)
         stream = connection.begin(METADATA, 0, 0)
         async with asyncio.timeout(LIMIT_S):
-            await connection.push(0.5)
+            await connection.push(quiet_s, answer_to=stream)
         answered = stream in connection.answered
         connection.close()
         return answered
@@ -142,7 +142,7 @@ async def ask(node: Node, context: ssl.SSLContext | None) -> bool:
 async def test_an_honest_client_is_answered(node: Node, tmp_path: Path) -> None:
     for number, version in enumerate((None, ssl.TLSVersion.TLSv1_2)):
         pair = create_client(tmp_path, node.authority, f"honest-{number}")
-        assert await ask(node, context_of(pair, version=version))
+        assert await ask(node, context_of(pair, version=version), LIMIT_S)
         assert node.asked[-1] == f"User:honest-{number}"
 
 
@@ -167,7 +167,7 @@ async def test_half_a_handshake_is_closed_in_time(node: Node) -> None:
             with contextlib.suppress(ConnectionError):
                 while await reader.read(65_536):
                     pass
-        assert asyncio.get_running_loop().time() - began < HANDSHAKE_MS / 1_000 + 5
+        assert asyncio.get_running_loop().time() - began < HANDSHAKE_MS / 1_000 + 30
         writer.close()
 
 
@@ -188,7 +188,7 @@ async def test_who_answers_with_a_certificate_for_clients_is_not_spoken_to(tmp_p
     await server.start()
     async with PeerDialer(watched(own)).channel(place, 2) as channel:
         with pytest.raises(grpc.aio.AioRpcError) as refused:
-            await channel.unary_unary("/quorumlog.v1.Peer/Identify", bytes, bytes)(b"", timeout=3)
+            await channel.unary_unary("/quorumlog.v1.Peer/Identify", bytes, bytes)(b"", timeout=LIMIT_S)
     assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
     await server.stop(0)
     reserved.close()

@@ -39,7 +39,7 @@ from quorumlog.server.transport.refused_peers import RefusedPeers
 from quorumlog.server.transport.supervision import Supervisor
 from quorumlog.v1 import peer_pb2
 
-LIMIT_S = 15.0
+LIMIT_S = 60.0
 SECOND = 1 / 86_400
 
 
@@ -171,13 +171,13 @@ async def test_a_users_certificate_speaks_for_no_node(world: World, tmp_path: Pa
 
 async def test_a_link_ends_with_the_certificate_that_opened_it(world: World, tmp_path: Path) -> None:
     long = await world.side(1, create_node(tmp_path / "a", world.authority, 1, []))
-    short = await world.side(2, create_node(tmp_path / "b", world.authority, 2, [], days=5 * SECOND))
-    ends_s = time.time() + 5
+    ends_s = time.time() + 8
+    short = await world.side(2, create_node(tmp_path / "b", world.authority, 2, [], days=8 * SECOND))
     short.links.connect({1: long.address})
     await until(lambda: short.has(PeerConnected))
     await until(lambda: short.has(PeerDisconnected))
     assert time.time() > ends_s - 1
-    await until(lambda: long.said("link_broken") or short.said("link_broken"))
+    await until(lambda: short.said("link_broken"))
     assert "not valid any more" in short.said("link_broken")[0]
 
 
@@ -185,7 +185,7 @@ async def test_with_a_certificate_that_has_ended_no_stream_begins_on_a_connectio
     world: World, tmp_path: Path
 ) -> None:
     honest = await world.side(1, create_node(tmp_path / "a", world.authority, 1, []))
-    pair = create_node(tmp_path / "b", world.authority, 2, [], days=4 * SECOND)
+    pair = create_node(tmp_path / "b", world.authority, 2, [], days=8 * SECOND)
     credentials = grpc.ssl_channel_credentials(
         world.authority.certificate.read_bytes(), pair.key.read_bytes(), pair.certificate.read_bytes()
     )

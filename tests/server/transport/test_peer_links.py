@@ -38,6 +38,7 @@ from quorumlog.server.events import (
 )
 from quorumlog.server.local.ports import ReservedPorts
 from quorumlog.server.metrics import Meters
+from quorumlog.server.transport import peer_links
 from quorumlog.server.transport.grpc_server import GrpcServer
 from quorumlog.server.transport.peer_codec import encode_frame, encode_hello
 from quorumlog.server.transport.peer_links import PeerLinks
@@ -98,14 +99,15 @@ class End:
         return [fields for _, name, fields in self.log.lines if name == event]
 
 
-async def until(condition: Callable[[], object], timeout_s: float = 15) -> None:
+async def until(condition: Callable[[], object], timeout_s: float = 60) -> None:
     async with asyncio.timeout(timeout_s):
         while not condition():  # noqa: ASYNC110  # what is waited for does not know of the test
             await asyncio.sleep(0.005)
 
 
 @pytest.fixture
-async def ends() -> AsyncIterator[tuple[End, End]]:
+async def ends(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[End, End]]:
+    monkeypatch.setattr(peer_links, "IDENTIFY_TIMEOUT_S", 30.0)  # A node asks again; here once is enough.
     reserved = ReservedPorts(2)
     first, second = [End(node, port) for node, port in enumerate(reserved.ports, start=1)]
     await first.start()
@@ -149,10 +151,10 @@ async def test_a_peer_that_dies_is_news_at_once_told_once_and_taken_up_again(end
     first, second = ends
     await joined(first, second)
     await second.stop()
-    await until(lambda: first.of(PeerDisconnected), timeout_s=1)
+    await until(lambda: first.of(PeerDisconnected), timeout_s=3)  # Keepalive alone would take longer.
     reborn = await End(2, int(second.address.rpartition(":")[2]), boot_id=2).start()
     reborn.links.connect({1: first.address})
-    await until(lambda: len(first.of(PeerConnected)) == 2 and reborn.of(PeerConnected), timeout_s=3)
+    await until(lambda: len(first.of(PeerConnected)) == 2 and reborn.of(PeerConnected))
     assert first.of(PeerConnected)[1].identity.boot_id == 2
     kinds = [type(e) for e in first.events if isinstance(e, PeerConnected | PeerDisconnected)]
     assert kinds == [PeerConnected, PeerDisconnected, PeerConnected]
@@ -314,7 +316,7 @@ async def test_a_process_that_listens_but_never_answers_is_given_up_in_time(ends
         silent.bind(("127.0.0.1", 0))
         silent.listen()
         first.links.connect({9: f"127.0.0.1:{silent.getsockname()[1]}"})
-        await until(lambda: first.said("peer_unreachable"), timeout_s=8)
+        await until(lambda: first.said("peer_unreachable"))
     first.links.connect({})
 
 
@@ -376,7 +378,7 @@ async def test_a_peer_that_restarts_behind_a_half_open_link_is_let_in(ends: tupl
         await call.write(encode_hello(replace(first.identity, boot_id=boot_id)))
         assert isinstance(await call.read(), bytes)
         # The node is told that the life before has ended.
-        await until(lambda ended=boot_id - 1: len(second.of(PeerDisconnected)) == ended, 3)  # type: ignore[misc]
+        await until(lambda ended=boot_id - 1: len(second.of(PeerDisconnected)) == ended)  # type: ignore[misc]
     await call.write(encode_frame(a_heartbeat(Stream.CONTROL)))
     await until(lambda: second.of(FrameReceived))
     await channel.close()
@@ -425,5 +427,5 @@ async def test_the_bytes_of_frames_that_were_written_are_given_back() -> None:
     for number in range(2, 18, 2):
         # One frame is taken in any case, the second only where there is room.
         assert [queue.put(block), queue.put(block)] == [True, True], f"all is written after {number - 2} frames"
-        await until(lambda number=number: len(written) == number, 3)  # type: ignore[misc]
+        await until(lambda number=number: len(written) == number)  # type: ignore[misc]
     draining.cancel()

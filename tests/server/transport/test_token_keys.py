@@ -23,7 +23,7 @@ from quorumlog.server.transport.sign_in_service import KeysForNode, sign_in_hand
 from quorumlog.v1.sign_in_pb2 import SignInByTokenRequest, SignInByTokenResponse
 from quorumlog.v1.sign_in_pb2_grpc import SignInStub
 
-LIMIT_S = 15.0
+LIMIT_S = 60.0
 
 
 class KeyFile:

@@ -30,7 +30,7 @@ from quorumlog.server.transport.uncalled_connections import (
     connected_to,
 )
 
-DEADLINE_S = 10.0
+DEADLINE_S = 30.0
 
 
 class Watch:

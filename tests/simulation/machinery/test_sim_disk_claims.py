@@ -152,12 +152,13 @@ def test_what_the_shipped_storage_refuses_the_simulated_disk_refuses_and_nothing
 # -- a kill in a commit -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.timeout(400)
 def test_a_kill_in_a_commit_leaves_whole_transactions_and_all_that_were_acknowledged(tmp_path: Path) -> None:
     seed = random.SystemRandom().randrange(1 << 32)
     print(f"seed {seed}")
     command = [sys.executable, str(SUPPORT / "crash_rounds.py"), str(tmp_path), str(seed), str(KILLS)]
     environment = {**os.environ, "PYTHONPATH": str(SUPPORT)}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=100, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300, check=False)
     print(done.stdout)
     assert done.returncode == 0, f"seed {seed}: {done.stderr}"
 
