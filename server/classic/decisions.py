@@ -33,6 +33,7 @@ from quorumlog.server.classic.joining import (
 from quorumlog.server.classic.protocol_choice import choose_protocol
 from quorumlog.server.classic.request_forms import check_join, check_names
 from quorumlog.server.classic.rounds import ClassicRounds, JoinRound, longest_us
+from quorumlog.server.classic.subscription_metadata import wants_the_same
 from quorumlog.server.consumer_group_limits import ConsumerGroupLimits
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import errors_pb2, groups_pb2
@@ -208,7 +209,8 @@ class ClassicDecisions:
         known = classic.members.get(former)
         if known is None:
             return self._take_in(draft, call, classic)
-        if classic.stage == STABLE and known.protocols == member.protocols:
+        is_of_the_type = request.protocol_type == classic.protocol_type
+        if classic.stage == STABLE and is_of_the_type and wants_the_same(classic, known, member):
             after = classic.replaced(former, member)
             draft.put_classic(group_id, after)
             return answers.came_back(after, member.member_id, former, can_skip=request.can_skip_assignment)

@@ -11,7 +11,8 @@ from quorumlog.v1 import groups_pb2
 
 
 def filled_in(draft: Draft, request: groups_pb2.GroupHeartbeatRequest) -> groups_pb2.GroupHeartbeatRequest:
-    """A heartbeat with all that its member has said before; but for what it owns, see ``owned_by``.
+    """A heartbeat with all that its member has said before; but for what it owns, see ``owned_by``. Of the time to
+    give partitions up in, no more counts than members may have.
 
     Of a member that is not there nobody knows what it has said: it is to hear that, and not that it says too little.
     """
@@ -22,6 +23,9 @@ def filled_in(draft: Draft, request: groups_pb2.GroupHeartbeatRequest) -> groups
     whole.CopyFrom(request)
     if not request.session_timeout_ms:
         whole.session_timeout_ms = draft.limits.usual_session_ms
+    if request.HasField("omitted"):
+        # Brokers take any: many set max.poll.interval.ms as large as it can be.
+        whole.rebalance_timeout_ms = min(whole.rebalance_timeout_ms, draft.limits.max_rebalance_timeout_ms)
     if not is_partial:
         return whole
     group = draft.group(request.group_id)

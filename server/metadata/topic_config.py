@@ -225,13 +225,13 @@ _NODE_LEVEL = frozenset({"replica.lag.time.max.ms"})
 #: Kafka's keys about how its brokers lay files out, and about what is otherwise here.
 _KAFKAS_OWN = frozenset(
     (
-        "compression.type", "preallocate", "file.delete.delay.ms", "message.format.version",
+        "preallocate", "file.delete.delay.ms", "message.format.version",
         "message.downconversion.enable", "message.timestamp.difference.max.ms", "message.timestamp.before.max.ms",
         "message.timestamp.after.max.ms", "max.compaction.lag.ms", "min.compaction.lag.ms",
         "leader.replication.throttled.replicas", "follower.replication.throttled.replicas",
     )
 )  # fmt: skip
-_KAFKAS_OWN_PREFIXES = ("segment.", "flush.", "index.")
+_KAFKAS_OWN_PREFIXES = ("segment.", "flush.", "index.", "compression.", "local.retention.")
 
 
 def is_kafkas_own(name: str) -> bool:

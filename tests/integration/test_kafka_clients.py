@@ -311,6 +311,45 @@ def test_librdkafkas_members_share_a_topic_commit_and_take_over(
     admin.delete_consumer_groups([group])[group].result(DEADLINE_S)
 
 
+@pytest.mark.parametrize("restarted", [0, 1], ids=["first", "last"])
+def test_a_static_member_that_starts_anew_has_nobody_join_again(
+    cluster: LocalCluster, full_topic: str, restarted: int
+) -> None:
+    """Cooperative members say what they own: who starts anew owns nothing, and wants the same all the same."""
+    group = f"group-{next(_numbers)}"
+
+    def member(number: int) -> Consumer:
+        made = Consumer(
+            {
+                "bootstrap.servers": cluster.kafka_bootstrap_servers, "group.id": group, "log_level": 0,
+                "group.instance.id": f"member-{number}", "partition.assignment.strategy": "cooperative-sticky",
+                "session.timeout.ms": 30_000, "heartbeat.interval.ms": 200,
+            }
+        )  # fmt: skip
+        made.subscribe([full_topic])
+        return made
+
+    def is_shared() -> bool:
+        for each in members:
+            each.poll(0.05)
+        return [len(each.assignment()) for each in members] == [1, 1]
+
+    members = [member(0), member(1)]
+    try:
+        until(is_shared, "each member has one partition")
+        with quorumlog.Admin(bootstrap_servers=cluster.bootstrap_servers) as ours:
+            (before,) = ours.describe_groups([group])
+            members[restarted].close()
+            members[restarted] = member(restarted)
+            until(is_shared, "the one that starts anew has its partition again")
+            (after,) = ours.describe_groups([group])
+        assert (after.generation, after.state) == (before.generation, before.state)
+        assert {each.member_id for each in after.members} != {each.member_id for each in before.members}
+    finally:
+        for each in members:
+            each.close()
+
+
 async def test_aiokafkas_members_share_a_topic(cluster: LocalCluster, admin: AdminClient, full_topic: str) -> None:
     group = f"group-{next(_numbers)}"
     options = {"bootstrap_servers": cluster.kafka_bootstrap_servers, "group_id": group}

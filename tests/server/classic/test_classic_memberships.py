@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+
 import pytest
 from classic_rig import (
     DELAY_MS,
@@ -188,6 +190,48 @@ def test_a_static_member_with_other_wishes_begins_a_round(rig: ClassicRig) -> No
     call = rig.join(instance="one", protocols=[("range", b"other")])
     assert rig.joined(call).generation == generation + 1
     assert a not in rig.classic.members
+
+
+def consumer(*topics: str, owns: int = 0, generation: int = -1) -> bytes:
+    """What a consumer says of itself (ConsumerProtocolSubscription, version 2).
+
+    Arguments:
+        owns: so many partitions of its first topic.
+    """
+    names = [struct.pack(">h", len(topic)) + topic.encode() for topic in topics]
+    owned = struct.pack(f">i{owns}i", owns, *range(owns))
+    return b"".join(
+        (
+            struct.pack(">hi", 2, len(topics)), *names, struct.pack(">i", -1), struct.pack(">i", 1), names[0], owned,
+            struct.pack(">i", generation),
+        )
+    )  # fmt: skip
+
+
+def test_a_static_consumer_that_starts_anew_owns_nothing_and_comes_back_all_the_same(rig: ClassicRig) -> None:
+    before = [("range", consumer("t", generation=7)), ("cooperative-sticky", consumer("t", owns=3, generation=7))]
+    (a,), generation = rig.form("a", instance="one", protocols=before)
+    anew = [("range", consumer("t")), ("cooperative-sticky", consumer("t"))]
+    answer = rig.joined(rig.join(instance="one", protocols=anew, can_skip=True))
+    assert (answer.generation, answer.skip_assignment) == (generation, True)
+    assert answer.members[0].metadata == consumer("t"), "what it says now is what counts"
+    assert rig.synced(rig.sync(answer.member_id, generation, instance_id="one")).assignment == a.encode()
+
+
+@pytest.mark.parametrize(
+    "wishes",
+    [
+        {"protocols": [("range", consumer("t", "u"))]},
+        {"protocols": [("range", b"no consumer")]},
+        {"protocols": [("sticky", consumer("t"))]},
+        {"protocols": [("range", consumer("t")), ("sticky", consumer("t"))]},
+        {"protocols": [("range", consumer("t"))], "kind": "connect"},
+    ],
+    ids=["topics", "no consumer", "other protocol", "one more", "other type"],
+)
+def test_a_static_consumer_that_wants_something_else_begins_a_round(rig: ClassicRig, wishes: dict[str, object]) -> None:
+    _, generation = rig.form("a", instance="one", protocols=[("range", consumer("t", generation=7))])
+    assert rig.joined(rig.join(instance="one", **wishes)).generation == generation + 1
 
 
 def test_a_static_member_that_is_away_stays_until_its_session_ends(rig: ClassicRig) -> None:

@@ -95,6 +95,15 @@ def test_the_session_is_the_nodes_for_who_asks_for_none(coordinator: Coordinator
     assert other.group.members["k"].session_timeout_ms == 900
 
 
+def test_who_asks_for_more_time_than_members_may_have_gets_that(coordinator: Coordinator) -> None:
+    """Brokers take any, and many set ``max.poll.interval.ms`` to the largest number."""
+    most = ConsumerGroupLimits().max_rebalance_timeout_ms
+    told = join(coordinator, "k", rebalance_timeout_ms=(1 << 31) - 1)
+    assert (refused(told), coordinator.group.members["k"].rebalance_timeout_ms) == ("NONE", most)
+    coordinator.heartbeat(beat("k", told.member_epoch, rebalance_timeout_ms=(1 << 31) - 1))
+    assert coordinator.group.members["k"].rebalance_timeout_ms == most
+
+
 def test_a_member_that_is_not_there_is_told_so_whatever_it_leaves_out(coordinator: Coordinator) -> None:
     assert refused(coordinator.heartbeat(beat("k", 5))) == "UNKNOWN_MEMBER_ID"
     join(coordinator, "other")
