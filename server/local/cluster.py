@@ -29,9 +29,9 @@ MAX_NODES = 64
 #: More voters of the metadata quorum than this only make it slower.
 MAX_CONTROLLERS = 5
 READY_TIMEOUT_S = 30.0
-STOP_TIMEOUT_S = 15.0
+STOP_TIMEOUT_S = 30.0
 _POLL_S = 0.02
-_KILLED_TIMEOUT_S = 10.0
+_KILLED_TIMEOUT_S = 30.0
 #: What a node says that has lost its disk.
 _ASK_AGAIN_S = 0.5
 _RETURNED_EMPTY = "returned with an empty data directory"

@@ -28,6 +28,7 @@ from quorumlog.sdk import (
     UserScramCredentialUpsertion,
 )
 from quorumlog.server.local import LocalCluster
+from quorumlog.server.local.cluster import STOP_TIMEOUT_S
 from quorumlog.server.local.ports import ReservedPorts
 
 SECURED = os.environ.get("QUORUMLOG_SECURED") == "1"
@@ -98,7 +99,7 @@ class SecuredCluster(LocalCluster):
             return LocalCluster.bootstrap_servers.fget(self)  # type: ignore[attr-defined,no-any-return]
         return ",".join(f"127.0.0.1:{port}" for port in self._places.ports)
 
-    def shutdown(self, timeout_s: float = 15.0) -> None:
+    def shutdown(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
         """Stops every node."""
         super().shutdown(timeout_s)
         self._places.close()
