@@ -32,8 +32,8 @@ DEFAULT_REQUESTS = 20_000
 WORKERS = 2
 #: How often the nodes are looked at (s), and how often the run says how far it is.
 _LOOK_S, _TELL_S = 0.25, 15.0
-#: How long clients may take to end once they are told to.
-_STOP_S = 20.0
+#: How long clients may take until all of them send, and to end once they are told to.
+_START_S, _STOP_S = 60.0, 60.0
 RECORD_NAME = "hostile-requests.jsonl"
 
 
@@ -102,6 +102,7 @@ def fuzz(
     Arguments:
         seed: drawn when None.
         caller: as whom they are sent.
+        duration_s: from when all clients send.
         kafka: they speak Kafka's protocol. What they sent is not in the record.
         report_dir: where the record goes if something was found; a temporary directory when None.
     """
@@ -206,13 +207,17 @@ def _watch(
 ) -> list[str]:
     """Looks on until the clients are done, or something was found: then returns it."""
     told = began
+    sending: float | None = None
     while not all(one.over for one in crew):
         time.sleep(_LOOK_S)
         now = time.monotonic()
         found = watch.look(cluster) + [line for one in crew for line in one.news.findings]
         if found:
             return list(dict.fromkeys(found))
-        if duration_s is not None and now - began > duration_s:
+        # On a busy machine the clients' processes may take longer to start than a short run lasts.
+        if sending is None and (now - began > _START_S or all(one.news.sent or one.over for one in crew)):
+            sending = now
+        if duration_s is not None and sending is not None and now - sending > duration_s:
             break
         if now - told > _TELL_S:
             told = now

@@ -78,7 +78,7 @@ MEMBERS = (2, 4)
 AFTER_BLOW_S = 0.5
 #: Share of the rounds in which a node that was hurt is mended only when all groups have gone on without it.
 AWAY_UNTIL_CAUGHT_UP = 0.4
-START_TIMEOUT_S = 30.0
+START_TIMEOUT_S = 60.0
 CATCH_UP_TIMEOUT_S = 60.0
 READ_TIMEOUT_S = 120.0
 _PACE_S = 0.05

@@ -17,8 +17,8 @@ from typing import TypeVar
 
 HOST = "127.0.0.1"
 _CHUNK_BYTES = 1 << 16
-_START_TIMEOUT_S = 10.0
-_CALL_TIMEOUT_S = 10.0
+_START_TIMEOUT_S = 30.0
+_CALL_TIMEOUT_S = 30.0
 _Result = TypeVar("_Result")
 
 

@@ -16,8 +16,8 @@ from quorumlog.chaos.processes.member_log import Event, MemberEvent, MemberLogTa
 from quorumlog.chaos.processes.member_plan import MemberPlan
 from quorumlog.chaos.processes.nemesis import ChaosError
 
-LEAVE_TIMEOUT_S = 30.0
-_KILLED_TIMEOUT_S = 10.0
+LEAVE_TIMEOUT_S = 60.0
+_KILLED_TIMEOUT_S = 30.0
 
 
 @dataclass(slots=True)

@@ -18,6 +18,7 @@ from quorumlog.sdk import (
 )
 from quorumlog.sdk.runtime.security import SecurityOptions
 from quorumlog.server.local import LocalCluster
+from quorumlog.server.local.cluster import STOP_TIMEOUT_S
 from quorumlog.server.local.ports import ReservedPorts
 
 #: Where proxies stand in front of secured nodes, at the ports of these: certificates are good for it, too.
@@ -74,7 +75,7 @@ class ScenarioCluster(LocalCluster):
             kafka=kafka,
         )
 
-    def shutdown(self, timeout_s: float = 15.0) -> None:
+    def shutdown(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
         """Stops every node."""
         super().shutdown(timeout_s)
         self._password_ports.close()

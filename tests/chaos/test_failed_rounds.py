@@ -209,4 +209,4 @@ def test_writers_that_go_on_are_waited_for_no_longer_than_said() -> None:
     with pytest.raises(TimeoutError, match=r"replaying-0 does not end within 0.01 s"):
         await_ended([writer], 0.01)
     gate.close()
-    await_ended([writer], 10)
+    await_ended([writer], 60)

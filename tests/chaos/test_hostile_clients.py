@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import random
+import time
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import grpc
 import grpc.aio
 import pytest
 
+from quorumlog.chaos.hostile import fuzzer
 from quorumlog.chaos.hostile.batches import FIELDS, BatchMaker, assemble
 from quorumlog.chaos.hostile.boundaries import integers
 from quorumlog.chaos.hostile.caller import HostileCaller
@@ -25,6 +27,7 @@ from quorumlog.chaos.hostile.staging import StagedCluster
 from quorumlog.chaos.hostile.vocabulary import KnownTopic, LearntPartition, Vocabulary
 from quorumlog.chaos.hostile.wire import Wire
 from quorumlog.chaos.hostile.worker import WorkerOrder
+from quorumlog.server.local import LocalCluster
 from quorumlog.v1 import data_plane_pb2
 from quorumlog.v1.entry import CorruptEntryError, parse_header, verify_batch
 
@@ -35,7 +38,7 @@ _STREAMS_BROKEN = 60
 @pytest.mark.cluster
 @pytest.mark.timeout(120)
 def test_nodes_refuse_and_live_on() -> None:
-    report = fuzz(requests=12_000, seed=15, duration_s=20, say=lambda line: None)
+    report = fuzz(requests=12_000, seed=15, duration_s=40, say=lambda line: None)
     assert report.passed, report.findings
     assert report.requests > 2_000
     assert report.by_method.keys() >= METHODS.keys(), "a method that nobody calls"
@@ -47,7 +50,7 @@ def test_nodes_refuse_and_live_on() -> None:
 @pytest.mark.cluster
 @pytest.mark.timeout(120)
 def test_a_user_with_few_rights_breaks_nothing_and_learns_no_secret() -> None:
-    report = fuzz(requests=2_000, seed=16, duration_s=5, caller=HostileCaller.USER, say=lambda line: None)
+    report = fuzz(requests=2_000, seed=16, duration_s=15, caller=HostileCaller.USER, say=lambda line: None)
     assert report.passed, report.findings
     assert report.outcomes["PERMISSION_DENIED"] > 10
     assert report.answers.get("Produce NONE"), f"nothing got through: {report.answers}"
@@ -56,7 +59,7 @@ def test_a_user_with_few_rights_breaks_nothing_and_learns_no_secret() -> None:
 @pytest.mark.cluster
 @pytest.mark.timeout(120)
 def test_nodes_live_on_whatever_comes_to_the_port_for_kafkas_clients() -> None:
-    report = fuzz(requests=3_000, seed=18, duration_s=10, kafka=True, say=lambda line: None)
+    report = fuzz(requests=3_000, seed=18, duration_s=20, kafka=True, say=lambda line: None)
     assert report.passed, report.findings
     assert report.requests > 1_000
     assert report.outcomes["kafka answered"] > 100
@@ -66,7 +69,7 @@ def test_nodes_live_on_whatever_comes_to_the_port_for_kafkas_clients() -> None:
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("caller", [HostileCaller.UNSIGNED, HostileCaller.SIGNED_IN])
 def test_the_secured_port_for_kafkas_clients_tells_no_secret_whatever_comes(caller: HostileCaller) -> None:
-    report = fuzz(requests=2_000, seed=19, duration_s=15, kafka=True, caller=caller, say=lambda line: None)
+    report = fuzz(requests=2_000, seed=19, duration_s=30, kafka=True, caller=caller, say=lambda line: None)
     assert report.passed, report.findings
     assert report.requests > 500
     assert (report.outcomes.get("kafka signed in", 0) > 10) is (caller is HostileCaller.SIGNED_IN)
@@ -76,10 +79,28 @@ def test_the_secured_port_for_kafkas_clients_tells_no_secret_whatever_comes(call
 @pytest.mark.cluster
 @pytest.mark.timeout(120)
 def test_who_has_not_signed_in_gets_nothing_but_sign_in() -> None:
-    report = fuzz(requests=2_000, seed=17, duration_s=3, caller=HostileCaller.UNSIGNED, say=lambda line: None)
+    report = fuzz(requests=2_000, seed=17, duration_s=10, caller=HostileCaller.UNSIGNED, say=lambda line: None)
     assert report.passed, report.findings
     assert report.outcomes["UNAUTHENTICATED"] > 50
     assert {answer.partition(" ")[0] for answer in report.answers} <= SIGN_IN_METHODS.keys()
+
+
+def test_the_time_of_a_run_begins_when_all_clients_send(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fuzzer, "_LOOK_S", 0.01)
+    looks = 0
+
+    def look(_cluster: object) -> list[str]:
+        """The first one sends at once, the second one is twenty looks late."""
+        nonlocal looks
+        looks += 1
+        crew[0].news.sent = looks
+        crew[1].news.sent = max(0, looks - 20)
+        return []
+
+    crew: Any = [SimpleNamespace(over=False, news=SimpleNamespace(sent=0, findings=[])) for _ in range(2)]
+    watch: Any = SimpleNamespace(look=look, rss={})
+    assert fuzzer._watch(cast(LocalCluster, None), watch, crew, time.monotonic(), 0.05, print) == []
+    assert looks > 20
 
 
 async def test_a_secret_in_an_answer_or_a_log_is_found(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from quorumlog.chaos.processes.link_proxy import HOST, LinkProxies, owners_of
 
 #: Long enough for bytes that get through; what must not get through is looked for in as long.
 PROMPT_S = 0.3
-PATIENT_S = 10.0
+PATIENT_S = 30.0
 
 
 @contextmanager

@@ -33,7 +33,7 @@ from quorumlog.server.local import LocalCluster
 
 pytestmark = pytest.mark.cluster
 
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 #: In the order in which a partition is moved: to other nodes, to more of them, and back.
 JOURNEY = ([2], [3, 1, 2], [3, 2, 1], [1])
 _numbers = count(1)
@@ -156,7 +156,8 @@ def test_a_partition_is_moved_and_handed_over_under_load_and_nothing_is_lost(
             until(lambda: described()[2] == len(replicas), "all replicas are in sync")  # noqa: B023
             if described()[1] != replicas[0]:
                 outcome = admin.elect_leaders(ElectionType.PREFERRED, [rd_place]).result(DEADLINE_S)
-                assert outcome == {rd_place: None}
+                # Whoever was asked who leads may not have heard yet.
+                assert outcome[rd_place] is None or outcome[rd_place].code() == RdKafkaError.ELECTION_NOT_NEEDED
             until(lambda: described()[1] == replicas[0], "the first of them leads")  # noqa: B023
             until(lambda: load.delivered > before + 100, "records are written further")  # noqa: B023
         needless = admin.elect_leaders(ElectionType.PREFERRED, [rd_place]).result(DEADLINE_S)
@@ -164,17 +165,21 @@ def test_a_partition_is_moved_and_handed_over_under_load_and_nothing_is_lost(
     finally:
         written = load.stop()
     assert read_all(cluster, topic, written) == list(range(written))
-    sizes = {
-        entry["broker"]: {
-            (each["name"], partition["partition_index"]): partition["partition_size"]
-            for directory in entry["log_dirs"]
-            for each in directory["topics"]
-            for partition in each["partitions"]
+
+    def sizes() -> dict[int, dict[tuple[str, int], int]]:
+        return {
+            entry["broker"]: {
+                (each["name"], partition["partition_index"]): partition["partition_size"]
+                for directory in entry["log_dirs"]
+                for each in directory["topics"]
+                for partition in each["partitions"]
+            }
+            for entry in other_admin.describe_log_dirs({topic: [0]})
         }
-        for entry in other_admin.describe_log_dirs({topic: [0]})
-    }
-    assert {node: set(found) for node, found in sizes.items()} == {1: {(topic, 0)}, 2: set(), 3: set()}
-    assert sizes[1][topic, 0] > written
+
+    # Replicas that are not wanted any more go in the background.
+    until(lambda: {node: set(found) for node, found in sizes().items()} == {1: {(topic, 0)}, 2: set(), 3: set()}, topic)
+    assert sizes()[1][topic, 0] > written
 
 
 def test_moves_that_make_no_sense_are_refused_in_kafkas_words(

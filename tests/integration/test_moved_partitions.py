@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from command_line import PATIENCE_S, cli, until
+from command_line import PATIENCE_S, cli, leader_of, until
 from steady_load import SteadyLoad
 
 from quorumlog.sdk import (
@@ -69,8 +69,7 @@ def test_a_partition_moves_twice_while_its_leader_is_killed_and_every_record_is_
         with Load(cluster) as load:
             load.goes_on()
             admin.reassign_partitions({MOVED: [2, 3, 4]})
-            leader = cluster.leader(MOVED.topic, 0)
-            assert leader is not None
+            leader = leader_of(cluster, MOVED.topic)
             cluster.kill(leader)
             load.goes_on()
             cluster.start(leader)
@@ -148,23 +147,23 @@ def test_a_throttled_move_says_what_is_left_survives_restarts_and_is_called_off(
         admin.create_topics([NewTopic(MOVED.topic, replica_assignments={0: [1, 2, 3]})])
         rng = random.Random(1)
         with Producer(bootstrap_servers=cluster.bootstrap_servers) as producer:
-            for future in [producer.send(MOVED.topic, rng.randbytes(100_000), partition=0) for _ in range(400)]:
+            for future in [producer.send(MOVED.topic, rng.randbytes(100_000), partition=0) for _ in range(500)]:
                 future.result(timeout=PATIENCE_S)
-        asked = ("partitions", "reassign", "--topic", MOVED.topic, "--replicas", "1,2,4", "--throttle", "2MB/s")
+        # So slow that it is not over before all of this is done, on a busy machine too.
+        asked = ("partitions", "reassign", "--topic", MOVED.topic, "--replicas", "1,2,4", "--throttle", "1.1MB/s")
         assert cli(cluster, *asked).returncode == 0
 
         def lacking() -> int:
             described = [each for each in admin.describe_nodes() if isinstance(each, NodeDescription)]
             return max((copy.left_bytes for each in described for copy in each.copies), default=0)
 
-        until(lambda: 0 < lacking() < 40_000_000, "the copy is under way")
-        assert "2.0 MB/s" in cli(cluster, "partitions", "list-reassignments").stdout
-        leader = cluster.leader(MOVED.topic, 0)
-        assert leader is not None
+        until(lambda: 0 < lacking() < 50_000_000, "the copy is under way")
+        assert "1.1 MB/s" in cli(cluster, "partitions", "list-reassignments").stdout
+        leader = leader_of(cluster, MOVED.topic)
         cluster.kill(leader)
         cluster.start(leader)
-        until(lambda: 0 < lacking() < 40_000_000, "the copy goes on")
-        assert admin.list_partition_reassignments()[MOVED].throttle_bytes_per_second == 2_000_000
+        until(lambda: 0 < lacking() < 50_000_000, "the copy goes on")
+        assert admin.list_partition_reassignments()[MOVED].throttle_bytes_per_second == 1_100_000
         assert cli(cluster, "partitions", "reassign", "--topic", MOVED.topic, "--cancel", "--wait").returncode == 0
         assert replicas(admin) == (1, 2, 3)
         # Without the throttle it takes no time.
@@ -173,7 +172,12 @@ def test_a_throttled_move_says_what_is_left_survives_restarts_and_is_called_off(
 
 
 def test_a_command_that_waits_says_what_it_waits_for() -> None:
-    with LocalCluster(nodes=4) as cluster, Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
+    # It takes that long until a node that is gone counts as down.
+    settings = {"broker_session_timeout_ms": 8_000}
+    with (
+        LocalCluster(nodes=4, settings=settings) as cluster,
+        Admin(bootstrap_servers=cluster.bootstrap_servers) as admin,
+    ):
         admin.create_topics([NewTopic(MOVED.topic, replica_assignments={0: [1, 2, 3]})])
         cluster.kill(4)
         # Before the controller counts it as down: after that it would be refused.
@@ -186,8 +190,10 @@ def test_a_command_that_waits_says_what_it_waits_for() -> None:
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
         assert waiting.stderr is not None
-        assert "orders-0 waits for node 4, which is down" in waiting.stderr.readline()
+        assert any("orders-0 waits for node 4, which is down" in line for line in waiting.stderr), "it says so"
         cluster.start(4)
         printed, more = waiting.communicate(timeout=PATIENCE_S)
-        assert (waiting.returncode, more) == (0, "")
+        # On a busy machine it says what it waits for next, each thing once.
+        assert waiting.returncode == 0, more
+        assert all("orders-0 waits for" in line and "down" not in line for line in more.splitlines()), more
         assert "moved" in printed

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import PATIENCE_S, cli, until
+from command_line import PATIENCE_S, cli, complaints, until
 from former_version import LEVEL_1
 from machines import Machines
 from runbook_page import PAGE, Runbook, headings
@@ -202,7 +202,8 @@ def test_a_wrong_clock(tmp_path: Path) -> None:
     shift = tmp_path / "shift"
     sets_clock(shift, "-7200000")
     environment = {"PYTHONPATH": str(tmp_path), "SHIFT_FILE": str(shift)}
-    with on_machines(3) as machines:
+    # Only where it leads does its clock count: no leadership shall come to it because the machine is busy.
+    with on_machines(3, settings={"election_timeout_ms": 3_000}) as machines:
         machines.environment[2] = environment
         leads_again(machines, 2)
         sets_clock(shift, "0")
@@ -301,11 +302,11 @@ def test_moving_to_other_racks() -> None:
             machines.start(new)
             machines.is_let_in(new)
             moved = cli(machines.cluster, "nodes", "replace", str(old), "--with", str(new))
-            assert (moved.returncode, moved.stderr) == (0, ""), moved.stderr
+            assert (moved.returncode, complaints(moved)) == (0, ""), moved.stderr
             machines.stop(old)
             until(
                 lambda gone=old: cli(machines.cluster, "nodes", "remove", str(gone)).returncode == 0, "it is struck off"
             )
         page.types_next()
         page.ends()
-        assert nodes(machines) == [4, 5, 6]
+        until(lambda: nodes(machines) == [4, 5, 6], "the others are gone from the list")

@@ -36,7 +36,6 @@ def cluster() -> Iterator[LocalCluster]:
     asking = {"authorization": True, "super_users": "User:admin"}
     with LocalCluster(nodes=3, tls=True, settings=asking, env={"GRPC_VERBOSITY": "info"}) as running:
         with Admin(bootstrap_servers=running.bootstrap_servers, **running.client_tls) as admin:
-            admin.create_topics([NewTopic("orders", 1, 3)])
             alice = ACL(
                 "User:alice",
                 ACLOperation.WRITE,
@@ -44,6 +43,8 @@ def cluster() -> Iterator[LocalCluster]:
                 ResourcePattern(ResourceType.TOPIC, "orders", ACLResourcePatternType.LITERAL),
             )
             admin.create_acls([alice])
+            # Last: once all nodes serve it, they know the rules as well.
+            admin.create_topics([NewTopic("orders", 1, 3)])
         yield running
 
 
@@ -54,7 +55,7 @@ def write_as(cluster: LocalCluster, user: str, folder: Path) -> int:
     made = create_client(folder, authority, user)
     own = {"ssl_certificate_location": str(made.certificate), "ssl_key_location": str(made.key)}
     with Producer(bootstrap_servers=cluster.bootstrap_servers, **{**cluster.client_tls, **own}) as producer:
-        return producer.send("orders", b"paid", partition=0).result(10).offset
+        return producer.send("orders", b"paid", partition=0).result(30).offset
 
 
 def test_rules_are_about_the_user_of_the_certificate(cluster: LocalCluster, tmp_path: Path) -> None:
@@ -78,7 +79,7 @@ def test_a_nodes_certificate_is_its_permission_to_have_its_own_disk_given_up(clu
         expected = (("grpc.ssl_target_name_override", f"node-{node_id}.quorumlog.internal"),)
         channel = grpc.secure_channel(cluster.peer_address(node_id), credentials, expected)
         with channel, pytest.raises(grpc.RpcError) as refused:
-            admin_pb2_grpc.AdminStub(channel).AlterNode(lost, timeout=10)
+            admin_pb2_grpc.AdminStub(channel).AlterNode(lost, timeout=30)
         assert isinstance(refused.value, grpc.Call)
         assert refused.value.code() is not grpc.StatusCode.PERMISSION_DENIED
         assert "another" in (refused.value.details() or "")
@@ -102,7 +103,7 @@ def test_handshakes_that_fail_are_lines_of_a_node_that_was_asked_for_them(cluste
                 else:
                     with context.wrap_socket(raw) as wrapped:
                         wrapped.recv(100)
-            deadline = time.monotonic() + 10
+            deadline = time.monotonic() + 30
             while said() == before:
                 assert time.monotonic() < deadline, f"{place}: nothing was said"
                 time.sleep(0.02)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import socket
 import ssl
 import time
@@ -13,17 +12,18 @@ from pathlib import Path
 
 import grpc
 import pytest
+from audit_log import audit_lines
 
 from quorumlog.sdk import Admin, NewTopic, Producer
 from quorumlog.sdk.errors import QuorumlogError
 from quorumlog.server.certificates import issuing
 from quorumlog.server.certificates.issuing import Issued, create_authority, create_client, create_node
-from quorumlog.server.local import LocalCluster
+from quorumlog.server.local import ClusterError, LocalCluster
 from quorumlog.v1 import peer_pb2
 
 pytestmark = pytest.mark.cluster
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 SECOND = 1 / 86_400
 #: The node that strangers go to, and one that is removed from the cluster.
 ASKED, REMOVED = 1, 4
@@ -39,10 +39,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
 
 def audited(cluster: LocalCluster, listener: str) -> list[dict[str, object]]:
     """What the node that strangers go to has told of them."""
-    lines = [json.loads(line) for line in (cluster.log_path(ASKED).parent / "audit.jsonl").read_text().splitlines()]
     return [
         each
-        for each in lines
+        for each in audit_lines(cluster.log_path(ASKED).parent / "audit.jsonl")
         if each["node"] == ASKED
         and (each["event"] == "peer_refused" or (each["event"], each.get("listener")) == ("handshake_failed", listener))
     ]
@@ -70,12 +69,16 @@ def say_hello(cluster: LocalCluster, pair: Issued, node_id: int) -> grpc.Call:
     credentials = grpc.ssl_channel_credentials(
         certificates.node_ca.read_bytes(), pair.key.read_bytes(), pair.certificate.read_bytes()
     )
-    expected = (("grpc.ssl_target_name_override", f"node-{ASKED}.quorumlog.internal"),)
+    # It knocks once: on a busy machine a second one could come before this one has heard what became of the first.
+    expected = (
+        ("grpc.ssl_target_name_override", f"node-{ASKED}.quorumlog.internal"),
+        ("grpc.initial_reconnect_backoff_ms", 60_000), ("grpc.min_reconnect_backoff_ms", 60_000),
+    )  # fmt: skip
     identity = peer_pb2.NodeIdentity(node_id=node_id)
     with grpc.secure_channel(cluster.peer_address(ASKED), credentials, expected) as channel:
         call = channel.unary_unary("/quorumlog.v1.Peer/Identify", bytes, bytes)
         with pytest.raises(grpc.RpcError) as refused:
-            call(peer_pb2.IdentifyRequest(identity=identity).SerializeToString(), timeout=10)
+            call(peer_pb2.IdentifyRequest(identity=identity).SerializeToString(), timeout=DEADLINE_S)
     assert isinstance(refused.value, grpc.Call)
     return refused.value
 
@@ -182,7 +185,8 @@ def test_a_node_that_was_removed_is_refused_and_told_of(cluster: LocalCluster) -
                     admin.remove_node(REMOVED)
                 assert time.monotonic() < deadline, "it is not removed"
                 time.sleep(0.1)
-        cluster.start(REMOVED)
+        with contextlib.suppress(ClusterError):  # It may end before it has answered once.
+            cluster.start(REMOVED)
 
     line = one_more_line(cluster, strike_off_and_start)
     assert (line["event"], line["peer"], line["principal"]) == ("peer_refused", REMOVED, f"Node:{REMOVED}")

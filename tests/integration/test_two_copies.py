@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import subprocess
 import sys
 from collections import Counter
@@ -23,6 +22,7 @@ from quorumlog.sdk import (
 )
 from quorumlog.sdk.errors import UnsupportedVersionError
 from quorumlog.server.local import LocalCluster
+from quorumlog.server.local.ports import ReservedPorts
 
 pytestmark = pytest.mark.cluster
 TOPIC = "orders"
@@ -58,6 +58,7 @@ def bytes_on_disk(cluster: LocalCluster, node: int) -> bytes:
     return (cluster.data_dir(node) / "data.mdb").read_bytes()
 
 
+@pytest.mark.alone  # It measures how long nothing was acknowledged.
 @pytest.mark.scenario("23c")
 def test_each_node_is_killed_in_turn_and_nothing_acknowledged_is_lost() -> None:
     with LocalCluster(nodes=3) as cluster, Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
@@ -119,9 +120,8 @@ def test_two_nodes_refuse_two_copies_in_one_line() -> None:
 def test_a_small_third_node_takes_witnesses_only(tmp_path: Path) -> None:
     """Two machines with the data, and a small one that is nothing but a witness."""
     with LocalCluster(nodes=2, controllers=1) as cluster, Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            address = f"127.0.0.1:{free.getsockname()[1]}"
+        reserved = ReservedPorts(1)
+        address = f"127.0.0.1:{reserved.ports[0]}"
         command = [
             sys.executable, "-m", "quorumlog.cli.main", "node", "start", "--node-id", "9", "--listen", address,
             "--data-dir", str(tmp_path / "small"), "--controllers", f"1@{cluster.address(1)}", "--witness-only",
@@ -152,6 +152,7 @@ def test_a_small_third_node_takes_witnesses_only(tmp_path: Path) -> None:
         finally:
             small.terminate()
             small.wait(PATIENCE_S)
+            reserved.close()
         assert MARK not in (tmp_path / "small" / "data.mdb").read_bytes()
 
 

@@ -7,6 +7,7 @@ import json
 import subprocess
 
 import pytest
+from command_line import leader_of
 from confluent_kafka import Producer
 from matrix_clients import JAVA_3_JARS, SERVER_JARS, _java
 
@@ -30,8 +31,7 @@ def test_javas_consumer_reads_on_after_its_leader_was_killed(jars) -> None:  # t
                     producer.produce("orders", value=b"%d" % (500 * turn + number))
                 assert producer.flush(_WAIT_S) == 0
                 if turn < 2:
-                    leader = cluster.leader("orders", 0)
-                    assert leader is not None
+                    leader = leader_of(cluster, "orders")
                     cluster.kill(leader)
                     cluster.start(leader)
                     cluster.wait_ready()

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import re
+import secrets
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 
+from quorumlog.sdk import Admin, NewTopic
 from quorumlog.server.local import LocalCluster
 
+#: What a command says on stderr while it waits for moves, where nothing has got on for ten seconds.
+_WAITS = re.compile(r"^\d+ partitions? left: .*\n", re.M)
 #: Longer than all of it takes on a machine that does other things as well.
 PATIENCE_S = 60
 
 
-def until(reached: Callable[[], bool], what: str) -> None:
+def until(reached: Callable[[], object], what: str) -> None:
     """Waits until it is so.
 
     Raises:
@@ -39,6 +44,15 @@ def leader_of(cluster: LocalCluster, topic: str | None = None, partition: int = 
     return found
 
 
+def all_have_heard(admin: Admin) -> None:
+    """Waits until every node knows the users, rules and quotas that were made before.
+
+    Nodes hear of changes one after the other, each of all changes in their order. Who creates a topic waits for all of
+    them, and who makes a user does not.
+    """
+    admin.create_topics([NewTopic(f"heard-{secrets.token_hex(8)}", 1, 1)])
+
+
 def cli(cluster: LocalCluster, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Runs a command of ``quorumlog`` against a cluster."""
     return subprocess.run(
@@ -48,3 +62,9 @@ def cli(cluster: LocalCluster, *arguments: str) -> subprocess.CompletedProcess[s
         timeout=PATIENCE_S,
         check=False,
     )
+
+
+def complaints(ended: subprocess.CompletedProcess[str]) -> str:
+    """What a command that waited for moves said on stderr, but for what it waited for: how long depends on the
+    machine."""
+    return _WAITS.sub("", ended.stderr)

@@ -109,7 +109,8 @@ def test_nothing_is_left_after_an_exception() -> None:
     with pytest.raises(StoryError):
         story()
     assert not cluster.root.exists()
-    assert {child.pid for child in psutil.Process().children()} == before
+    # One that another test has left may have been reaped meanwhile.
+    assert {child.pid for child in psutil.Process().children()} <= before
 
 
 _OWNER = """
@@ -161,8 +162,10 @@ def test_a_forked_child_leaves_the_cluster_alone() -> None:
 def test_kept_data_goes_on_at_the_same_addresses(tmp_path: Path) -> None:
     with LocalCluster(nodes=1, data_dir=tmp_path) as first:
         addresses = first.bootstrap_servers
-    with LocalCluster(nodes=1, data_dir=tmp_path) as second:
-        assert second.bootstrap_servers == addresses
+        # Nobody else gets its ports until it is left.
+        first.shutdown()
+        with LocalCluster(nodes=1, data_dir=tmp_path) as second:
+            assert second.bootstrap_servers == addresses
     with pytest.raises(ClusterError, match=r"holds a cluster of 1 nodes at 127\.0\.0\.1:\d+: start it with the same"):
         LocalCluster(nodes=3, data_dir=tmp_path)
 
@@ -173,8 +176,9 @@ def test_kafkas_clients_are_served_at_ports_of_their_own_that_stay(tmp_path: Pat
         host, _, port = servers.rpartition(":")
         socket.create_connection((host, int(port)), timeout=10).close()
         assert servers not in (first.bootstrap_servers, first.peer_address(1))
-    with LocalCluster(nodes=1, data_dir=tmp_path) as second:
-        assert second.kafka_bootstrap_servers == servers
+        first.shutdown()
+        with LocalCluster(nodes=1, data_dir=tmp_path) as second:
+            assert second.kafka_bootstrap_servers == servers
 
 
 def test_a_cluster_without_a_listener_for_kafka_is_told_apart(tmp_path: Path) -> None:
@@ -193,15 +197,15 @@ def test_a_detached_cluster_outlives_its_owner_and_is_found_again(tmp_path: Path
     subprocess.run([sys.executable, "-c", starter, str(tmp_path)], check=True, timeout=60)
     found = LocalCluster.attach(tmp_path)
     try:
-        wait_until(lambda: found.status()[0].ready)
-        (status,) = found.status()
-        assert status.pid is not None
+        found.wait_ready()
+        former = found.pid(1)
+        assert former is not None
         found.kill(1)
-        assert is_gone(status.pid)
+        assert is_gone(former)
         found.start(1)
         found.wait_ready()
         again = LocalCluster.attach(tmp_path)
-        assert again.pid(1) == found.pid(1) != status.pid
+        assert again.pid(1) == found.pid(1) != former
         with pytest.raises(ClusterError, match="running already"):
             LocalCluster(nodes=1, data_dir=tmp_path).up()
     finally:
@@ -266,7 +270,7 @@ def test_the_fixture_gives_a_running_cluster(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """
         def test_uses_it(quorumlog_cluster):
-            assert quorumlog_cluster.status()[0].ready
+            quorumlog_cluster.wait_ready()
         """
     )
     pytester.runpytest_subprocess().assert_outcomes(passed=1)
