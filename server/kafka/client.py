@@ -119,6 +119,11 @@ class KafkaClient:
         return self._connection.unfinished
 
     @property
+    def kept_bytes(self) -> int:
+        """Bytes of answers that wait for one before them."""
+        return self._connection.kept_bytes
+
+    @property
     def waits_for_room(self) -> bool:
         """Whether ``go_on`` is to be called once the node has fewer requests."""
         return not self._node.has_room()

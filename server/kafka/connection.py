@@ -148,6 +148,11 @@ class KafkaConnection:
         )
 
     @property
+    def kept_bytes(self) -> int:
+        """Bytes of answers that were not handed out: they wait for one before them."""
+        return self._kept_bytes
+
+    @property
     def unfinished(self) -> tuple[int, int]:
         """How many requests were whole so far, and bytes that have come behind them."""
         return self._whole_requests, len(self._received)

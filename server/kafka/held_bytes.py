@@ -1,9 +1,9 @@
 """Bytes that connections hold in the node's memory, and that may never become of use: so many of all of them together.
 
 Two things can be large and stay: a request of which nobody knows whether the rest ever comes, and answers that a client
-does not read. Each connection has a bound for both, and there may be thousands of connections. So beyond a bound of all
-together, the one that has not moved for the longest has to make way. Honest ones move in a moment, and come again if it
-should hit one of them.
+does not read, or that wait for one before them. Each connection has a bound for both, and there may be thousands of
+connections. So beyond a bound of all together, the one that has not moved for the longest has to make way. Honest ones
+move in a moment, and come again if it should hit one of them.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ from quorumlog.server.kafka.cluster_view import ImageView
 from quorumlog.server.kafka.connection import KafkaConnection, KafkaConnectionFault, KafkaConnectionLimits, KafkaRequest
 from quorumlog.server.kafka.held_bytes import MOST_HELD_BYTES, HeldBytes
 from quorumlog.server.kafka.mapping.fetch_session import FetchSessionSpace
-from quorumlog.server.kafka.mapping.steps import KafkaConnectionRefusedError, LongWork
+from quorumlog.server.kafka.mapping.steps import KafkaConnectionRefusedError, LongWork, TooMuchWorkError
 from quorumlog.server.kafka.mapping.table import served_versions
 from quorumlog.server.kafka.sign_in_state import KafkaSignIn
 from quorumlog.server.log_output import Log
@@ -60,6 +60,8 @@ _ACCEPT_AGAIN_S = 0.05
 #: Passwords that are hashed or wait for that, in all and of one address: each takes some 70 ms.
 _HASHED_AT_ONCE = 64
 _HASHED_OF_ADDRESS = 16
+#: Bytes of batches that wait to be translated, or looked at: what all consumers fetch at once would fill the memory.
+MOST_WORK_BYTES = 128 << 20
 #: Of a connection's output, bytes from which on the socket is asked to wait before it is given more.
 _SOCKET_BUFFER_BYTES = 1 << 20
 
@@ -124,6 +126,7 @@ class KafkaListener:
         self._tell_again_s = 0.0
         #: Translations, one after the other: they are paced by what one thread gets done beside the node's.
         self._workers = ThreadPoolExecutor(1, "kafka-batches")
+        self._work_bytes = 0
         #: Passwords that are hashed, of each address, on a thread that strangers cannot keep from translating.
         self._hashing: Counter[str] = Counter()
         self._hashers = ThreadPoolExecutor(1, "kafka-passwords")
@@ -239,10 +242,11 @@ class KafkaListener:
             self._make_way(last, "of all requests that are not whole, its own began first")
 
     def note_unread(self, one: _KafkaSocket, reads: int, size_bytes: int) -> None:
-        """Takes note of what a client has not read of its answers."""
+        """Takes note of what is kept of a client's answers: it does not read them, or has asked for something before
+        them that is not answered."""
         last = self._unread.note(one, reads, size_bytes)
         if last is not None:
-            self._make_way(last, "of all clients that do not read their answers, it has read nothing for the longest")
+            self._make_way(last, "of all clients whose answers have to be kept, it has read nothing for the longest")
 
     def _make_way(self, last: _KafkaSocket, reason: str) -> None:
         self.meters.kafka_connections_ended += 1
@@ -275,12 +279,18 @@ class KafkaListener:
                 loop.call_soon(on_done, None, busy)
                 return
             self._hashing[host] += 1
+        elif self._work_bytes and self._work_bytes + wanted.size_bytes > MOST_WORK_BYTES:
+            full = TooMuchWorkError("too many batches wait here to be looked at: try again after a pause")
+            loop.call_soon(on_done, None, full)
+            return
+        self._work_bytes += wanted.size_bytes
 
         def done(future: asyncio.Future[object]) -> None:
             if wanted.is_password:
                 self._hashing[host] -= 1
                 if not self._hashing[host]:
                     del self._hashing[host]
+            self._work_bytes -= wanted.size_bytes
             if not future.cancelled():
                 problem = future.exception()
                 assert problem is None or isinstance(problem, Exception)
@@ -506,7 +516,7 @@ class _KafkaSocket(asyncio.Protocol):
             client.note_unsent(transport.get_write_buffer_size())
             asyncio.get_running_loop().call_soon(self._flush)
         self._unread_bytes = transport.get_write_buffer_size()
-        self._listener.note_unread(self, self._reads, self._unread_bytes)
+        self._listener.note_unread(self, self._reads, self._unread_bytes + client.kept_bytes)
         if self._sign_in is not None and self._sign_in.token:
             self._listener.trust(self)
         end = client.end

@@ -41,6 +41,10 @@ class ProduceCall:
                 else:
                     setattr(result, name, value)
 
+    def fill_start(self, slot: int, log_start_offset: int) -> None:
+        """Says where the log begins of which a batch was refused."""
+        self.response.results[slot].log_start_offset = log_start_offset
+
     def time_out(self) -> None:
         """Fills the open slots: their batches are in the log, and what becomes of them is not known."""
         late = error(

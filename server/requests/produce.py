@@ -129,7 +129,10 @@ class ProduceRequests(NodeService):
         if appended:  # Nothing is, of a batch that was appended before.
             partition.appended_bytes += len(data)
             partition.appended_records += appended
-        if problem is None:
+        if problem is not None:
+            # A producer that is not known any more may have been forgotten with its records: its client compares.
+            call.fill_start(slot, partition.log_start_offset)
+        else:
             self._host.touch(partition.group)
             if request.trace and request.acks != ACKS_NONE:
                 self._trace(asked, request, call, partition if appended else None)

@@ -121,8 +121,13 @@ def kafka_code(error: errors_pb2.Error) -> KafkaError:
 
 
 def group_code(error: errors_pb2.Error) -> KafkaError:
-    """The same for who asks a group's coordinator: that it is busy is said otherwise there."""
-    return KafkaError.COORDINATOR_LOAD_IN_PROGRESS if error.code in _BUSY else kafka_code(error)
+    """The same for who asks a group's coordinator: that it is busy, or late, is said otherwise there."""
+    if error.code in _BUSY:
+        return KafkaError.COORDINATOR_LOAD_IN_PROGRESS
+    if error.code == ErrorCode.REQUEST_TIMED_OUT:
+        # As brokers say it whose log is not replicated in time. Members of Java's end for a time-out.
+        return KafkaError.COORDINATOR_NOT_AVAILABLE
+    return kafka_code(error)
 
 
 def code_of_fault(fault: KafkaBatchFault) -> KafkaError:

@@ -74,7 +74,8 @@ def _refused(call: KafkaCall[FetchRequest], code: KafkaError) -> FetchResponse:
 def _question(call: KafkaCall[FetchRequest]) -> data_plane_pb2.FetchRequest:
     request = call.message
     return data_plane_pb2.FetchRequest(
-        max_wait_ms=max(0, request.max_wait_ms),
+        # Who wants no bytes at least has them already. To the node that says nothing of how many.
+        max_wait_ms=max(0, request.max_wait_ms) if request.min_bytes > 0 else 0,
         min_bytes=max(0, request.min_bytes),
         max_bytes=max(1, request.max_bytes),
         takes_kafka_batches=True,
@@ -136,7 +137,7 @@ def _fetch_by_itself(call: KafkaCall[FetchRequest]) -> Steps[FetchResponse]:
             wish = _wish(wanted)
             refusal = _refusal(wanted.partition, wish, found)
             if refusal is not None:
-                answer.error_code = refusal
+                partitions[-1] = answer_of(wanted.partition, refusal)
             elif isinstance(found, KafkaError) or (found, wanted.partition) in answers:
                 answer.error_code = KafkaError.INVALID_REQUEST
             else:
@@ -152,11 +153,11 @@ def _fetch_by_itself(call: KafkaCall[FetchRequest]) -> Steps[FetchResponse]:
     if len(answers) < sum(len(topic.partitions) for topic in request.topics):
         question.max_wait_ms = 0  # There is something to say already.
     reply = yield from ask(question, data_plane_pb2.FetchResponse)
-    for result in reply.results:
-        answer = answers[result.topic_id, result.partition]
+    told = [(answers[result.topic_id, result.partition], result) for result in reply.results]
+    for answer, result in told:
         fill(call, answer, result)
-        yield from put_records(answer, result)
-    response.throttle_time_ms = throttle_ms(reply)
+    is_whole = yield from put_records(told)
+    response.throttle_time_ms = throttle_ms(reply, is_busy=not is_whole)
     response.node_endpoints = nodes_named(call, reply)
     return response
 
@@ -184,10 +185,10 @@ def _begin_session(call: KafkaCall[FetchRequest], fetches: ConnectionFetches) ->
     if reply.HasField("error"):
         fetches.end()
         return None
-    told = yield from _take_results(call, session, reply)
+    told, is_busy = yield from _take_results(call, session, reply)
     kept = session.partitions.values()
     every = {each: refused.get(each) or told.get(each) or answer_of(each.number) for each in kept}
-    return _answered(call, session, every, reply)
+    return _answered(call, session, every, reply, is_busy=is_busy)
 
 
 def _go_on(
@@ -216,9 +217,9 @@ def _go_on(
         # The node's session has made way for others, or it takes no more partitions: the consumer begins anew.
         fetches.end()
         return _refused(call, KafkaError.FETCH_SESSION_ID_NOT_FOUND)
-    told = yield from _take_results(call, session, reply)
+    told, is_busy = yield from _take_results(call, session, reply)
     news = {each: answer for each, answer in told.items() if each not in refused and answer is not None}
-    return _answered(call, session, refused | news, reply)
+    return _answered(call, session, refused | news, reply, is_busy=is_busy)
 
 
 def _take_changes(request: FetchRequest, session: KafkaFetchSession, most: int) -> list[tuple[bytes, int]] | None:
@@ -284,9 +285,10 @@ def _ask_in_session(
 
 def _take_results(
     call: KafkaCall[FetchRequest], session: KafkaFetchSession, reply: data_plane_pb2.FetchResponse
-) -> Steps[dict[KeptPartition, PartitionData | None]]:
-    """What the node has to say; None of what is to be asked again."""
+) -> Steps[tuple[dict[KeptPartition, PartitionData | None], bool]]:
+    """What the node has to say; None of what is to be asked again. And whether it was too busy to say all."""
     told: dict[KeptPartition, PartitionData | None] = {}
+    answers: list[tuple[PartitionData, data_plane_pb2.FetchResult]] = []
     for result in reply.results:
         kept = session.at_node[result.topic_id, result.partition]
         if result.HasField("error"):
@@ -299,8 +301,9 @@ def _take_results(
             continue
         answer = told[kept] = answer_of(kept.number)
         fill(call, answer, result)
-        yield from put_records(answer, result)
-    return told
+        answers.append((answer, result))
+    # Without its records a consumer stays where it is, and the node is told so.
+    return told, not (yield from put_records(answers))
 
 
 def _answered(
@@ -308,9 +311,11 @@ def _answered(
     session: KafkaFetchSession,
     answers: dict[KeptPartition, PartitionData],
     reply: data_plane_pb2.FetchResponse,
+    *,
+    is_busy: bool,
 ) -> FetchResponse:
     return FetchResponse(
-        throttle_ms(reply),
+        throttle_ms(reply, is_busy=is_busy),
         session_id=session.number,
         responses=list(_by_topic(answers)),
         node_endpoints=nodes_named(call, reply),

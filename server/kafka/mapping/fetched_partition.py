@@ -14,7 +14,7 @@ from quorumlog.server.kafka.codec.fetch_responses import (
 )
 from quorumlog.server.kafka.mapping.error_codes import KafkaError, kafka_code
 from quorumlog.server.kafka.mapping.leader_hints import endpoints, leader_hint
-from quorumlog.server.kafka.mapping.steps import KafkaCall, Steps, work_on
+from quorumlog.server.kafka.mapping.steps import KafkaCall, Steps, TooMuchWorkError, work_on
 from quorumlog.server.kafka.mapping.topic_names import by_id
 from quorumlog.v1 import data_plane_pb2
 from quorumlog.v1.entry import CorruptEntryError
@@ -30,11 +30,17 @@ _NOT_KNOWN = -1
 _BUSY_THROTTLE_MS = 100
 #: What a client reads as "nothing now" instead of as an error.
 NOTHING_NOW = frozenset((ErrorCode.SERVER_BUSY, ErrorCode.THROTTLING_QUOTA_EXCEEDED))
+#: What brokers never say to a fetch -> what they say instead. Java's consumer ends for a code that it does not expect
+#: there; at these all clients look who leads, and ask again.
+_OTHERWISE = {
+    KafkaError.LEADER_NOT_AVAILABLE: KafkaError.NOT_LEADER_OR_FOLLOWER,
+    KafkaError.COORDINATOR_NOT_AVAILABLE: KafkaError.NOT_LEADER_OR_FOLLOWER,
+}
 
 
 def answer_of(number: int, code: KafkaError | None = None) -> PartitionData:
     """An answer of a partition that says nothing, or why there is none."""
-    return PartitionData(number, KafkaError.NONE if code is None else code, _NOT_KNOWN, records=b"")
+    return PartitionData(number, KafkaError.NONE if code is None else _told(code), _NOT_KNOWN, records=b"")
 
 
 def fill(call: KafkaCall[FetchRequest], answer: PartitionData, result: data_plane_pb2.FetchResult) -> None:
@@ -45,7 +51,7 @@ def fill(call: KafkaCall[FetchRequest], answer: PartitionData, result: data_plan
         code = kafka_code(result.error)
         if call.version >= BY_ID:
             code = by_id(code, call.cluster, result.topic_id)
-        answer.error_code = code
+        answer.error_code = _told(code)
         answer.current_leader = leader_hint(result.error, call.cluster, FetchResponseLeaderIdAndEpoch)
         if code is not KafkaError.OFFSET_OUT_OF_RANGE:
             return
@@ -55,24 +61,43 @@ def fill(call: KafkaCall[FetchRequest], answer: PartitionData, result: data_plan
     answer.log_start_offset = result.log_start_offset
 
 
-def put_records(answer: PartitionData, result: data_plane_pb2.FetchResult) -> Steps[None]:
-    """Puts the records into an answer, if there are any."""
-    if not result.entries:
-        return
-    try:
-        if all(map(is_kafka, result.entries)):
-            answer.records = b"".join(map(fetched_kafka_batch, result.entries))
-        else:
-            answer.records = yield from work_on(partial(_translated, result.entries))
-    except CorruptEntryError:
-        # It is as its producer wrote it; nobody can read it.
-        answer.error_code = KafkaError.CORRUPT_MESSAGE
+def put_records(told: Sequence[tuple[PartitionData, data_plane_pb2.FetchResult]]) -> Steps[bool]:
+    """Puts records into answers.
+
+    Returns:
+        False where some would have to be translated, and too much waits for that: of these the client gets nothing now.
+    """
+    sizes = [_bytes_to_translate(result.entries) for _, result in told]
+    waiting_bytes, is_whole = sum(sizes), True
+    for (answer, result), size_bytes in zip(told, sizes, strict=True):
+        try:
+            if size_bytes:
+                # What comes behind it is kept as long.
+                kept_bytes, waiting_bytes = waiting_bytes, waiting_bytes - size_bytes
+                answer.records = yield from work_on(partial(_translated, result.entries), kept_bytes)
+            elif result.entries:
+                answer.records = b"".join(map(fetched_kafka_batch, result.entries))
+        except TooMuchWorkError:
+            is_whole = False
+        except CorruptEntryError:
+            # It is as its producer wrote it; nobody can read it.
+            answer.error_code = KafkaError.CORRUPT_MESSAGE
+    return is_whole
 
 
-def throttle_ms(reply: data_plane_pb2.FetchResponse) -> int:
-    """For how long the client should ask for nothing, because the node is busy."""
+def _bytes_to_translate(entries: Sequence[bytes]) -> int:
+    """Of a partition's entries; 0 where all of them are as Kafka's clients have them."""
+    return 0 if all(map(is_kafka, entries)) else sum(map(len, entries))
+
+
+def throttle_ms(reply: data_plane_pb2.FetchResponse, *, is_busy: bool) -> int:
+    """For how long the client should ask for nothing, because the node is busy.
+
+    Arguments:
+        is_busy: something of the answer was not translated.
+    """
     busy = [result.error.throttle_time_ms for result in reply.results if result.error.code in NOTHING_NOW]
-    return max(_BUSY_THROTTLE_MS, *busy) if busy else 0
+    return max((_BUSY_THROTTLE_MS, *busy)) if busy or is_busy else 0
 
 
 def nodes_named(call: KafkaCall[FetchRequest], reply: data_plane_pb2.FetchResponse) -> list[FetchResponseNodeEndpoint]:
@@ -80,6 +105,11 @@ def nodes_named(call: KafkaCall[FetchRequest], reply: data_plane_pb2.FetchRespon
     if call.version < _NAMES_NODES:
         return []
     return endpoints((result.error for result in reply.results), call.cluster, FetchResponseNodeEndpoint)
+
+
+def _told(code: KafkaError) -> KafkaError:
+    """An error in the words that consumers know."""
+    return _OTHERWISE.get(code, code)
 
 
 def _translated(entries: Sequence[bytes]) -> bytes:

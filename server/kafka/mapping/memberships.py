@@ -123,7 +123,10 @@ def sync(call: KafkaCall[SyncGroupRequest]) -> Steps[SyncGroupResponse]:
     )
     reply = yield from ask(question, groups_pb2.SyncClassicGroupResponse)
     if reply.HasField("error"):
-        return SyncGroupResponse(error_code=group_code(reply.error))
+        code = group_code(reply.error)
+        # No broker tells this who syncs, and Java's consumer ends for it. Who joins again is told the same round.
+        is_busy = code is KafkaError.COORDINATOR_LOAD_IN_PROGRESS
+        return SyncGroupResponse(error_code=KafkaError.REBALANCE_IN_PROGRESS if is_busy else code)
     return SyncGroupResponse(
         protocol_type=reply.protocol_type or None, protocol_name=reply.protocol or None, assignment=reply.assignment
     )
@@ -140,7 +143,11 @@ def heartbeat(call: KafkaCall[GroupHeartbeatRequest]) -> Steps[GroupHeartbeatRes
         timeout_ms=GROUP_TIMEOUT_MS,
     )
     reply = yield from ask(question, groups_pb2.ClassicHeartbeatResponse)
-    return GroupHeartbeatResponse(error_code=group_code(reply.error))
+    code = group_code(reply.error)
+    # Members expect no such error here: aiokafka's end for it, sarama's join again. What there is to know the next
+    # heartbeat tells.
+    is_busy = code is KafkaError.COORDINATOR_LOAD_IN_PROGRESS
+    return GroupHeartbeatResponse(error_code=KafkaError.NONE if is_busy else code)
 
 
 def leave(call: KafkaCall[LeaveGroupRequest]) -> Steps[LeaveGroupResponse]:

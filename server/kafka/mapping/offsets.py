@@ -12,7 +12,7 @@ from quorumlog.server.kafka.codec.position_responses import (
     ListOffsetsTopicResponse,
 )
 from quorumlog.server.kafka.mapping.error_codes import KafkaError, kafka_code
-from quorumlog.server.kafka.mapping.steps import KafkaCall, Steps, ask, work_on
+from quorumlog.server.kafka.mapping.steps import KafkaCall, Steps, TooMuchWorkError, ask, work_on
 from quorumlog.server.kafka.mapping.topic_names import find_topics, kafka_epoch
 from quorumlog.v1 import data_plane_pb2
 from quorumlog.v1.entry import CorruptEntryError, parse_header
@@ -95,7 +95,10 @@ def _fill(
     else:
         find = partial(find_time_in, result.entry, asked.timestamp_ms, result.offset)
     try:
-        found = yield from work_on(find)
+        found = yield from work_on(find, len(result.entry))
+    except TooMuchWorkError:
+        answer.error_code = KafkaError.REQUEST_TIMED_OUT
+        return None
     except CorruptEntryError:
         answer.error_code = KafkaError.CORRUPT_MESSAGE
         return None

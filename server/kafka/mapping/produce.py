@@ -21,6 +21,7 @@ from quorumlog.server.kafka.mapping.steps import (
     KafkaClusterView,
     KafkaConnectionRefusedError,
     Steps,
+    TooMuchWorkError,
     ask,
     work_on,
 )
@@ -141,8 +142,12 @@ def _entry(
         null_keys = True
         if cluster.compacts(topic_id):
             # A look at every record: only where the leader would refuse a batch of which nobody knows.
-            null_keys = yield from work_on(partial(has_null_keys, records))
+            null_keys = yield from work_on(partial(has_null_keys, records), len(records))
         return entry_of_kafka(records, null_keys=null_keys)
+    except TooMuchWorkError as problem:
+        # Nothing was appended, and it may be in a moment.
+        _fail(answer, KafkaError.NOT_ENOUGH_REPLICAS, str(problem))
+        return None
     except KafkaBatchError as problem:
         _fail(answer, code_of_fault(problem.fault), str(problem))
         return None
@@ -164,6 +169,9 @@ def _fill(
         code = by_id(code, call.cluster, result.topic_id)
     _fail(answer, code, result.error.message)
     answer.current_leader = leader_hint(result.error, call.cluster, ProduceResponseLeaderIdAndEpoch)
+    if code is KafkaError.UNKNOWN_PRODUCER_ID:
+        # Java's producer begins another epoch then. Told no log start it would send the same again until it gives up.
+        answer.log_start_offset = result.log_start_offset
 
 
 def _retried(error: errors_pb2.Error) -> KafkaError:

@@ -89,10 +89,12 @@ class LongWork(NamedTuple):
 
     Arguments:
         is_password: a password is hashed, perhaps a stranger's: that waits for others of its kind only.
+        size_bytes: of what is kept in memory for it until it is done.
     """
 
     work: Callable[[], object]
     is_password: bool = False
+    size_bytes: int = 0
 
 
 #: A part of serving a request that comes to something.
@@ -105,6 +107,10 @@ class RefusedAsAWholeError(Exception):
     def __init__(self, error: Error) -> None:
         super().__init__(error.message)
         self.error = error
+
+
+class TooMuchWorkError(Exception):
+    """So much waits to be worked on that this is not taken: what needs it is to be asked for again."""
 
 
 class KafkaConnectionRefusedError(Exception):
@@ -159,7 +165,14 @@ def _check_size(message: ProtoMessage) -> None:
             )
 
 
-def work_on(work: Callable[[], T]) -> Steps[T]:
-    """Has something done that takes long."""
-    done = yield LongWork(work)
+def work_on(work: Callable[[], T], size_bytes: int) -> Steps[T]:
+    """Has something done that takes long.
+
+    Arguments:
+        size_bytes: of what is kept in memory for it until it is done.
+
+    Raises:
+        TooMuchWorkError: so much of that is kept already that this is not done.
+    """
+    done = yield LongWork(work, size_bytes=size_bytes)
     return cast("T", done)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
+import threading
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -19,6 +20,7 @@ from quorumlog.server.kafka.codec.primitives import encode
 from quorumlog.server.kafka.codec.version_requests import ApiVersionsRequest
 from quorumlog.server.kafka.connection import KafkaConnectionLimits
 from quorumlog.server.kafka.listener import KafkaListener, KafkaListenerOptions
+from quorumlog.server.kafka.mapping.steps import LongWork, TooMuchWorkError
 from quorumlog.server.local.ports import ReservedPorts
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metrics import Meters
@@ -309,6 +311,53 @@ async def test_answers_that_nobody_reads_fill_no_memory(monkeypatch: pytest.Monk
     await door.until(lambda: door.listener.connections == 0, "all have gone")
     assert door.listener._unread.size_bytes == 0
     await door.close()
+
+
+async def test_answers_that_wait_for_one_before_them_fill_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client may ask for what takes long, and behind that for what is large."""
+    monkeypatch.setattr(listener_module, "MOST_HELD_BYTES", 1)
+    door = Door(connections=10, connections_per_ip=10, limits=KafkaConnectionLimits(unsent_bytes=1 << 20))
+    clients = [await door.connect() for _ in range(4)]
+    large = data_plane_pb2.MetadataResponse(cluster_id="c", controller_id=1)
+    large.topics.extend(data_plane_pb2.TopicMetadata(name="x" * 30_000) for _ in range(36))
+    for number, client in enumerate(clients):
+        client.ask(1)
+        client.ask(2)
+        await door.until(lambda: len(door.asked) == 2 * number + 2, "the node is asked")  # noqa: B023
+        door.requests.deliver(Reply(door.asked[-1].request_id, large))
+    assert await clients[0].is_closed()
+    await door.until(lambda: door.listener.connections == 3, "one has made way")
+    (line,) = door.log.of("kafka_connection_refused")
+    assert "whose answers have to be kept" in str(line["reason"])
+    for waited_for in door.asked[::2]:
+        door.answer(waited_for)
+    assert [await clients[-1].answered(), await clients[-1].answered()] == [1, 2], "the others go on"
+    for each in clients:
+        each.writer.transport.abort()
+    await door.until(lambda: door.listener.connections == 0, "all have gone")
+    assert door.listener._unread.size_bytes == 0
+    await door.close()
+
+
+async def test_batches_that_wait_to_be_looked_at_fill_no_memory(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What all consumers fetch at once waits for one thread that translates it."""
+    monkeypatch.setattr(listener_module, "MOST_WORK_BYTES", 100)
+    may_end, outcomes = threading.Event(), list[Exception | None]()
+
+    def take(size_bytes: int) -> None:
+        work = LongWork(lambda: may_end.wait(DEADLINE_S), size_bytes=size_bytes)
+        door.listener.work(work, "127.0.0.1", lambda _, problem: outcomes.append(problem))
+
+    take(150)
+    take(1)
+    await door.until(lambda: len(outcomes) == 1, "it is not taken")
+    assert isinstance(outcomes[0], TooMuchWorkError)
+    may_end.set()
+    await door.until(lambda: len(outcomes) == 2, "what is larger by itself is taken")
+    take(60)
+    take(40)
+    await door.until(lambda: len(outcomes) == 4, "there is room again")
+    assert outcomes[1:] == [None] * 3
 
 
 async def test_silence_ends_a_connection_without_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:

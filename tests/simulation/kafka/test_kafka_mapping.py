@@ -195,6 +195,19 @@ def test_a_batch_that_was_sent_before_is_appended_once() -> None:
     assert rig.fetch().high_watermark == 1
 
 
+def test_a_producer_that_is_not_known_any_more_is_told_where_the_log_begins_and_goes_on_in_another_epoch() -> None:
+    """Java's producer sends the same for two minutes where it is not told, and gives up."""
+    rig = Rig()
+    rig.produce()
+    place = topic_requests.DeleteRecordsTopic(TOPIC, [topic_requests.DeleteRecordsPartition(0, 2)])
+    rig.ask(topic_requests.DeleteRecordsRequest([place], 5_000), 2, DeleteRecordsResponse)
+    producer = rig.ask(produce_requests.InitProducerIdRequest(None), 4, InitProducerIdResponse).producer_id
+    answer = rig.produce(batch_of(b"k", producer_id=producer, producer_epoch=0, base_sequence=7))
+    assert (answer.error_code, answer.log_start_offset) == (KafkaError.UNKNOWN_PRODUCER_ID, 2)
+    answer = rig.produce(batch_of(b"k", producer_id=producer, producer_epoch=1, base_sequence=0))
+    assert (answer.error_code, answer.base_offset) == (KafkaError.NONE, 2)
+
+
 def test_a_node_that_does_not_lead_names_the_leader_and_where_it_is(rig: Rig) -> None:
     leader = rig.topic_leader()
     answer = rig.ask(produce_of(BATCH), 12, ProduceResponse, rig.other_node())
@@ -327,6 +340,14 @@ def test_a_fetch_with_something_to_refuse_does_not_wait(rig: Rig) -> None:
     both = rig.ask(fetch_requests.FetchRequest(max_wait_ms=5_000, min_bytes=1, topics=topics), FETCH, FetchResponse)
     assert [each.partitions[0].error_code for each in both.responses] == [0, KafkaError.UNKNOWN_TOPIC_OR_PARTITION]
     assert rig.scheduler.now < began + 2_000_000
+
+
+def test_a_fetch_that_wants_no_bytes_at_least_does_not_wait(rig: Rig) -> None:
+    began, end = rig.scheduler.now, rig.fetch().high_watermark
+    partition = fetch_requests.FetchPartition(0, -1, end, partition_max_bytes=1)
+    topics = [fetch_requests.FetchTopic(TOPIC, partitions=[partition])]
+    rig.ask(fetch_requests.FetchRequest(max_wait_ms=5_000, min_bytes=0, topics=topics), FETCH, FetchResponse)
+    assert rig.scheduler.now < began + 1_000_000
 
 
 def test_replicas_and_sessions_are_refused(rig: Rig) -> None:
