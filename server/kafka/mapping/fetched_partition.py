@@ -97,7 +97,7 @@ def throttle_ms(reply: data_plane_pb2.FetchResponse, *, is_busy: bool) -> int:
         is_busy: something of the answer was not translated.
     """
     busy = [result.error.throttle_time_ms for result in reply.results if result.error.code in NOTHING_NOW]
-    return max(_BUSY_THROTTLE_MS, *busy) if busy or is_busy else 0
+    return max((_BUSY_THROTTLE_MS, *busy)) if busy or is_busy else 0
 
 
 def nodes_named(call: KafkaCall[FetchRequest], reply: data_plane_pb2.FetchResponse) -> list[FetchResponseNodeEndpoint]:
