@@ -24,7 +24,7 @@ from quorumlog.storage.verification import verify
 _SAME, _WRONG, _REFUSED, _FOUND = range(4)
 _NAMES = {_SAME: "same", _WRONG: "wrong", _REFUSED: "refused", _FOUND: "found", -signal.SIGALRM: "hung"}
 #: A read or a verification of so small a file takes a fraction of a second.
-_HUNG_S = 20
+_HUNG_S = 60
 
 
 def flip(data: bytearray, position: int, bit: int) -> None:

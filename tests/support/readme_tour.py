@@ -21,6 +21,8 @@ BLOCK = re.compile(r"^<!-- run(?:: (?P<how>\w+))? -->\n```(?P<language>\w+)\n(?P
 #: Generous: Spark alone takes a minute where four other test processes share two cores.
 BLOCK_TIMEOUT_S = 240
 NODES = 3
+#: Ports of so many tours are looked at.
+_TOURS = 1_500
 
 
 @dataclass(frozen=True)
@@ -117,7 +119,9 @@ def tour(directory: Path, python: Path = Path(sys.executable), *, tls: bool = Fa
 
 def free_base_port() -> int:
     """A port that is free together with the ports after it that nodes take: with TLS two each."""
-    for port in range(23_000 + os.getpid() % 5_000, 32_000, 2 * NODES):
+    # Below those that the kernel gives to whoever asks for any, and apart from those of tests beside this one.
+    for turn in range(_TOURS):
+        port = 23_000 + 2 * NODES * ((os.getpid() + turn) % _TOURS)
         with ExitStack() as probes:
             try:
                 for offset in range(2 * NODES):
