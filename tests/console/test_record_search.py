@@ -28,6 +28,8 @@ pytestmark = pytest.mark.cluster
 
 PARTITIONS, RECORDS = 3, 600
 PATIENCE_MS = 60_000
+#: Of a busy machine.
+AT_ONCE_S = 10
 HOSTILE = "<script>alert(1)</script>\u202e"
 
 
@@ -84,7 +86,7 @@ async def test_everything_is_found_and_said_to_be_everything(reader: Reader) -> 
 async def test_an_empty_topic_is_searched_at_once(reader: Reader) -> None:
     rows, end = await reader.find("empty/search")
     assert (rows, end["why"]) == ([], "everything")
-    assert end["seconds"] < PATIENCE_S
+    assert end["seconds"] < AT_ONCE_S
 
 
 async def test_a_search_that_has_enough_says_from_where_it_did_not_look(reader: Reader) -> None:
@@ -156,7 +158,7 @@ async def test_a_page_that_goes_ends_its_search_and_what_it_follows(reader: Read
 async def test_what_is_followed_is_shown_or_counted(reader: Reader, servers: str) -> None:
     answer, task, gone = reader.start("/records/empty/follow")
     sent = 2_000
-    async with asyncio.timeout(30), AsyncProducer(bootstrap_servers=servers, linger_ms=50) as producer:
+    async with asyncio.timeout(60), AsyncProducer(bootstrap_servers=servers, linger_ms=50) as producer:
         while "rows" not in answer.text:  # noqa: ASYNC110 - what is waited for is an answer
             await asyncio.sleep(0.005)
         for number in range(sent):

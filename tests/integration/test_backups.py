@@ -6,7 +6,6 @@ import asyncio
 import itertools
 import json
 import random
-import socket
 import subprocess
 import sys
 import threading
@@ -16,7 +15,7 @@ from pathlib import Path
 
 import grpc
 import pytest
-from command_line import cli, until
+from command_line import cli, leader_of, until
 
 from quorumlog.cli.main import main
 from quorumlog.sdk import (
@@ -34,6 +33,7 @@ from quorumlog.sdk.backup.partition_copy import PartitionCopy
 from quorumlog.sdk.backup.segments import BackedUpBatch, batches_in
 from quorumlog.sdk.backup.store import DirectoryStore
 from quorumlog.server.local import LocalCluster
+from quorumlog.server.local.ports import ReservedPorts
 from quorumlog.v1 import data_plane_pb2, data_plane_pb2_grpc
 from quorumlog.v1.entry import build_batch, payload_of
 
@@ -181,8 +181,8 @@ def test_a_retry_after_the_restore_is_still_a_duplicate(
 
 def test_a_producer_that_lives_through_a_restore_goes_on(tmp_path: Path) -> None:
     """Behind its addresses is another cluster then, whose leader epochs begin anew."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    reserved = ReservedPorts(1)
+    [port] = reserved.ports
     with LocalCluster(nodes=1, base_port=port) as old:
         with Admin(bootstrap_servers=old.bootstrap_servers) as admin:
             admin.create_topics([NewTopic("lasting", 1, 1)])
@@ -198,6 +198,7 @@ def test_a_producer_that_lives_through_a_restore_goes_on(tmp_path: Path) -> None
         for value in range(10, 15):
             assert producer.send("lasting", b"%d" % value).result(timeout=60).offset == value
         assert [value for _, _, value, _ in records(new, "lasting")[0]] == [b"%d" % each for each in range(15)]
+    reserved.close()
 
 
 def send_again(cluster: LocalCluster, topic: str, stored: BackedUpBatch) -> data_plane_pb2.ProduceResult:
@@ -213,9 +214,17 @@ def send_again(cluster: LocalCluster, topic: str, stored: BackedUpBatch) -> data
         [described] = admin.describe_topics([topic])
     request = data_plane_pb2.ProduceRequest(correlation_id=1, acks=-1, timeout_ms=10_000)
     request.batches.add(topic_id=bytes.fromhex(described.topic_id), partition=0, batch=batch)
-    with grpc.insecure_channel(cluster.address(described.partitions[0].leader)) as channel:
-        [answer] = data_plane_pb2_grpc.DataPlaneStub(channel).Produce(iter([request]), timeout=30)
-    [result] = answer.results
+    results: list[data_plane_pb2.ProduceResult] = []
+
+    def is_answered() -> bool:
+        """Whether it led who was asked."""
+        with grpc.insecure_channel(cluster.address(leader_of(cluster, topic))) as channel:
+            [answer] = data_plane_pb2_grpc.DataPlaneStub(channel).Produce(iter([request]), timeout=30)
+        results[:] = answer.results
+        return not results[0].error.retriable
+
+    until(is_answered, f"{topic} takes the batch")
+    [result] = results
     return result
 
 

@@ -22,6 +22,8 @@ from tests.support.inflating_batches import inflating_batch
 pytestmark = pytest.mark.cluster
 
 UNKNOWN_TOPIC = b"\xaa" * 16
+#: For what ends as soon as there is an answer.
+TIMEOUT_S = 60
 
 
 class Client:
@@ -33,16 +35,16 @@ class Client:
         self.admin = admin_pb2_grpc.AdminStub(self.channel)
 
     def produce(self, *batches: data_plane_pb2.PartitionBatch, acks: int = -1) -> data_plane_pb2.ProduceResponse:
-        request = data_plane_pb2.ProduceRequest(correlation_id=7, acks=acks, timeout_ms=5_000, batches=batches)
-        return next(self.data.Produce(iter([request]), timeout=10))
+        request = data_plane_pb2.ProduceRequest(correlation_id=7, acks=acks, timeout_ms=30_000, batches=batches)
+        return next(self.data.Produce(iter([request]), timeout=TIMEOUT_S))
 
     def fetch(self, *partitions: data_plane_pb2.FetchPartition) -> data_plane_pb2.FetchResponse:
         request = data_plane_pb2.FetchRequest(correlation_id=8, max_bytes=1 << 20, partitions=partitions)
-        return next(self.data.Fetch(iter([request]), timeout=10))
+        return next(self.data.Fetch(iter([request]), timeout=TIMEOUT_S))
 
     def create(self, **topic: object) -> admin_pb2.CreateTopicResult:
-        request = admin_pb2.CreateTopicsRequest(topics=[admin_pb2.NewTopic(**topic)], timeout_ms=5_000)  # type: ignore[arg-type]
-        return self.admin.CreateTopics(request, timeout=10).results[0]
+        request = admin_pb2.CreateTopicsRequest(topics=[admin_pb2.NewTopic(**topic)], timeout_ms=30_000)  # type: ignore[arg-type]
+        return self.admin.CreateTopics(request, timeout=TIMEOUT_S).results[0]
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +70,7 @@ def topic(cluster: LocalCluster, client: Client) -> bytes:
         configs={"retention.ms": "-1"},  # The batches are of 1970.
     )
     assert not created.HasField("error")
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + TIMEOUT_S
     while cluster.leader("orders", 0) is None:
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -150,7 +152,7 @@ def test_a_damaged_batch_is_corrupt_and_not_appended(client: Client, topic: byte
 
 def test_one_bad_batch_does_not_spoil_its_neighbour(client: Client, topic: bytes) -> None:
     created = client.create(name="neighbour", num_partitions=1, replication_factor=1)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + TIMEOUT_S
     while True:
         good, bad = client.produce(to(created.topic_id, a_batch()), to(topic, b"nonsense")).results
         if not good.HasField("error"):
@@ -200,7 +202,7 @@ def test_a_produce_request_without_sense_ends_the_stream_with_a_reason(
     fields: dict[str, object] = {"acks": -1, "batches": [to(UNKNOWN_TOPIC, b"")], **change}
     request = data_plane_pb2.ProduceRequest(**fields)  # type: ignore[arg-type]
     with pytest.raises(grpc.RpcError) as caught:
-        list(client.data.Produce(iter([request]), timeout=10))
+        list(client.data.Produce(iter([request]), timeout=TIMEOUT_S))
     assert status_of(caught.value) == (
         grpc.StatusCode.INVALID_ARGUMENT,
         reason,
@@ -211,14 +213,14 @@ def test_a_produce_request_without_sense_ends_the_stream_with_a_reason(
 def test_bytes_that_are_no_message_end_the_stream(client: Client, method: str) -> None:
     call = client.channel.stream_stream(f"/quorumlog.v1.{method}")
     with pytest.raises(grpc.RpcError) as caught:
-        list(call(iter([b"\xff\xff\xff"]), timeout=10))
+        list(call(iter([b"\xff\xff\xff"]), timeout=TIMEOUT_S))
     assert status_of(caught.value) == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_REQUEST")
 
 
 @pytest.mark.parametrize("method", ["DataPlane/Metadata", "DataPlane/ListOffsets", "Admin/CreateTopics"])
 def test_bytes_that_are_no_message_fail_a_call(client: Client, method: str) -> None:
     with pytest.raises(grpc.RpcError) as caught:
-        client.channel.unary_unary(f"/quorumlog.v1.{method}")(b"\xff\xff\xff", timeout=10)
+        client.channel.unary_unary(f"/quorumlog.v1.{method}")(b"\xff\xff\xff", timeout=TIMEOUT_S)
     assert status_of(caught.value) == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_REQUEST")
 
 
@@ -226,7 +228,7 @@ def test_bytes_that_are_no_message_fail_a_call(client: Client, method: str) -> N
 def test_a_stranger_on_a_peer_stream_is_turned_away(client: Client, method: str) -> None:
     call = client.channel.stream_stream(f"/quorumlog.v1.{method}")
     with pytest.raises(grpc.RpcError) as caught:
-        list(call(iter([b"\xff\xff\xff"]), timeout=10))
+        list(call(iter([b"\xff\xff\xff"]), timeout=TIMEOUT_S))
     assert isinstance(caught.value, grpc.Call)
     assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
@@ -266,10 +268,10 @@ def test_a_client_that_leaves_with_a_parked_fetch_does_no_harm(client: Client, t
 def test_health_and_reflection_are_served(client: Client) -> None:
     health = health_pb2_grpc.HealthStub(client.channel)
     for service in ("", "quorumlog.v1.DataPlane", "quorumlog.v1.Admin"):
-        answer = health.Check(health_pb2.HealthCheckRequest(service=service), timeout=10)
+        answer = health.Check(health_pb2.HealthCheckRequest(service=service), timeout=TIMEOUT_S)
         assert answer.status == health_pb2.HealthCheckResponse.SERVING
     ask = reflection_pb2.ServerReflectionRequest(list_services="")
     reflection = reflection_pb2_grpc.ServerReflectionStub(client.channel)
-    (listed,) = reflection.ServerReflectionInfo(iter([ask]), timeout=10)
+    (listed,) = reflection.ServerReflectionInfo(iter([ask]), timeout=TIMEOUT_S)
     names = {service.name for service in listed.list_services_response.service}
     assert names >= {"quorumlog.v1.DataPlane", "quorumlog.v1.Admin", "quorumlog.v1.Peer", "grpc.health.v1.Health"}

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from command_line import until
 
 from quorumlog.cli.main import main
 from quorumlog.server.local import ClusterError, LocalCluster
@@ -125,7 +126,7 @@ def test_a_locked_data_directory_names_who_holds_it(tmp_path: Path, port: int) -
     with LocalCluster(nodes=1, data_dir=tmp_path) as cluster:
         said = refusal(cluster.data_dir(1), port)
         assert f"data directory {cluster.data_dir(1)} is in use by process {cluster.pid(1)}" in said
-        assert cluster.status()[0].ready
+        cluster.wait_ready()
 
 
 def test_damaged_data_is_never_served(tmp_path: Path, port: int) -> None:
@@ -147,13 +148,13 @@ def test_a_node_on_another_clusters_data_says_so_and_ends(tmp_path: Path) -> Non
         shutil.copytree(foreign, cluster.data_dir(2))
         with contextlib.suppress(ClusterError):  # it may end before it has answered once
             cluster.start(2)
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while cluster.is_running(2):
             assert time.monotonic() < deadline, "the node did not notice that it is among strangers"
             time.sleep(0.05)
         last = cluster.log_path(2).read_text().splitlines()[-1]
         assert last.startswith("quorumlog: error: node 2 stopped: the data directory belongs to cluster ")
-        assert cluster.status()[0].ready
+        until(lambda: cluster.status()[0].ready, "the other node goes on")
 
 
 def test_a_node_that_waits_for_others_says_for_whom(

@@ -23,7 +23,10 @@ from quorumlog.v1.entry import Codec, build_batch
 from quorumlog.v1.errors_pb2 import ErrorCode
 
 pytestmark = [pytest.mark.alone, pytest.mark.cluster]
-SESSION_MS = 2_000
+#: Longer than a member takes to find its next coordinator, on a busy machine too.
+SESSION_MS = 4_000
+#: For what ends as soon as there is an answer.
+PATIENCE_S = 30.0
 TOPIC = "orders"
 
 
@@ -53,7 +56,7 @@ class RawMember:
             self._channels[node] = grpc.insecure_channel(self._cluster.address(node), options=options)
         return groups_pb2_grpc.GroupsStub(self._channels[node])
 
-    def connect(self, timeout_s: float = 10.0) -> None:
+    def connect(self, timeout_s: float = PATIENCE_S) -> None:
         """Finds the coordinator, and opens a stream to it."""
         deadline = time.monotonic() + timeout_s
         running = [node for node in self._cluster.node_ids if self._cluster.is_running(node)]
@@ -68,7 +71,9 @@ class RawMember:
                 if found.node_id in running and found.node_id != self.node:
                     self.node = found.node_id
                     self._heartbeats = queue.SimpleQueue()
-                    self._answers = self.stub(self.node).Heartbeat(iter(self._heartbeats.get, None), timeout=20)
+                    self._answers = self.stub(self.node).Heartbeat(
+                        iter(self._heartbeats.get, None), timeout=4 * PATIENCE_S
+                    )
                     return
             time.sleep(0.02)
 
@@ -102,7 +107,7 @@ class RawMember:
 
     def join(self) -> None:
         """Joins, at whichever node is ready to have it."""
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + PATIENCE_S
         self.connect()
         while (answer := self.beat(full=True)).HasField("error"):
             assert answer.error.retriable and time.monotonic() < deadline, answer
@@ -110,7 +115,7 @@ class RawMember:
 
     def go_on(self) -> None:
         """Goes on at the next coordinator, as the member that it was."""
-        epoch, deadline = self.epoch, time.monotonic() + 10
+        epoch, deadline = self.epoch, time.monotonic() + PATIENCE_S
         while True:
             assert time.monotonic() < deadline
             self.connect()
@@ -134,14 +139,16 @@ class RawMember:
             group_id=self._group_id, member_id=self._member_id, member_epoch=self.epoch
         )
         request.offsets.add(topic_id=self.assignment[0].topic_id, partition=0, offset=offset, leader_epoch=-1)
-        answer = self.stub(self.node).CommitOffsets(request, timeout=5)
+        answer = self.stub(self.node).CommitOffsets(request, timeout=PATIENCE_S)
         assert not answer.results[0].HasField("error"), answer
 
     def committed(self) -> dict[int, int]:
         request = groups_pb2.FetchOffsetsRequest(
             group_id=self._group_id, member_id=self._member_id, member_epoch=self.epoch
         )
-        return {row.partition: row.offset for row in self.stub(self.node).FetchOffsets(request, timeout=5).offsets}
+        return {
+            row.partition: row.offset for row in self.stub(self.node).FetchOffsets(request, timeout=PATIENCE_S).offsets
+        }
 
     def close(self) -> None:
         self._heartbeats.put(None)

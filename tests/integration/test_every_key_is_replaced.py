@@ -10,6 +10,7 @@ from pathlib import Path
 import grpc
 import pytest
 from client_loads import FAILOVER_S, Load, read, written
+from command_line import until
 
 from quorumlog.sdk import (
     ACL,
@@ -30,10 +31,13 @@ from quorumlog.server.local import LocalCluster
 from quorumlog.server.local.ports import ReservedPorts
 from quorumlog.v1 import peer_pb2
 
-pytestmark = pytest.mark.cluster
+# It measures how long nothing was acknowledged.
+pytestmark = [pytest.mark.cluster, pytest.mark.alone]
 
 SECOND = 1 / 86_400
-REVOKED_WITHIN_S = 10
+REVOKED_WITHIN_S = 30
+#: How long the certificate is good that ends in the middle of it all.
+CAROLS_S = 20
 USERS = ("alice", "carol", "bob", "bob-2")
 
 
@@ -114,7 +118,6 @@ def by_password(cluster: LocalCluster, user: str) -> dict[str, str]:
 
 
 def set_up(admin: Admin) -> None:
-    admin.create_topics([NewTopic("orders", 3, 3)])
     orders = ResourcePattern(ResourceType.TOPIC, "orders")
     group = ResourcePattern(ResourceType.GROUP, "readers")
     wanted = ((orders, ACLOperation.READ), (orders, ACLOperation.WRITE), (group, ACLOperation.READ))
@@ -126,6 +129,8 @@ def set_up(admin: Admin) -> None:
     admin.alter_user_scram_credentials(
         UserScramCredentialUpsertion(user, f"a password of {user}") for user in ("bob", "bob-2")
     )
+    # Last: once all nodes serve it, they know users and rules as well.
+    admin.create_topics([NewTopic("orders", 3, 3)])
 
 
 def is_taken_for_node(cluster: LocalCluster, pair: Issued, authority: bytes, node: int) -> bool:
@@ -135,7 +140,7 @@ def is_taken_for_node(cluster: LocalCluster, pair: Issued, authority: bytes, nod
     with grpc.secure_channel(cluster.peer_address(1), credentials, expected) as channel:
         request = peer_pb2.IdentifyRequest(identity=peer_pb2.NodeIdentity(node_id=node))
         try:
-            channel.unary_unary("/quorumlog.v1.Peer/Identify", bytes, bytes)(request.SerializeToString(), timeout=5)
+            channel.unary_unary("/quorumlog.v1.Peer/Identify", bytes, bytes)(request.SerializeToString(), timeout=30)
         except grpc.RpcError:
             return False
     return True
@@ -143,8 +148,8 @@ def is_taken_for_node(cluster: LocalCluster, pair: Issued, authority: bytes, nod
 
 def ask_until_refused(thief: Admin) -> None:
     """A node refuses once it has applied what the metadata quorum has agreed upon."""
-    until = time.monotonic() + REVOKED_WITHIN_S
-    while time.monotonic() < until:
+    deadline = time.monotonic() + REVOKED_WITHIN_S
+    while time.monotonic() < deadline:
         thief.list_topics()
 
 
@@ -160,7 +165,8 @@ def test_every_key_is_replaced_under_load_and_no_client_notices(cluster: LocalCl
             operator.former[name] = (operator.files / name).read_bytes()
         # One whose certificate ends in the middle of it all, with records under way at any moment.
         client_ca = Issued(operator.files / "client-ca.crt", operator.files / "client-ca.key")
-        create_client(operator.files, client_ca, "carol", days=8 * SECOND)
+        create_client(operator.files, client_ca, "carol", days=CAROLS_S * SECOND)
+        ends_s = time.monotonic() + CAROLS_S
         loads = [
             Load("carol", written(by_certificate(cluster, "carol"), 1, ahead=10)),
             Load("alice", written(by_certificate(cluster, "alice"), 0)),
@@ -180,7 +186,11 @@ def test_every_key_is_replaced_under_load_and_no_client_notices(cluster: LocalCl
         operator.restart(2)
         both = (operator.files / "node-ca.crt").read_bytes()
         assert is_taken_for_node(cluster, operator.former_pair("node-3"), both, 3), "it is as good as its next one"
-        assert not is_taken_for_node(cluster, operator.former_pair("node-3"), operator.former["node-ca.crt"], 3)
+        # Each node looks now and then whether it has another certificate.
+        until(
+            lambda: not is_taken_for_node(cluster, operator.former_pair("node-3"), operator.former["node-ca.crt"], 3),
+            "node 1 shows its next certificate",
+        )
         # 3. So do users. What was stolen of before is revoked: those who have the next one go on.
         operator.renew_users("alice", "admin")
         stolen = operator.former_pair("alice")
@@ -215,6 +225,8 @@ def test_every_key_is_replaced_under_load_and_no_client_notices(cluster: LocalCl
             load.wait_for(20)
         assert len(admin.describe_cluster().brokers) == 3, "a client of before goes on, too"
 
+        while time.monotonic() < ends_s + 1:
+            loads[0].wait_for(10)
         for load in present:
             load.end()
     gaps = {load.name: round(load.longest_s, 2) for load in (*loads, *nexts) if load.done}

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from quorumlog.sdk import Admin, Consumer, NewTopic, Producer
+from quorumlog.sdk import Admin, Consumer, NewTopic, Producer, TopicPartition
 from quorumlog.sdk.errors import NoBrokersAvailableError, QuorumlogError
 from quorumlog.server.local.certificates import LocalCertificates
 from quorumlog.server.local.ports import ReservedPorts
@@ -163,10 +163,10 @@ def test_three_rolls_take_a_running_cluster_from_plaintext_to_tls(rolled: Rolled
     writer = Writer(written, rolled.tls_options())
     rolled.roll(3)
     written += writer.end()
-    with Consumer(
-        "orders", auto_offset_reset="earliest", consumer_timeout_ms=3_000, **rolled.tls_options()
-    ) as consumer:  # type: ignore[arg-type]
-        assert [record.value for record in consumer] == [b"%d" % number for number in range(written)]
+    with Consumer("orders", auto_offset_reset="earliest", **rolled.tls_options()) as consumer:  # type: ignore[arg-type]
+        end = consumer.end_offsets([TopicPartition("orders", 0)])[TopicPartition("orders", 0)]
+        found = [record.value for record in itertools.islice(consumer, end)]
+    assert found == [b"%d" % number for number in range(written)]
     with (
         pytest.raises(NoBrokersAvailableError),
         Admin(**rolled.options(0), bootstrap_timeout_ms=500) as late,  # type: ignore[arg-type]

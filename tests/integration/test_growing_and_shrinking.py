@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 
 import pytest
-from command_line import cli, until
+from command_line import cli, complaints, until
 from test_moved_partitions import MOVED, Load, assert_one_copy_each_in_order
 
 from quorumlog.sdk import Admin, NewTopic
 from quorumlog.server.local import LocalCluster
 
-pytestmark = pytest.mark.cluster
+# It measures how long nothing was acknowledged.
+pytestmark = [pytest.mark.cluster, pytest.mark.alone]
 #: A failover takes a fraction of a second on a machine that does nothing else, and this one does.
 A_FAILOVER_S = 5.0
 
@@ -26,13 +27,13 @@ def counts_as_down(admin: Admin, node: int) -> bool:
 
 
 def on(admin: Admin, node: int) -> int:
-    topics = admin.describe_topics(include_internal=True)
+    topics = admin.describe_topics(include_internal=True, linearizable=True)
     return sum(node in partition.replicas for topic in topics for partition in topic.partitions)
 
 
 def done(cluster: LocalCluster, *arguments: str) -> str:
     ended = cli(cluster, *arguments)
-    assert (ended.returncode, ended.stderr) == (0, ""), (arguments, ended.stderr)
+    assert (ended.returncode, complaints(ended)) == (0, ""), (arguments, ended.stderr)
     return ended.stdout
 
 

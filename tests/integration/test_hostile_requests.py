@@ -144,7 +144,7 @@ def test_whatever_a_client_sends_the_node_answers_and_lives(cluster: LocalCluste
     with Admin(bootstrap_servers=servers) as admin, Producer(bootstrap_servers=servers) as producer:
         if "orders" not in admin.list_topics():  # A request may well have deleted it.
             admin.create_topics([NewTopic("orders", num_partitions=2, replication_factor=1)])
-        assert producer.send("orders", b"still here").result(timeout=20).offset >= 0
+        assert producer.send("orders", b"still here").result(timeout=60).offset >= 0
 
 
 def outcomes(

@@ -18,8 +18,9 @@ from quorumlog.server.local import LocalCluster
 pytestmark = pytest.mark.cluster
 
 PARTITIONS, RECORDS = 4, 200
-SESSION_MS = 6_000
-DEADLINE_S = 30.0
+#: So long that nobody is put out because the machine is busy.
+SESSION_MS = 20_000
+DEADLINE_S = 60.0
 _numbers = count(1)
 
 
@@ -60,7 +61,9 @@ def is_created(admin: AdminClient, name: str) -> bool:
 
 
 def write(cluster: LocalCluster, topic: str, begin: int) -> None:
-    producer = Producer({"bootstrap.servers": cluster.kafka_bootstrap_servers, "log_level": 0})
+    producer = Producer(
+        {"bootstrap.servers": cluster.kafka_bootstrap_servers, "enable.idempotence": True, "log_level": 0}
+    )
     for number in range(begin, begin + RECORDS):
         producer.produce(topic, b"%d" % number, partition=number % PARTITIONS)
     assert producer.flush(DEADLINE_S) == 0

@@ -27,7 +27,8 @@ from quorumlog.sdk.errors import QuorumlogError
 from quorumlog.server.local import LocalCluster
 from quorumlog.server.local.ports import ReservedPorts
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
+# It measures how long nothing was acknowledged.
+pytestmark = [pytest.mark.cluster, pytest.mark.alone, pytest.mark.timeout(400)]
 
 OUTAGE_S = float(os.environ.get("OUTAGE_S", "4"))
 #: Clients renew their session after two thirds of this.
@@ -43,8 +44,6 @@ def cluster() -> Iterator[LocalCluster]:
     with LocalCluster(nodes=4, controllers=3, tls=True, settings=asking, node_settings=places) as running:
         running.password_servers = ",".join(each["password_listen"] for each in places.values())  # type: ignore[attr-defined]
         with Admin(bootstrap_servers=running.bootstrap_servers, **running.client_tls) as admin:
-            orders = NewTopic("orders", replica_assignments={0: [4, 1, 2], 1: [4, 1, 3]})
-            admin.create_topics([orders])
             topic = ResourcePattern(ResourceType.TOPIC, "orders")
             admin.create_acls(
                 ACL(f"User:{user}", operation, ACLPermissionType.ALLOW, topic)
@@ -52,6 +51,9 @@ def cluster() -> Iterator[LocalCluster]:
                 for operation in (ACLOperation.READ, ACLOperation.WRITE)
             )
             admin.alter_user_scram_credentials([UserScramCredentialUpsertion("bob", PASSWORD)])
+            # Last: once all nodes serve it, they know users and rules as well.
+            orders = NewTopic("orders", replica_assignments={0: [4, 1, 2], 1: [4, 1, 3]})
+            admin.create_topics([orders])
         yield running
     reserved.close()
 
@@ -82,13 +84,14 @@ def test_signed_in_clients_go_on_without_the_metadata_quorum(cluster: LocalClust
         # Who comes now is let in as well. (A producer's identity may be the controller's to give: it does without.)
         for options, partition in ((alice, 0), (bob, 1)):
             with Producer(**options, enable_idempotence=False) as late:  # type: ignore[arg-type]
-                assert late.send("orders", b"late", partition=partition).result(10).offset > 0
+                assert late.send("orders", b"late", partition=partition).result(30).offset > 0
         for controller in (2, 3):
             cluster.start(controller)
         cluster.wait_ready()
         for load in loads:
             load.wait_for(10)
-        admin.create_topics([NewTopic("after", 1, 1)])
+    with Admin(bootstrap_servers=cluster.bootstrap_servers, **cluster.client_tls) as patient:
+        patient.create_topics([NewTopic("after", 1, 1)])
     for load in loads:
         load.end()
     gaps = {load.name: round(load.longest_s, 2) for load in loads}

@@ -66,6 +66,9 @@ def test_a_lost_quorum_is_said_to_be_lost() -> None:
     with LocalCluster(nodes=3) as cluster:
         cluster.kill(1)
         cluster.kill(2)
+        with Admin(bootstrap_servers=cluster.address(3)) as admin:
+            # Where the third one led, it may take an election timeout until it knows that it does no more.
+            until(lambda: admin.describe_quorum().leader_id is None, "nobody leads")
         described = cli(cluster, "quorum", "describe")
         assert described.returncode == 1
         assert "LeaderId:               none\n" in described.stdout

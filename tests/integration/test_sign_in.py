@@ -15,6 +15,7 @@ from typing import Any
 
 import grpc
 import pytest
+from command_line import all_have_heard, until
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from token_issuer import AUDIENCE, ISSUER, claims, token, write_keys
 
@@ -27,6 +28,7 @@ from quorumlog.sdk import (
     NewTopic,
     OffsetAndMetadata,
     Producer,
+    RequestTimedOutError,
     ResourcePattern,
     ResourceType,
     SaslAuthenticationFailedError,
@@ -46,7 +48,7 @@ from quorumlog.v1 import data_plane_pb2, data_plane_pb2_grpc
 
 pytestmark = pytest.mark.cluster
 
-LIMIT_S = 20.0
+LIMIT_S = 60.0
 #: Searched for in everything that the suite can see afterwards.
 CANARY = "canary-9f1c-password"
 ORDERS = TopicPartition("orders", 0)
@@ -87,7 +89,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, audit_log: Path, key_file:
     with LocalCluster(nodes=3, tls=True, data_dir=data, settings=asking, node_settings=places) as running:
         running.password_servers = ",".join(each["password_listen"] for each in places.values())  # type: ignore[attr-defined]
         with Admin(bootstrap_servers=running.bootstrap_servers, **running.client_tls) as admin:
-            admin.create_topics([NewTopic("orders", 1, 3), NewTopic("secret", 1, 3)])
             orders = ResourcePattern(ResourceType.TOPIC, "orders")
             admin.create_acls(
                 ACL(f"User:{user}", operation, ACLPermissionType.ALLOW, orders)
@@ -95,6 +96,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, audit_log: Path, key_file:
                 for operation in (ACLOperation.READ, ACLOperation.WRITE)
             )
             admin.alter_user_scram_credentials([UserScramCredentialUpsertion("alice", CANARY)])
+            # Last: once all nodes serve them, they know users and rules as well.
+            admin.create_topics([NewTopic("orders", 1, 3), NewTopic("secret", 1, 3)])
         yield running
     reserved.close()
 
@@ -121,6 +124,15 @@ def cli(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Runs a command of ``quorumlog``."""
     command = [sys.executable, "-m", "quorumlog.cli.main", *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def is_delivered(producer: Producer, value: bytes) -> bool:
+    """Whether a record is delivered in the time that the producer has for it: on a busy machine not the first one."""
+    try:
+        producer.send("orders", value, partition=0).result(LIMIT_S)
+    except RequestTimedOutError:
+        return False
+    return True
 
 
 def until_refused(attempt: Callable[[], object]) -> QuorumlogError:
@@ -222,8 +234,9 @@ def test_tasks_of_spark_sign_in_too(cluster: LocalCluster) -> None:
 
 def test_a_deleted_user_is_out_at_once(cluster: LocalCluster, admin: Admin) -> None:
     admin.alter_user_scram_credentials([UserScramCredentialUpsertion("bob", "a password of bob's")])
+    all_have_heard(admin)
     with Producer(**signed_in(cluster, "bob", "a password of bob's"), delivery_timeout_ms=3_000) as producer:
-        producer.send("orders", b"by bob", partition=0).result(LIMIT_S)
+        until(lambda: is_delivered(producer, b"by bob"), "bob is let in")
         admin.alter_user_scram_credentials([UserScramCredentialDeletion("bob")])
         refused = until_refused(lambda: producer.send("orders", b"late", partition=0).result(LIMIT_S))
     assert isinstance(refused, SaslAuthenticationFailedError), refused
@@ -237,6 +250,7 @@ def test_a_consumer_goes_on_after_restarts_and_is_out_when_its_user_is_revoked(
     group = ResourcePattern(ResourceType.GROUP, "of-erin")
     read = [ACL("User:erin", ACLOperation.READ, ACLPermissionType.ALLOW, each) for each in (orders, group)]
     admin.create_acls(read)
+    all_have_heard(admin)
     options = signed_in(cluster, "erin", "a password of erin's")
     with Producer(bootstrap_servers=cluster.bootstrap_servers, **cluster.client_tls) as producer:
         producer.send("orders", b"before", partition=0).result(LIMIT_S)
@@ -261,7 +275,7 @@ def test_a_revoked_certificate_is_out_at_once_also_on_a_stream(cluster: LocalClu
     carol = cluster.certificates.add_user("carol")
     properties = str(cluster.certificates.properties)
     with Producer(bootstrap_servers=cluster.bootstrap_servers, **carol, delivery_timeout_ms=3_000) as producer:
-        producer.send("orders", b"by carol", partition=0).result(LIMIT_S)
+        until(lambda: is_delivered(producer, b"by carol"), "carol is let in")
         servers = ("--bootstrap-servers", cluster.bootstrap_servers)
         revoked = cli("--command-config", properties, "certs", "revoke", carol["ssl_certificate_location"], *servers)
         assert revoked.returncode == 0, revoked.stderr
@@ -308,6 +322,7 @@ def test_a_stolen_token_is_good_at_one_node_and_not_after_its_user_or_a_restart(
     cluster: LocalCluster, admin: Admin
 ) -> None:
     admin.alter_user_scram_credentials([UserScramCredentialUpsertion("victim", "a password of victim's")])
+    all_have_heard(admin)
     thief = Thief(signed_in(cluster, "victim", "a password of victim's"))
     home, *others = thief.places
     assert thief.ask(home) is grpc.StatusCode.OK
@@ -389,8 +404,8 @@ def test_a_token_signs_in_and_goes_on_across_its_renewal_and_that_of_the_keys(
     options: dict[str, Any] = {
         name: option for name, option in signed_in(cluster).items() if not name.startswith("sasl_plain")
     } | {"sasl_mechanism": "OAUTHBEARER", "sasl_oauthbearer_token_file": str(agent)}
-    former = renew("first", 4)
-    ends_s = time.monotonic() + 4
+    former = renew("first", 10)
+    ends_s = time.monotonic() + 10
     with Producer(**options) as producer:
         offset = producer.send("orders", b"by dora", partition=0).result(LIMIT_S).offset
         write_keys(key_file, "first", "second")
@@ -408,8 +423,8 @@ def test_a_token_signs_in_and_goes_on_across_its_renewal_and_that_of_the_keys(
             refused = until_refused(strangers.list_topics)
         assert isinstance(refused, SaslAuthenticationFailedError), refused
         assert re.search(words, refused.message)
-    told = audit_log.read_text()
-    assert "it is signed with a key that is not in the file" in told
+    # A thread of the node writes it, the next one of the same address a second later.
+    until(lambda: "it is signed with a key that is not in the file" in audit_log.read_text(), "the audit log tells it")
     renew("second", 600)
     properties = tmp_path / "dora.properties"
     properties.write_text(

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.cluster
 TOPICS = 12
 
 
-def wait_until(condition: Callable[[], object], timeout_s: float = 30.0) -> None:
+def wait_until(condition: Callable[[], object], timeout_s: float = 60.0) -> None:
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline, "the condition did not come true in time"
@@ -33,7 +33,7 @@ def test_a_node_that_was_away_too_long_for_the_log_catches_up_by_a_snapshot() ->
             with contextlib.suppress(RequestTimedOutError):
                 topics = [NewTopic(f"topic-{n}", num_partitions=2, replication_factor=1) for n in range(TOPICS)]
                 admin.create_topics(topics)
-            assert len(admin.list_topics()) == TOPICS
+            wait_until(lambda: len(admin.list_topics()) == TOPICS)
         cluster.start(away)
         cluster.wait_ready()
         wait_until(lambda: "snapshot_installed" in cluster.log_path(away).read_text())

@@ -16,14 +16,16 @@ from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from quorumlog.sdk import Producer, QuorumlogError
 
 CHROMIUM = shutil.which("chromium")
 #: Where tests put what they have seen.
 PICTURES = Path(__file__).resolve().parent.parent.parent / "build" / "console"
-START_S = 30
+START_S = 60
+#: Until the page shows what is expected of it.
+SHOWN_MS = 30_000
 #: Which of axe's rules a page has to keep: WCAG 2.2, A and AA.
 RULES = {"runOnly": {"type": "tag", "values": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]}}
 
@@ -65,6 +67,7 @@ def running_console(bootstrap_servers: str, *options: str) -> Iterator[str]:
 @contextmanager
 def chromium() -> Iterator[Browser]:
     """The browser of the machine. (As root it runs only without its sandbox.)"""
+    expect.set_options(timeout=SHOWN_MS)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield browser

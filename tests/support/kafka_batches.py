@@ -54,10 +54,10 @@ def produce_kafka(
             return False
         with _channel(cluster, leader) as channel:
             stub = data_plane_pb2_grpc.DataPlaneStub(channel)
-            described = stub.Metadata(MetadataRequest(topics=[topic]), timeout=10)
+            described = stub.Metadata(MetadataRequest(topics=[topic]), timeout=30)
             sent = PartitionBatch(topic_id=described.topics[0].topic_id, partition=partition, batch=entry)
             request = ProduceRequest(correlation_id=1, acks=-1, timeout_ms=10_000, batches=[sent])
-            results[:] = next(stub.Produce(iter([request]), timeout=10)).results
+            results[:] = next(stub.Produce(iter([request]), timeout=30)).results
         return not results[0].error.retriable
 
     until(answered, f"{topic} takes the batch")

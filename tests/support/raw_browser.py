@@ -16,7 +16,7 @@ from quorumlog.console.picture import Picture
 from quorumlog.console.poller import OpenPages
 
 HOST = "127.0.0.1:7000"
-PATIENCE_S = 10
+PATIENCE_S = 30
 
 
 @dataclass

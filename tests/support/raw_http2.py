@@ -29,6 +29,7 @@ class RawHttp2:
         self._window, self._initial = _INITIAL_WINDOW, _INITIAL_WINDOW
         self._windows: dict[int, int] = {}
         self._unsent: dict[int, bytearray] = {}
+        self._head = b""
         self._next = 1
         self._scheme = "http" if writer.get_extra_info("ssl_object") is None else "https"
         self.taken = 0
@@ -91,9 +92,11 @@ class RawHttp2:
         return progress
 
     async def _take_frame(self) -> None:
-        head = await self._reader.readexactly(9)
+        # The wait for a frame may be over behind its head, which is kept.
+        head = self._head = self._head or await self._reader.readexactly(9)
         kind, flags, stream = head[3], head[4], int.from_bytes(head[5:], "big") & 0x7FFFFFFF
         body = await self._reader.readexactly(int.from_bytes(head[:3], "big"))
+        self._head = b""
         if kind == _WINDOW:
             more = int.from_bytes(body, "big")
             if stream:
