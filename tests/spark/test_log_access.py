@@ -96,13 +96,13 @@ def test_a_process_that_is_stopped_is_noticed_by_pings(monkeypatch: pytest.Monke
     quick = tuple((name, value // 10 if name.endswith(("time_ms", "timeout_ms")) else value)
                   for name, value in nodes.CHANNEL_OPTIONS)  # fmt: skip
     monkeypatch.setattr(nodes, "CHANNEL_OPTIONS", quick)
-    monkeypatch.setattr(nodes.Patience.__init__, "__defaults__", (3.0,))
     monkeypatch.setattr(log_access, "_STREAM_S", 3600.0)
     with subprocess.Popen([sys.executable, "-c", NODE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as at:
         assert at.stdout is not None
         address, topic_id = at.stdout.readline().split()
         wanted = OffsetRange("t", bytes.fromhex(topic_id), 0, 0, 1)
         assert [rows.end for rows in stored_rows(address, wanted, True)] == [1]
+        monkeypatch.setattr(nodes.Patience.__init__, "__defaults__", (0.3,))  # Less than pings take.
         at.send_signal(signal.SIGSTOP)
         try:
             with pytest.raises(NetworkError, match=f"no connection to {address}"):
