@@ -14,6 +14,7 @@ from bench import bare_client
 from bench.bare_path import BarePath
 from bench.figures import Figures, summarize
 from bench.measurements import Figure, Load, Measurement, measurements
+from bench.process_cost import TICK_S
 from bench.report import Runs, markdown, rows_of
 
 #: One measurement that writes with the SDK and reads, one below the SDK.
@@ -39,6 +40,13 @@ def test_the_ratio_is_the_median_of_neighbouring_runs(lower_is_better: bool, tar
     (row,) = rows_of(runs)
     assert (row.cluster, row.bare, row.ratio, row.lowest, row.highest) == (9, 10, 0.5, 0.4, 0.9)
     assert row.met is met
+
+
+def test_what_a_batch_costs_servers_is_their_processor_time_and_no_less_than_can_be_counted() -> None:
+    [_, programs, kernel] = next(one for one in measurements(1.0) if "64 KiB" in one.figures[0].name).figures
+    run = Figures(1.0, 1_000, 1_000_000, program_s=2.0, kernel_s=0.0)
+    assert programs.of(run) == 2_000
+    assert kernel.of(run) == 1_000 * TICK_S
 
 
 def test_every_measurement_sends_both_sides_the_same_amount() -> None:
@@ -92,7 +100,12 @@ def test_a_small_run_reports_its_figures(tmp_path: Path) -> None:
     )
     assert ended.returncode == 0, ended.stderr
     rows = json.loads(report.read_text())["rows"]
-    assert [row["name"] for row in rows] == ["consume records of 100 B, poll_arrow", "produce batches of 64 KiB"]
+    assert [row["name"] for row in rows] == [
+        "consume records of 100 B, poll_arrow",
+        "produce batches of 64 KiB",
+        "produce batches of 64 KiB: the servers' programs",
+        "produce batches of 64 KiB: the kernel for them",
+    ]
     assert all(row["cluster"] > 0 and row["bare"] > 0 and row["ratio"] > 0 for row in rows)
     assert not list((tmp_path / "work").iterdir())
 
