@@ -167,9 +167,10 @@ def test_the_metadata_quorum_is_described(tool: Callable[..., str]) -> None:
     assert int(status["MaxFollowerLag"]) >= 0
     assert sorted(each["id"] for each in json.loads(status["CurrentVoters"])) == [1, 2, 3]
     assert all("KAFKA://127.0.0.1:" in each["endpoints"][0] for each in json.loads(status["CurrentVoters"]))
-    head, *rows = tool(QUORUM, "describe", "--replication").strip().splitlines()
-    assert head.split()[0] == "NodeId"
-    assert sorted(row.split()[-1] for row in rows) == ["Follower", "Follower", "Leader"]
+    # What its libraries have to say stands beside the table.
+    rows = [line.split() for line in tool(QUORUM, "describe", "--replication").splitlines()]
+    assert any(row[:1] == ["NodeId"] for row in rows)
+    assert sorted(row[-1] for row in rows if row and row[0] in {"1", "2", "3"}) == ["Follower", "Follower", "Leader"]
 
 
 def test_a_limited_move_is_refused_and_said_so(tool: Callable[..., str], orders: str, tmp_path: Path) -> None:
