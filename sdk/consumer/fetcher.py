@@ -334,26 +334,35 @@ class Fetcher:
         """
         if self._closed:
             return  # Between the answer and this.
-        while self._arrived and self._has_room():
-            if not self._decode_next(self._arrived[0]):
+        room = 0
+        while self._arrived and (room > 0 or (room := self._count_room()) > 0):
+            decoded_bytes = self._decode_next(self._arrived[0])
+            if decoded_bytes is None:
                 self._arrived.popleft()
+            else:
+                room -= decoded_bytes
         self._assignment.notify()
         self._pump()
 
-    def _has_room(self) -> bool:
-        """Whether a further batch may be decoded. If not, the application comes back when it has taken enough."""
+    def _count_room(self) -> int:
+        """Bytes that may be decoded now. If there are none, the application comes back when it has taken enough."""
         with self._assignment.lock:
             undecoded = sum(arrived.undecoded_bytes for arrived in self._arrived)
-            lacking = self._assignment.queued_bytes() - undecoded - self._config.fetch_max_bytes + 1
-            has_room = lacking <= 0 or not self._assignment.has_records()
-            self._room_at = math.inf if has_room else self._assignment.taken_bytes + lacking
-            return has_room
+            room = self._config.fetch_max_bytes - (self._assignment.queued_bytes() - undecoded)
+            if room <= 0 and not self._assignment.has_records():
+                room = 1  # A further batch: otherwise the application, which has nothing to take, would wait for ever.
+            self._room_at = math.inf if room > 0 else self._assignment.taken_bytes - room + 1
+            return room
 
-    def _decode_next(self, arrived: _Arrived) -> bool:
-        """Decodes and queues one batch of what came for a partition, or some together; False when that was all."""
+    def _decode_next(self, arrived: _Arrived) -> int | None:
+        """Decodes and queues one batch of what came for a partition, or some together.
+
+        Returns:
+            Its size in memory; None when that was all.
+        """
         state = arrived.state
         if state.generation != arrived.generation:
-            return False
+            return None
         damage: CorruptRecordError | None = None
         part: FetchedRows | None = None
         try:
@@ -362,7 +371,7 @@ class Fetcher:
             damage = error
         with self._assignment.lock:
             if state.generation != arrived.generation:
-                return False
+                return None
             if damage is not None:
                 # The sound batches before it are handed out; the next fetch begins with the damage, and counts it.
                 # What else has come lies behind it.
@@ -371,13 +380,13 @@ class Fetcher:
                 state.fetch_offset = arrived.offset
                 self._note_failure(state, damage, self._clock())
             if part is None:
-                return False
+                return None
             arrived.undecoded_bytes -= part.stored_bytes
             arrived.offset = part.next_offset
             state.queued.append(part)
             state.queued_bytes += part.size_bytes - part.stored_bytes
             state.failures = 0
-            return True
+            return part.size_bytes
 
     def _lost(self, session: FetchSession, error: QuorumlogError, *, anew: bool = False) -> None:
         """A session is over. Each of its partitions is asked for again, at the leader of then; at once if ``anew``."""
