@@ -25,7 +25,7 @@ $(VENV)/.requirements: requirements.lock
 	@touch $@
 
 # Strict: every tool sees the packages, not only Python's own import (mypy, and Spark, which lists the folders of sys.path).
-$(STAMP): $(VENV)/.requirements pyproject.toml setup.py $(FOLDERS)
+$(STAMP): $(VENV)/.requirements pyproject.toml setup.py native/kafka_records.c $(FOLDERS)
 	@rm -rf build/__editable__.*
 	@PYTHONWARNINGS="ignore:Editable installation" $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --config-settings editable_mode=strict --editable .
 	@touch $@
@@ -110,7 +110,8 @@ check: $(STAMP)  ## lint, types, generated code fresh
 	@$(BIN)/ruff format --check .
 	@cd build/__editable__.* && MYPYPATH=. $(CURDIR)/$(BIN)/mypy --config-file $(CURDIR)/pyproject.toml --cache-dir $(CURDIR)/.mypy_cache -p quorumlog
 	@$(MAKE) --no-print-directory proto OUT=build/proto
-	@diff -r -q -x '*.proto' -x '*.py.typed' -x __pycache__ -x decoded_size.py -x entry.py -x columns.py -x kafka_batch.py -x kafka_compression.py -x kafka_entry.py -x kafka_records.py -x kafka_translation.py -x payload.py -x request_limits.py -x saslprep.py -x scram.py -x splicing.py -x __init__.py -x py.typed -x consumer_protocol.py -x kafka_kernels.py proto/quorumlog/v1 build/proto/quorumlog/v1 || { echo "generated code is stale: run make proto and commit" >&2; exit 1; }
+	@generated() { cd "$$1" && find quorumlog -name '*_pb2*' ! -name '*.pyc' | LC_ALL=C sort | xargs cksum; }; \
+	[ "$$(generated proto)" = "$$(generated build/proto)" ] || { echo "generated code is stale: run make proto and commit" >&2; exit 1; }
 
 OUT ?= proto
 proto: $(STAMP)  ## generate the code of proto/

@@ -162,7 +162,7 @@ def _entry_json(row: EntryRow) -> dict[str, object]:
             "format": "arrow" if row.kafka is None else "kafka",
             "codec": (row.header if row.kafka is None else row.kafka).codec.name.lower(),
             "timestamp_type": row.header.timestamp_type.name.lower(),
-            "base_timestamp_ms": row.header.base_timestamp_ms,
+            "append_time_ms": row.header.append_time_ms,
             "max_timestamp_ms": row.header.max_timestamp_ms,
             "producer_id": row.header.producer_id,
             "producer_epoch": row.header.producer_epoch,

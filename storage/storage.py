@@ -25,6 +25,7 @@ from quorumlog.storage.interface import (
     OpeningDamage,
     ScrubPosition,
     ScrubSlice,
+    StorageEngineError,
 )
 from quorumlog.storage.moved_aside import moved_aside
 from quorumlog.storage.page_file import PageFile
@@ -37,6 +38,7 @@ from quorumlog.storage.scrubbing import scrub_slice
 from quorumlog.storage.suspects import suspect
 from quorumlog.storage.sweep import Sweeper
 from quorumlog.storage.transaction import RaftGroupState, Space, Transaction
+from quorumlog.storage.upgrade import upgrade
 
 #: Rows of garbage deleted per transaction: a few milliseconds' work.
 MAX_DELETES = 512
@@ -92,6 +94,20 @@ class Storage:
         self._logs: dict[int, RaftGroupLog] = found.logs if found else {}
         self._garbage = found.garbage if found else Garbage()
         self._opening_damage = found.damage if found else OpeningDamage((), {})
+        if found is not None and found.format == rows.FORMER_FORMAT:
+            self._upgrade()
+
+    def _upgrade(self) -> None:
+        try:
+            upgrade(self._environment, self._logs)
+        except lmdb.Error as error:
+            self._environment.close()
+            raise StorageEngineError(
+                f"cannot upgrade {self._environment.data_file}: {error}; free space on its disk, then restart"
+            ) from error
+        except BaseException:
+            self._environment.close()
+            raise
 
     def __enter__(self) -> Storage:
         return self

@@ -11,6 +11,7 @@ from lmdb.verify import VerifyError
 from lmdb.verify import verify as verify_structure
 
 from quorumlog.storage.batch_row import BatchRow, next_row
+from quorumlog.storage.batch_times import times_of
 from quorumlog.storage.inspection import EntryRow, Inspection, Problem, RaftGroupRow
 from quorumlog.v1.entry import BatchHeader
 
@@ -124,8 +125,9 @@ class _GroupCheck:
             self._report(entry.index, f"the offset index has it at {row.base_offset} to {row.last_offset}")
         elif before is not None and before.last_offset + 1 == row.base_offset:
             offsets = header.last_offset + 1 - header.base_offset
-            right = next_row(before, row.index, row.base_offset, offsets, header.max_timestamp_ms, entry.length_bytes)
-            if row != right:
+            times = times_of(header)
+            right = next_row(before, row.index, row.base_offset, offsets, times, entry.length_bytes)
+            if right is None or not _goes_on(row, right, header):
                 self._report(entry.index, f"the offset index does not go on from the batch before it: {row}")
 
     def finish(self) -> None:
@@ -150,3 +152,13 @@ class _GroupCheck:
     def _report(self, index: int | None, what: str) -> None:
         if len(self.problems) < MAX_PROBLEMS:
             self.problems.append(Problem(self._group.group, index, what))
+
+
+def _goes_on(row: BatchRow, right: BatchRow, header: BatchHeader) -> bool:
+    """True if a row of the offset index is the one that the batch's header and the row before it make."""
+    if header.is_kafka and row.max_timestamp_ms > right.max_timestamp_ms:
+        # An older version took the client's word for the largest timestamp: the index has that of the records.
+        right = right._replace(max_timestamp_ms=row.max_timestamp_ms)
+    if row.append_time_ms < 0:
+        right = right._replace(append_time_ms=row.append_time_ms)  # The former format had none.
+    return row == right

@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol
 
 from quorumlog.chaos.clients.client_host import ClientHost
 from quorumlog.chaos.clients.client_network import SimClientNetwork
+from quorumlog.chaos.models.records import DAY_MS
 from quorumlog.chaos.simulator.cluster import SimCluster
 from quorumlog.chaos.simulator.convergence import missing_repairs
 from quorumlog.chaos.simulator.replica_sets import is_enough_without
@@ -15,7 +16,6 @@ from quorumlog.chaos.simulator.scheduler import Scheduler
 from quorumlog.server.metadata.records import METADATA_GROUP
 
 SECOND = 1_000_000
-DAY_MS = 86_400_000
 
 
 class ClientLoad(Protocol):

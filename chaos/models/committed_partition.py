@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 
 from quorumlog.chaos.models.compacted_content import CompactedContent
-from quorumlog.chaos.models.records import values_of
+from quorumlog.chaos.models.records import largest_timestamp_ms, values_of
 from quorumlog.raft.types import Entry, EntryKind
 from quorumlog.v1.entry import (
     ENVELOPE_BYTES,
@@ -26,6 +26,11 @@ from quorumlog.v1.partition_log_pb2 import CompactionState, PartitionCommand, Pa
 
 #: The row of a partition's table that says how far a replica's own compaction has come; it differs between replicas.
 OWN_PROGRESS_ROW = b"c"
+
+
+#: Between a leader's append and the commit of what it appended: as long as a simulated partition, or a clock that is
+#: wrong, may take.
+MOST_TO_COMMIT_MS = 3_600_000
 
 
 class Violation(Exception):
@@ -45,6 +50,8 @@ class CommittedBatch:
     """One batch of the committed log.
 
     Arguments:
+        max_timestamp_ms: the largest timestamp of its records, whatever its header says.
+        append_time_ms: when its leader appended it, by that node's clock.
         end_bytes: the size of all batches up to and including this one.
     """
 
@@ -52,9 +59,15 @@ class CommittedBatch:
     last_offset: int
     index: int
     max_timestamp_ms: int
+    append_time_ms: int
     end_bytes: int
     values: list[str]
     entry: Entry
+
+    def kept_since_ms(self, wall_ms: int) -> int:
+        """From when on its age counts. An append time far in the future came of a clock that was wrong."""
+        appended_ms = self.append_time_ms if self.append_time_ms <= wall_ms + MOST_TO_COMMIT_MS else 0
+        return max(self.max_timestamp_ms, appended_ms)
 
 
 @dataclass(slots=True)
@@ -112,7 +125,7 @@ class CommittedPartition:
             Violation: no replica should have proposed it.
         """
         if entry.kind is EntryKind.BATCH:
-            self._batch(entry)
+            self._batch(entry, wall_ms)
         elif entry.kind is EntryKind.COMMAND:
             command = PartitionCommand.FromString(entry.data[ENVELOPE_BYTES:])
             body = command.WhichOneof("body")
@@ -138,7 +151,7 @@ class CommittedPartition:
                 self.deletable = max(self.deletable, command.finish_restore.log_start_offset)
                 self._trim(entry.index, command.finish_restore.log_start_offset, wall_ms)
 
-    def _batch(self, entry: Entry) -> None:
+    def _batch(self, entry: Entry, wall_ms: int) -> None:
         header = parse_header(entry.data)
         if header.base_offset != self.next_offset:
             raise Violation(
@@ -152,12 +165,14 @@ class CommittedPartition:
             )
         if not self.restoring:  # What a restore brings says itself whom it is of.
             self._check_writer(entry.index, header)
+            self._check_times(entry, header, wall_ms)
         before = self.batches_in_order[-1].end_bytes if self.batches_in_order else 0
         batch = CommittedBatch(
             header.base_offset,
             header.last_offset,
             entry.index,
-            header.max_timestamp_ms,
+            largest_timestamp_ms(entry.data, header),
+            header.append_time_ms,
             before + len(entry.data),
             values,
             entry,
@@ -165,6 +180,20 @@ class CommittedPartition:
         self.batches[header.base_offset] = batch
         self.batches_in_order.append(batch)
         self.next_offset = header.last_offset + 1
+
+    def _check_times(self, entry: Entry, header: BatchHeader, wall_ms: int) -> None:
+        """Retention and look-ups by time go by the times in headers: these are the node's own, or those of records."""
+        largest = largest_timestamp_ms(entry.data, header)
+        if header.max_timestamp_ms != largest:
+            raise Violation(
+                f"group {self.group}: the header of batch {entry.index} says that its largest timestamp is"
+                f" {header.max_timestamp_ms}, and its records say {largest}"
+            )
+        if not wall_ms - MOST_TO_COMMIT_MS <= header.append_time_ms <= wall_ms:
+            raise Violation(
+                f"group {self.group}: batch {entry.index} says that it was appended at {header.append_time_ms}, and is"
+                f" committed at {wall_ms}"
+            )
 
     def _check_writer(self, index: int, header: BatchHeader) -> None:
         """A producer's sequences follow each other, and nothing of an older epoch comes after a newer one."""
@@ -207,8 +236,8 @@ class CommittedPartition:
         self._starts.append((index, start))
 
     def _check_retention(self, index: int, start: int, wall_ms: int) -> None:
-        """Nobody asked for it, so the topic's configuration must allow it: whole batches, each of them too old or with
-        enough behind it."""
+        """Nobody asked for it, so the topic's configuration must allow it: whole batches, each of them too old by its
+        records and by when it was appended, or with enough behind it."""
         where = f"group {self.group}: entry {index} moves the log start from {self.log_start} to {start}"
         if start != self.next_offset and start not in self.batches:
             raise Violation(f"{where}, in the midst of a batch, though nobody asked for that")
@@ -217,7 +246,7 @@ class CommittedPartition:
             oldest_ms = wall_ms - allowed.retained_ms
             if all(
                 0 <= allowed.retained_bytes <= end - batch.end_bytes
-                or (allowed.retained_ms >= 0 and batch.max_timestamp_ms < oldest_ms)
+                or (allowed.retained_ms >= 0 and batch.kept_since_ms(wall_ms) < oldest_ms)
                 for batch in self._between(self.log_start, start)
             ):
                 return

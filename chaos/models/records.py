@@ -4,13 +4,19 @@ and in some seeds batches as Kafka's clients write them."""
 from __future__ import annotations
 
 from typing import Any, NamedTuple
+from zlib import crc32
 
-from quorumlog.v1.entry import Flags, parse_envelope, parse_header, payload_of
+from quorumlog.v1.entry import BatchHeader, Flags, TimestampType, parse_envelope, parse_header, payload_of
 
 #: How every Arrow message begins.
 ARROW = b"\xff\xff\xff\xff"
 #: Stands for the value of a record without one, of which there may be many.
 TOMBSTONE = "hope-tombstone"
+
+
+#: What Kafka's clients write where a record has no timestamp.
+NO_TIMESTAMP_MS = -1
+DAY_MS = 86_400_000
 
 
 class Record(NamedTuple):
@@ -53,7 +59,8 @@ def arrow_payload(keys: list[str] | None, values: list[str], at_ms: int) -> byte
 def kafka_entry(
     keys: list[str] | None, values: list[str], at_ms: int, *, codec: int, producer: tuple[int, int, int]
 ) -> bytes:
-    """The unsealed entry of a batch as a Kafka client would make it.
+    """The unsealed entry of a batch as a Kafka client would make it. Old clients state a wrong largest timestamp, or
+    send records without any: here some do, by their first value.
 
     Arguments:
         keys: None for records without keys.
@@ -62,11 +69,14 @@ def kafka_entry(
     """
     import pyarrow as pa
 
-    from quorumlog.v1.kafka_batch import KafkaCodec
-    from quorumlog.v1.kafka_entry import entry_of_kafka
+    from quorumlog.v1.kafka_batch import KafkaCodec, with_max_timestamp
+    from quorumlog.v1.kafka_produced import entry_of_produced
     from quorumlog.v1.kafka_records import write_kafka_batch
     from quorumlog.v1.payload import LOG_SCHEMA, TIMESTAMP_TYPE, null_headers
 
+    kind = crc32(values[0].encode()) % 8
+    if kind == 0:
+        at_ms = NO_TIMESTAMP_MS
     columns = pa.RecordBatch.from_arrays(
         [
             pa.array([None] * len(values) if keys is None else [key.encode() for key in keys], pa.binary()),
@@ -81,7 +91,25 @@ def kafka_entry(
         columns, base_offset=0, last_offset=len(values) - 1, codec=KafkaCodec(codec), producer_id=producer_id,
         producer_epoch=producer_epoch, base_sequence=base_sequence,
     )  # fmt: skip
-    return entry_of_kafka(batch, null_keys=keys is None)
+    stated_ms = {1: NO_TIMESTAMP_MS, 2: 0, 3: at_ms - DAY_MS, 4: at_ms + 365 * DAY_MS}
+    if kind in stated_ms:
+        batch = with_max_timestamp(batch, stated_ms[kind])
+    return entry_of_produced(batch)
+
+
+def largest_timestamp_ms(entry: bytes, header: BatchHeader) -> int:
+    """The largest timestamp of a batch's records as readers see them: -1 if none has any."""
+    if not header.is_kafka:
+        return header.max_timestamp_ms
+    import pyarrow.compute as pc
+
+    from quorumlog.v1.columns import read_columns
+    from quorumlog.v1.kafka_records import milliseconds_of
+    from quorumlog.v1.payload import TIMESTAMP
+
+    if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
+        return header.max_timestamp_ms
+    return int(pc.max(milliseconds_of(read_columns(entry, header).column(TIMESTAMP))).as_py())
 
 
 def is_compacted(entry: bytes) -> bool:

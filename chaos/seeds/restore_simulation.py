@@ -13,13 +13,14 @@ from google.protobuf.message import Message as ProtoMessage
 
 from quorumlog.chaos.clients.backup_judge import BackedUpPartition, TakenBackup
 from quorumlog.chaos.clients.backup_place import BackupPlace
-from quorumlog.chaos.clients.client_faults import DAY_MS, ClientFaults
+from quorumlog.chaos.clients.client_faults import ClientFaults
 from quorumlog.chaos.clients.client_host import ClientHost
 from quorumlog.chaos.clients.client_network import SimClientNetwork
 from quorumlog.chaos.clients.committed_values import CommittedValues
 from quorumlog.chaos.clients.restore_judge import RestoreJudge
 from quorumlog.chaos.clients.restore_load import RestoreLoad
 from quorumlog.chaos.models.committed_partition import Violation
+from quorumlog.chaos.models.records import DAY_MS
 from quorumlog.chaos.seeds.fault_schedule import SimFaults, Struck
 from quorumlog.chaos.seeds.plan import SECOND, Plan
 from quorumlog.chaos.seeds.plan_backups import BackupPlan
@@ -34,6 +35,8 @@ from quorumlog.sdk.producer.async_producer import AsyncProducer
 from quorumlog.v1 import data_plane_pb2
 from quorumlog.v1.entry import FIRST_NAMED_PRODUCER_ID, BatchHeader, build_batch, parse_header, payload_of
 from quorumlog.v1.errors_pb2 import ErrorCode
+from quorumlog.v1.kafka_entry import kafka_batch_in
+from quorumlog.v1.kafka_produced import entry_of_produced
 
 FORMATION_US = 30 * SECOND
 #: What a restore, or a producer, has to come to its end in, once all is healed.
@@ -229,11 +232,13 @@ class RestoreSimulation:
 def _as_sent(entry: bytes) -> bytes:
     """The batch as its producer has sent it."""
     header = parse_header(entry)
+    if header.is_kafka:
+        return entry_of_produced(kafka_batch_in(entry))
     return build_batch(
         bytes(payload_of(entry)),
         record_count=header.record_count,
         codec=header.codec,
-        base_timestamp_ms=header.base_timestamp_ms,
+        base_timestamp_ms=header.append_time_ms,
         max_timestamp_ms=header.max_timestamp_ms,
         timestamp_type=header.timestamp_type,
         producer_id=header.producer_id,

@@ -46,6 +46,7 @@ from quorumlog.v1 import admin_pb2
 from quorumlog.v1 import data_plane_pb2 as pb
 from quorumlog.v1.entry import parse_header
 from quorumlog.v1.errors_pb2 import ErrorCode
+from quorumlog.v1.kafka_entry import is_kafka
 
 CLIENT_DELAY_US = (100, 3_000)
 FULL_CHECK_STEPS = 64
@@ -399,7 +400,7 @@ class SimCluster:
 
         def arrive() -> None:
             if process.running and (not stream or process.has_stream(stream)):
-                process.request(message, answered, served, stream, self.clients.get(client, UNKNOWN_CLIENT))
+                process.request(message, answered, served, stream, self._origin(client, message))
             else:
                 self.scheduler.after(self._rng.randint(*CLIENT_DELAY_US), lambda: answered(Unanswered.REFUSED))
 
@@ -450,6 +451,12 @@ class SimCluster:
                 log = self.invariants.model(group).log
                 everything = wanted.before_offset == EVERYTHING
                 log.deletable = max(log.deletable, 1 << 62 if everything else wanted.before_offset)
+
+    def _origin(self, client: str, message: ProtoMessage) -> ClientOrigin:
+        origin = self.clients.get(client, UNKNOWN_CLIENT)
+        if isinstance(message, pb.ProduceRequest) and any(is_kafka(each.batch) for each in message.batches):
+            return replace(origin, listener=Listener.KAFKA)  # Only that one takes them.
+        return origin
 
     # -- what nodes tell clients ------------------------------------------------------------------------------------
 

@@ -66,8 +66,13 @@ class GroupSealer:
 
         return seal
 
-    def batch(self, batch: bytes, base_offset: int, append_time_ms: int | None) -> Seal:
-        """How to seal a checked batch once its place is known."""
+    def batch(self, batch: bytes, base_offset: int, append_time_ms: int, is_append_time: bool) -> Seal:
+        """How to seal a checked batch once its place is known.
+
+        Arguments:
+            append_time_ms: the node's clock, in milliseconds since the epoch.
+            is_append_time: whether that becomes the timestamp of its records.
+        """
 
         def seal(index: int, term: int, previous_hash: int) -> Entry:
             data = layout.seal_batch(
@@ -78,6 +83,7 @@ class GroupSealer:
                 previous_hash=previous_hash,
                 base_offset=base_offset,
                 append_time_ms=append_time_ms,
+                stamps_records=is_append_time,
             )
             return Entry(index, term, EntryKind.BATCH, layout.entry_hash(data), data)
 

@@ -14,8 +14,6 @@ from quorumlog.server.client_origin import Listener
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.records import Topic
 
-_CLEANUP_POLICY = "cleanup.policy"
-_COMPACT = "compact"
 #: Where there are as many nodes.
 _REPLICAS = 3
 
@@ -118,11 +116,6 @@ class SeenImage:
         """Partitions of a topic; 0 where there is none of that name."""
         topic = self._named(name)
         return 0 if topic is None else len(topic.partitions)
-
-    def compacts(self, topic_id: bytes) -> bool:
-        """Whether the newest record of each key is kept of a topic."""
-        topic = self._with_id(topic_id)
-        return topic is not None and _COMPACT in topic.configs.get(_CLEANUP_POLICY, "")
 
     def kafka_address(self, node_id: int) -> tuple[str, int] | None:
         """Host and port at which Kafka's clients reach a node, if they do."""

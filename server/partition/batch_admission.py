@@ -55,7 +55,9 @@ def admitted(
         header = _check_unsealed(batch)
     except CorruptEntryError as corrupt:
         return error(ErrorCode.CORRUPT_MESSAGE, f"the batch was refused unread: {corrupt}")
-    if refusal := _check_rules(header, acks, wall_ms):
+    if refusal := _check_rules(header, acks):
+        return refusal
+    if refusal := _check_time(header, wall_ms, config):
         return refusal
     if refusal := _refuse_kafka(batch, header, feature_level) if header.is_kafka else refuse_inflating(batch):
         return refusal
@@ -114,7 +116,7 @@ def _check_unsealed(batch: bytes) -> BatchHeader:
     return header
 
 
-def _check_rules(header: BatchHeader, acks: int, wall_ms: int) -> errors_pb2.Error | None:
+def _check_rules(header: BatchHeader, acks: int) -> errors_pb2.Error | None:
     if header.record_count >= SEQUENCE_MODULUS:
         # It would come round to a sequence that its producer has used: what follows could not be told from what was.
         return error(
@@ -132,7 +134,13 @@ def _check_rules(header: BatchHeader, acks: int, wall_ms: int) -> errors_pb2.Err
         return error(ErrorCode.INVALID_REQUIRED_ACKS, "an idempotent producer needs acks=all")
     if header.timestamp_type is not TimestampType.CREATE_TIME:
         return error(ErrorCode.INVALID_RECORD, "a producer sends batches of timestamp type CREATE_TIME")
-    if header.max_timestamp_ms > wall_ms + MAX_AHEAD_MS:
+    return None
+
+
+def _check_time(header: BatchHeader, wall_ms: int, config: TopicConfig) -> errors_pb2.Error | None:
+    # With append time the records get the node's own.
+    is_create_time = config.message_timestamp_type is TimestampType.CREATE_TIME
+    if is_create_time and header.max_timestamp_ms > wall_ms + MAX_AHEAD_MS:
         return error(
             ErrorCode.INVALID_TIMESTAMP,
             f"timestamp {header.max_timestamp_ms} ms is more than an hour ahead of the node's clock ({wall_ms} ms)",

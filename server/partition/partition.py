@@ -416,9 +416,9 @@ class Partition:
         slot: int,
     ) -> errors_pb2.Error | None:
         base_offset = self.log_end_offset
-        append_time = wall_ms if self.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME else None
+        is_append_time = self.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
         try:
-            entry = self.raft.propose(now, self._sealer.batch(batch, base_offset, append_time))
+            entry = self.raft.propose(now, self._sealer.batch(batch, base_offset, wall_ms, is_append_time))
         except NotLeaderError:
             return self.not_leader()
         except ProposalRefusedError as refused:
@@ -429,7 +429,7 @@ class Partition:
         if acks == ACKS_NONE:
             call.fill(slot, base_offset=-1, log_append_time_ms=-1)
         else:
-            append_ms = -1 if append_time is None else append_time
+            append_ms = wall_ms if is_append_time else -1
             self._wait(acks, call, slot, header, entry.index, base_offset, append_ms)
         return None
 

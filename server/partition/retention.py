@@ -1,8 +1,14 @@
 """Retention by bytes and by time: a partition's leader proposes where its log starts.
 
-Whole batches go, by what the offset index says of them; nothing is ever scanned. Bytes are compared whenever the group
-was stepped, which is two numbers. Time is a deadline: the expiry of the oldest batch; a group that sleeps costs nothing
-until then. What is proposed takes effect when it is applied, on every replica at the same place in the log.
+Whole batches are removed, by what the offset index says of them; nothing is ever scanned. Bytes are compared whenever
+the group was stepped, which is two numbers. Time is a deadline: the expiry of the oldest batch; a group that sleeps
+costs nothing until then. What is proposed takes effect when it is applied, on every replica at the same place in the
+log.
+
+A batch expires ``retention.ms`` after its largest timestamp or after the leader appended it, whichever is later. So
+records of the past that are filled in now are kept for that long, whatever their timestamps say, and records without
+timestamps too. (Kafka goes by timestamps alone where there are any, for a whole segment at a time, and would remove
+such a segment within ``log.retention.check.interval.ms``.)
 """
 
 from __future__ import annotations
@@ -15,7 +21,7 @@ from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.metadata.topic_config import TopicConfig
 from quorumlog.server.node_service import NodeService
 from quorumlog.server.partition.partition import Partition
-from quorumlog.storage.batch_row import BatchRow, any_batch
+from quorumlog.storage.batch_row import MAX_CLOCK_AHEAD_MS, BatchRow, any_batch
 from quorumlog.storage.interface import StorageReader
 from quorumlog.v1.partition_log_pb2 import PartitionCommand, TrimLog
 
@@ -96,7 +102,7 @@ class LogRetention(NodeService):
         beginning.first = self._reader.find_batch(partition.group, partition.log_start_offset, any_batch)
         retention_ms = beginning.config.retention_ms
         if beginning.first is not None and retention_ms >= 0:
-            wait_us = (beginning.first.max_timestamp_ms + retention_ms - wall_ms) * 1000 + 1000
+            wait_us = (_kept_since_ms(beginning.first, wall_ms) + retention_ms - wall_ms) * 1000 + 1000
             soonest = 0
             if trimmed:
                 soonest = min(max(retention_ms * 1000 // TIME_SLACK, MIN_INTERVAL_US), MAX_INTERVAL_US)
@@ -132,13 +138,23 @@ class LogRetention(NodeService):
         if limit >= 0:
             kept = self._reader.find_batch(group, start, lambda row: end - row.end_position < limit)
             start = max(start, kept.base_offset if kept is not None else last.last_offset + 1)
-        if retention_ms >= 0:
-            kept = self._reader.find_batch(group, start, lambda row: row.max_timestamp_ms >= wall_ms - retention_ms)
+        if retention_ms >= 0 and not self._is_age_unknown(group, start, wall_ms - retention_ms):
+            oldest_ms = wall_ms - retention_ms
+            kept = self._reader.find_batch(group, start, lambda row: _kept_since_ms(row, wall_ms) >= oldest_ms)
             start = max(start, kept.base_offset if kept is not None else last.last_offset + 1)
         if start <= partition.compacted_offset:
             # The index begins behind the compacted part, which goes with the first batch after it and not before.
             return partition.log_start_offset
         return min(start, partition.high_watermark)
+
+    def _is_age_unknown(self, group: int, start: int, oldest_ms: int) -> bool:
+        """True if a log begins with batches that have no times at all, and may be young: an older version took them,
+        and did not note when. They are older than the first batch behind them of which that is known."""
+        first = self._reader.find_batch(group, start, any_batch)
+        if first is None or first.max_timestamp_ms >= 0 or first.append_time_ms >= 0:
+            return False
+        known = self._reader.find_batch(group, start, lambda row: row.append_time_ms >= 0)
+        return known is None or known.append_time_ms >= oldest_ms
 
     def on_time(self, now: int, wall_ms: int) -> None:
         """Trims the logs whose oldest batch has expired, some of them in this step."""
@@ -163,6 +179,13 @@ class LogRetention(NodeService):
     def next_deadline(self) -> int | None:
         """When ``on_time`` is due."""
         return self._deadlines[0][0] if self._deadlines else None
+
+
+def _kept_since_ms(row: BatchRow, wall_ms: int) -> int:
+    """From when on ``retention.ms`` counts for a batch, and for all before it."""
+    if row.append_time_ms > wall_ms + MAX_CLOCK_AHEAD_MS:
+        return row.max_timestamp_ms
+    return max(row.max_timestamp_ms, row.append_time_ms)
 
 
 def deletes(config: TopicConfig) -> bool:

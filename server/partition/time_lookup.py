@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from quorumlog.server.partition.partition import Partition
+from quorumlog.storage.batch_times import is_largest_timestamp_missing, times_by_records
 from quorumlog.storage.interface import StorageReader
 from quorumlog.v1.entry import BatchHeader, Flags, TimestampType, parse_envelope, parse_header
 
@@ -99,8 +100,14 @@ def _scan(partition: Partition, timestamp_ms: int, start: int, position: int) ->
             return None
         for entry in entries:
             header = parse_header(entry)
-            if header.max_timestamp_ms >= timestamp_ms:
+            if _max_timestamp_ms(entry, header) >= timestamp_ms:
                 return TimeFound(max(start, header.base_offset), header, entry)
             position = header.last_offset + 1
             scanned += len(entry)
     return None
+
+
+def _max_timestamp_ms(entry: bytes, header: BatchHeader) -> int:
+    if header.is_kafka and is_largest_timestamp_missing(entry):
+        return times_by_records(entry, header).max_timestamp_ms
+    return header.max_timestamp_ms

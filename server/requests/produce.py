@@ -7,6 +7,7 @@ from typing import Protocol
 
 from quorumlog.server.authorization.permissions import operation_of
 from quorumlog.server.broker.replicas import Replicas
+from quorumlog.server.client_origin import Listener
 from quorumlog.server.events import ClientRequest
 from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.node_service import NodeService, RequestTable, StepTime
@@ -23,6 +24,7 @@ from quorumlog.server.requests.silent_refusals import SilentRefusals
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import data_plane_pb2, errors_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
+from quorumlog.v1.kafka_entry import is_kafka
 
 #: What has to be allowed of each batch's topic.
 _OPERATION = operation_of(data_plane_pb2.ProduceRequest)
@@ -124,6 +126,9 @@ class ProduceRequests(NodeService):
             return self._absent.problem(batch.topic_id, batch.partition)
         live = self._conditions.live_replicas(partition)
         end_before, data = partition.log_end_offset, batch.batch
+        if is_kafka(data) and asked.client.listener is not Listener.KAFKA:
+            # Only the listener for Kafka's clients checks the records of such a batch.
+            return error(ErrorCode.INVALID_RECORD, "a Kafka batch: produce it at the port for Kafka's clients")
         problem = partition.append(time.now, time.wall_ms, data, request.acks, call, slot, live)
         appended = partition.log_end_offset - end_before
         if appended:  # Nothing is, of a batch that was appended before.

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import google_crc32c
 import grpc
 import pyarrow as pa
 import pytest
@@ -20,7 +19,15 @@ from quorumlog.server.local import LocalCluster
 from quorumlog.v1 import data_plane_pb2, data_plane_pb2_grpc
 from quorumlog.v1.errors_pb2 import ErrorCode
 from quorumlog.v1.kafka_batch import KafkaCodec
-from tests.support.kafka_batches import KafkaRow, kafka_batch, produce_kafka
+from quorumlog.v1.kafka_entry import entry_of_kafka
+from tests.support.kafka_batches import (
+    KafkaRow,
+    kafka_batch,
+    produce_kafka,
+    restore_log,
+    stored_kafka_entry,
+    with_checksum,
+)
 
 pytestmark = pytest.mark.cluster
 
@@ -29,7 +36,7 @@ NOW_MS = 1_700_000_000_000
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[LocalCluster]:
-    with LocalCluster(nodes=1) as running:
+    with LocalCluster(nodes=1, kafka=True) as running:
         yield running
 
 
@@ -41,8 +48,8 @@ def create(cluster: LocalCluster, topic: str, **configs: str) -> None:
 
 
 def write_kafka(cluster: LocalCluster, topic: str, rows: list[KafkaRow], codec: KafkaCodec = KafkaCodec.NONE) -> None:
-    result = produce_kafka(cluster, topic, kafka_batch(rows, codec), null_keys=False)
-    assert result.error.code == ErrorCode.NONE, result
+    code, _ = produce_kafka(cluster, topic, kafka_batch(rows, codec))
+    assert code == 0
 
 
 def write_ours(cluster: LocalCluster, topic: str, rows: list[KafkaRow]) -> None:
@@ -125,13 +132,40 @@ def test_a_log_of_both_kinds_is_read_as_one(cluster: LocalCluster) -> None:
             assert found is not None and (found.offset, found.timestamp) == (number, NOW_MS + number)
 
 
-def test_a_poisonous_batch_is_one_clear_error_and_what_follows_is_read(cluster: LocalCluster) -> None:
-    create(cluster, "poison")
-    write_kafka(cluster, "poison", rows_from(0, 3))
-    batch = bytearray(kafka_batch(rows_from(3, 3)))
+def poisonous_batch(rows: list[KafkaRow]) -> bytes:
+    """A batch that no reader reads, though its checksum is right."""
+    batch = bytearray(kafka_batch(rows))
     batch[61] ^= 2
-    batch[17:21] = google_crc32c.value(bytes(batch[21:])).to_bytes(4)
-    assert produce_kafka(cluster, "poison", bytes(batch)).base_offset == 3
+    return with_checksum(bytes(batch))
+
+
+def test_an_unreadable_batch_is_refused(cluster: LocalCluster) -> None:
+    create(cluster, "refused")
+    write_kafka(cluster, "refused", rows_from(0, 3))
+    assert produce_kafka(cluster, "refused", poisonous_batch(rows_from(3, 3))) == (87, -1)
+    write_kafka(cluster, "refused", rows_from(3, 3))
+    assert read(cluster, "refused") == list(enumerate(rows_from(0, 6)))
+
+
+def test_kafka_batches_are_refused_at_the_grpc_port(cluster: LocalCluster) -> None:
+    """Only the port for Kafka's clients checks their records."""
+    create(cluster, "other-port")
+    entry = entry_of_kafka(poisonous_batch(rows_from(0, 3)), null_keys=False)
+    with grpc.insecure_channel(cluster.address(1)) as channel:
+        stub = data_plane_pb2_grpc.DataPlaneStub(channel)
+        described = stub.Metadata(data_plane_pb2.MetadataRequest(topics=["other-port"]), timeout=30)
+        batch = data_plane_pb2.PartitionBatch(topic_id=described.topics[0].topic_id, partition=0, batch=entry)
+        request = data_plane_pb2.ProduceRequest(correlation_id=1, acks=-1, timeout_ms=10_000, batches=[batch])
+        [result] = next(stub.Produce(iter([request]), timeout=30)).results
+    assert result.error.code == ErrorCode.INVALID_RECORD and "port for Kafka" in result.error.message
+
+
+def test_a_poisonous_batch_is_one_clear_error_and_what_follows_is_read(cluster: LocalCluster) -> None:
+    """Nodes took such batches once, so logs and backups have some."""
+    create(cluster, "poison")
+    batches = [kafka_batch(rows_from(0, 3)), poisonous_batch(rows_from(3, 3))]
+    entries = [stored_kafka_entry(batch, 3 * place) for place, batch in enumerate(batches)]
+    restore_log(cluster, "poison", entries, 6)
     write_ours(cluster, "poison", rows_from(6, 3))
     tp = TopicPartition("poison", 0)
     with Consumer(bootstrap_servers=cluster.bootstrap_servers) as reader:

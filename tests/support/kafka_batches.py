@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import socket
+import struct
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeAlias
 
+import google_crc32c
 import grpc
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
+from quorumlog.server.kafka.codec import produce_requests as kafka_messages
+from quorumlog.server.kafka.codec.headers import RequestHead, pack_request_header
+from quorumlog.server.kafka.codec.primitives import decode, encode
+from quorumlog.server.kafka.codec.produce_requests import PartitionProduceData, TopicProduceData
+from quorumlog.server.kafka.codec.produce_responses import PartitionProduceResponse, ProduceResponse
 from quorumlog.server.local import LocalCluster
-from quorumlog.v1 import data_plane_pb2_grpc
-from quorumlog.v1.data_plane_pb2 import MetadataRequest, PartitionBatch, ProduceRequest, ProduceResult
+from quorumlog.v1 import admin_pb2, admin_pb2_grpc, data_plane_pb2_grpc
+from quorumlog.v1.admin_pb2 import RestorePartitionRequest
+from quorumlog.v1.data_plane_pb2 import MetadataRequest
 from quorumlog.v1.entry import seal_batch
 from quorumlog.v1.kafka_batch import KafkaCodec
 from quorumlog.v1.kafka_entry import entry_of_kafka
@@ -40,28 +49,74 @@ def kafka_batch(
     return bytes(builder.build())
 
 
-def produce_kafka(
-    cluster: LocalCluster, topic: str, batch: bytes, partition: int = 0, *, null_keys: bool = True
-) -> ProduceResult:
-    """Sends a Kafka client's batch to its leader, as the listener does, and returns what became of it."""
-    entry = entry_of_kafka(batch, null_keys=null_keys)
-    results: list[ProduceResult] = []
+def with_checksum(batch: bytes) -> bytes:
+    """An altered batch whose checksum is right again."""
+    return batch[:17] + struct.pack(">I", google_crc32c.value(batch[21:])) + batch[21:]
+
+
+def changed(batch: bytes, at: int, form: str, value: int) -> bytes:
+    """A batch with another value in its header, and the checksum of that."""
+    made = bytearray(batch)
+    struct.pack_into(form, made, at, value)
+    return with_checksum(bytes(made))
+
+
+def produce_kafka(cluster: LocalCluster, topic: str, batch: bytes, partition: int = 0) -> tuple[int, int]:
+    """Sends a batch to its leader at the port for Kafka's clients, and returns error code and base offset."""
+    answers: list[PartitionProduceResponse] = []
 
     def answered() -> bool:
         """Whether a leader has taken it, or refused it for good."""
         leader = cluster.leader(topic, partition)
         if leader is None:
             return False
-        with _channel(cluster, leader) as channel:
-            stub = data_plane_pb2_grpc.DataPlaneStub(channel)
-            described = stub.Metadata(MetadataRequest(topics=[topic]), timeout=30)
-            sent = PartitionBatch(topic_id=described.topics[0].topic_id, partition=partition, batch=entry)
-            request = ProduceRequest(correlation_id=1, acks=-1, timeout_ms=10_000, batches=[sent])
-            results[:] = next(stub.Produce(iter([request]), timeout=30)).results
-        return not results[0].error.retriable
+        address = cluster.kafka_bootstrap_servers.split(",")[cluster.node_ids.index(leader)]
+        answers[:] = [_produce_once(address, topic, batch, partition)]
+        return answers[0].error_code not in _RETRIABLE
 
-    until(answered, f"{topic} takes the batch")
-    return results[0]
+    until(answered, f"{topic} takes the batch, or refuses it")
+    return answers[0].error_code, answers[0].base_offset
+
+
+#: Unknown topic, no leader yet, not the leader.
+_RETRIABLE = (3, 5, 6)
+
+
+def _produce_once(address: str, topic: str, batch: bytes, partition: int) -> PartitionProduceResponse:
+    data = TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=partition, records=batch)])
+    request = kafka_messages.ProduceRequest(acks=-1, timeout_ms=10_000, topic_data=[data])
+    version = 7
+    header = pack_request_header(RequestHead(request.API_KEY, version, 1), "test", flexible=False)
+    content = b"".join((header, *encode(request, version)))
+    host, _, port = address.rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=30) as connection, connection.makefile("rb") as answer:
+        connection.sendall(struct.pack(">i", len(content)) + content)
+        (size,) = struct.unpack(">i", answer.read(4))
+        response = decode(ProduceResponse, answer.read(size)[4:], version)
+    return response.responses[0].partition_responses[0]
+
+
+def restore_log(cluster: LocalCluster, topic: str, entries: Sequence[bytes], next_offset: int) -> None:
+    """Fills a fresh partition 0 with stored entries, as a restore does: also with those that no node takes any more
+    from a producer, but took once.
+
+    Arguments:
+        entries: sealed, in the order of their offsets, from offset 0 on.
+        next_offset: behind the last record.
+    """
+    leader = cluster.leader(topic, 0)
+    assert leader is not None
+    with _channel(cluster, leader) as channel:
+        described = data_plane_pb2_grpc.DataPlaneStub(channel).Metadata(MetadataRequest(topics=[topic]), timeout=30)
+        stub = admin_pb2_grpc.AdminStub(channel)
+        for step in (
+            RestorePartitionRequest(begin=admin_pb2.BeginPartitionRestore()),
+            RestorePartitionRequest(append=admin_pb2.RestoreBatches(entries=entries, next_offset=next_offset)),
+            RestorePartitionRequest(finish=admin_pb2.FinishPartitionRestore(next_offset=next_offset)),
+        ):
+            step.topic_id, step.restore_id, step.timeout_ms = described.topics[0].topic_id, bytes(16), 10_000
+            answer = stub.RestorePartition(step, timeout=30)
+            assert not answer.HasField("error"), answer
 
 
 def _channel(cluster: LocalCluster, node: int) -> grpc.Channel:

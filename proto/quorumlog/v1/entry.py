@@ -19,8 +19,9 @@ integers are little-endian::
               52  u8   codec           Codec; with KAFKA what compaction takes instead of the batch's own
               53  u8   timestamp_type  TimestampType
               54  u16  attributes      Attributes
-              56  i64  base_timestamp_ms  smallest timestamp of the batch; with KAFKA that of its first record
-              64  i64  max_timestamp_ms   largest; the append time under LOG_APPEND_TIME
+              56  i64  append_time_ms  the leader's clock when it appended the batch; of an unsealed or compacted
+                                       batch the smallest timestamp, with KAFKA that of its first record
+              64  i64  max_timestamp_ms   largest, -1: no record has any; the append time under LOG_APPEND_TIME
               72  i64  producer_id     -1: not idempotent
               80  i64  producer_epoch  -1: not idempotent; of a batch with GAPS the delete horizon
               88  i32  base_sequence   -1: not idempotent
@@ -32,8 +33,9 @@ are that entry's, and the body is its entry_hash (u64): 48 bytes in all.
 
 A producer sends an unsealed batch: group, term, index, previous_hash and base_offset are zero, the checksum is
 already right; with KAFKA it says nothing, for the batch in the payload has its own, and the header repeats what that
-one says. The leader checks it, fills in those fields and seals it with a new checksum. Nothing else of
-the batch ever changes, except timestamp type and max timestamp on topics with append time.
+one says. The leader checks it, fills in those fields and the append time, and seals it with a new checksum. Nothing
+else of the batch ever changes, except timestamp type and max timestamp on topics with append time. Leaders of version
+0.1.0 and before left the smallest timestamp where the append time is now.
 
 Compaction leaves batches with ``Flags.GAPS``: their records kept their offsets, which do not follow each other any
 more. Their payload has one more column, ``offset_delta: uint32``, the offset minus the batch's base offset. In a log
@@ -134,13 +136,18 @@ class Envelope(NamedTuple):
 
 
 class BatchHeader(NamedTuple):
-    """The decoded header of a record batch. Timestamps are milliseconds since the epoch."""
+    """The decoded header of a record batch. Timestamps are milliseconds since the epoch.
+
+    Arguments:
+        append_time_ms: of a sealed batch, when its leader appended it; of an unsealed one its smallest timestamp.
+        max_timestamp_ms: -1 where no record has a timestamp.
+    """
 
     base_offset: int
     record_count: int
     codec: Codec
     timestamp_type: TimestampType
-    base_timestamp_ms: int
+    append_time_ms: int
     max_timestamp_ms: int
     producer_id: int
     producer_epoch: int
@@ -303,12 +310,14 @@ def seal_batch(
     previous_hash: int,
     base_offset: int,
     append_time_ms: int | None = None,
+    stamps_records: bool = True,
     last_offset: int | None = None,
 ) -> bytes:
     """The sealed entry of a batch that has been checked: position and base offset filled in.
 
     Arguments:
-        append_time_ms: given for topics with append time; becomes the batch's maximal timestamp.
+        append_time_ms: the leader's clock; None for a batch of another log, which keeps its own.
+        stamps_records: whether it becomes the timestamp of all records, as on topics with append time.
         last_offset: given for a batch that also covers the offsets missing behind it: the last of them.
     """
     head = bytearray(batch[:BATCH_OVERHEAD_BYTES])
@@ -318,8 +327,10 @@ def seal_batch(
     _POSITION.pack_into(head, 12, group, term, index, previous_hash)
     struct.pack_into("<q", head, 40, base_offset)
     if append_time_ms is not None:
-        head[53] = TimestampType.LOG_APPEND_TIME
-        struct.pack_into("<q", head, 64, append_time_ms)
+        struct.pack_into("<q", head, 56, append_time_ms)
+        if stamps_records:
+            head[53] = TimestampType.LOG_APPEND_TIME
+            struct.pack_into("<q", head, 64, append_time_ms)
     payload = batch[BATCH_OVERHEAD_BYTES:]
     crc = google_crc32c.extend(google_crc32c.value(bytes(head[:8])), bytes(head[12:]))
     _CRC.pack_into(head, 8, google_crc32c.extend(crc, payload))

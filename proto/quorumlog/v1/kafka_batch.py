@@ -18,7 +18,7 @@ A batch is a header of 61 bytes and its records, compressed together. All intege
    61       records
 
 The checksum leaves out what stands before it: a node gives a batch its offset and leader epoch, and it stays the
-producer's. Nodes look at headers alone; records are read and written by ``kafka_records``.
+producer's. Records are read and written by ``kafka_records``, and checked by ``kafka_produced``.
 
 Source: Kafka's ``DefaultRecordBatch``, KIP-98.
 """
@@ -191,6 +191,18 @@ def restamped(batch: Bytes, last_offset_delta: int, append_time_ms: int | None) 
     if append_time_ms is not None:
         head[_ATTRIBUTES_LOW_AT] |= _APPEND_TIME
         _MAX_TIMESTAMP.pack_into(head, _MAX_TIMESTAMP_AT, append_time_ms)
+    return _resealed(head, batch)
+
+
+def with_max_timestamp(batch: Bytes, max_timestamp_ms: int) -> bytes:
+    """A batch with another largest timestamp in its header, and a new checksum."""
+    head = bytearray(batch[:HEADER_BYTES])
+    _MAX_TIMESTAMP.pack_into(head, _MAX_TIMESTAMP_AT, max_timestamp_ms)
+    return _resealed(head, batch)
+
+
+def _resealed(head: bytearray, batch: Bytes) -> bytes:
+    """A changed header before the records of a batch, with the checksum of both."""
     records = bytes(batch[HEADER_BYTES:])
     _CRC.pack_into(head, _CRC_AT, google_crc32c.extend(google_crc32c.value(bytes(head[_CRC_COVERS_FROM:])), records))
     return b"".join((head, records))

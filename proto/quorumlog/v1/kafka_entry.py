@@ -42,7 +42,6 @@ from quorumlog.v1.kafka_batch import (
     parse_kafka_header,
     placed,
     restamped,
-    verify_kafka_batch,
 )
 
 #: What an entry has more than the Kafka batch in it, at most, and what Kafka does not count of a batch: base offset and
@@ -71,20 +70,17 @@ def is_kafka(entry: bytes) -> bool:
 
 
 def entry_of_kafka(batch: Bytes, *, null_keys: bool) -> bytes:
-    """A producer's batch as the unsealed entry that a ``ProduceRequest`` carries.
-
-    Its checksum is not looked at here, and the entry has none of its own: the partition's leader checks that of the
-    batch once, before it appends (``check_kafka_entry``).
+    """A producer's batch as the unsealed entry that a ``ProduceRequest`` carries. The entry has no checksum of its own.
 
     Arguments:
-        batch: one whole record batch, as the client sent it.
-        null_keys: whether some record has no key, or may have none. A compacted topic refuses that.
+        batch: one whole record batch whose checksum and records have been checked (``kafka_produced``).
+        null_keys: whether some record has no key. A compacted topic refuses that.
 
     Raises:
         KafkaBatchError: no node takes it; ``fault`` says which of Kafka's errors that is.
     """
     header = parse_kafka_header(batch)
-    _check_produced(batch, header)
+    check_produced_header(batch, header)
     attributes = Attributes.KAFKA | Attributes.NULL_KEYS if null_keys else Attributes.KAFKA
     producer_id, producer_epoch, base_sequence = _place_in_epoch(header)
     return build_around(
@@ -101,8 +97,8 @@ def entry_of_kafka(batch: Bytes, *, null_keys: bool) -> bytes:
 
 
 def check_kafka_entry(entry: bytes, header: BatchHeader) -> None:
-    """Checks that an unsealed entry is what ``entry_of_kafka`` makes of its batch, and the batch's checksum. Records
-    are not looked at.
+    """Checks that an unsealed entry is what ``entry_of_kafka`` makes of its batch. The listener for Kafka's clients has
+    checked the batch's checksum and records before it made the entry.
 
     Arguments:
         header: of the entry.
@@ -111,20 +107,20 @@ def check_kafka_entry(entry: bytes, header: BatchHeader) -> None:
         KafkaBatchError: it is not.
     """
     batch = kafka_batch_in(entry)
-    kafka = verify_kafka_batch(batch)
-    _check_produced(batch, kafka)
+    kafka = parse_kafka_header(batch)
+    check_produced_header(batch, kafka)
     if header.attributes & ~(Attributes.KAFKA | Attributes.NULL_KEYS):
         raise impossible(f"attributes {header.attributes!r}, which no batch of Kafka's has")
-    told = (
-        header.record_count, header.codec, header.base_timestamp_ms, header.max_timestamp_ms, header.producer_id,
+    stated = (
+        header.record_count, header.codec, header.append_time_ms, header.max_timestamp_ms, header.producer_id,
         header.producer_epoch, header.base_sequence,
     )  # fmt: skip
-    meant = (
+    expected = (
         kafka.record_count, _COMPACTED_WITH[kafka.codec], kafka.base_timestamp_ms, kafka.max_timestamp_ms,
         *_place_in_epoch(kafka),
     )  # fmt: skip
-    if told != meant:
-        raise impossible(f"a header that says {meant} where its entry says {told}")
+    if stated != expected:
+        raise impossible(f"a header that says {expected} where its entry says {stated}")
 
 
 def _place_in_epoch(header: KafkaBatchHeader) -> tuple[int, int, int]:
@@ -134,7 +130,12 @@ def _place_in_epoch(header: KafkaBatchHeader) -> tuple[int, int, int]:
     return header.producer_id, header.producer_epoch, header.base_sequence
 
 
-def _check_produced(batch: Bytes, header: KafkaBatchHeader) -> None:
+def check_produced_header(batch: Bytes, header: KafkaBatchHeader) -> None:
+    """Checks what a header must say of a batch that comes from a producer.
+
+    Raises:
+        KafkaBatchError: only brokers write such a batch, or it contradicts itself.
+    """
     if has_delete_horizon(batch):
         raise impossible("a delete horizon, which only brokers set")
     if header.is_control:

@@ -4,8 +4,8 @@ A record is its length, attributes (u8, 0), the distances of its timestamp and o
 headers. Lengths and distances are signed varints, "zigzag" as in Protocol Buffers; -1 is the length of null.
 
 Reading costs Python for each record, less where ``kafka_kernels`` can do it; so it is for who consumes. Writing is
-Arrow's work throughout. Nodes keep what Kafka's clients send without looking: whatever a foreign producer put there
-arrives here, and is checked here.
+Arrow's work throughout. Leaders check what Kafka's clients send (``kafka_produced``), but logs also have batches from
+before they did, and restores bring some: everything is checked here too.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from quorumlog.v1.payload import (
 Column: TypeAlias = Any
 
 #: Length, attributes, two distances, two lengths and the number of headers: a byte each.
-_SMALLEST_RECORD_BYTES = 7
+SMALLEST_RECORD_BYTES = 7
 _SMALLEST_HEADER_BYTES = 2
 _MOST_VARINT_BITS, _MOST_VARLONG_BITS = 32, 64
 #: Records, and headers, of which Python's objects are there at a time. A record's are there together, so it
@@ -78,7 +78,7 @@ def inflated(batch: Bytes, header: KafkaBatchHeader) -> Inflated:
         KafkaBatchError: they become larger than any that are read, or are fewer bytes than so many records take.
     """
     records = inflate(memoryview(batch)[HEADER_BYTES:], header.codec)
-    if header.record_count * _SMALLEST_RECORD_BYTES > len(records):
+    if header.record_count * SMALLEST_RECORD_BYTES > len(records):
         raise impossible(f"{header.record_count} records in {len(records)} bytes")
     return Inflated(header, records)
 
@@ -155,6 +155,29 @@ def _read_chunk(data: bytes, at: int, most: int, header: KafkaBatchHeader) -> tu
     return pa.RecordBatch.from_arrays(columns, names=COMPACTED_SCHEMA.names), at
 
 
+def read_keys_and_times(data: bytes, header: KafkaBatchHeader) -> tuple[int, bool]:
+    """The largest timestamp (ms) of a producer's records, and whether some have no key: all of them are checked as when
+    they are read, without columns, which cost more than a few records.
+
+    Raises:
+        KafkaBatchError: the records are not what the header says.
+    """
+    at, latest, has_null_keys = 0, -_MOST_MS, False
+    try:
+        for place in range(header.record_count):
+            key, _, time, _, delta, at = _read_record(data, at)
+            if delta != place:
+                raise impossible("offsets that do not follow each other")
+            has_null_keys |= key is None
+            at_ms = _checked_ms(header.base_timestamp_ms + time)
+            latest = max(latest, at_ms)
+    except IndexError:
+        raise impossible("a record that is cut off") from None
+    if at != len(data):
+        raise impossible(f"{len(data) - at} bytes behind the last record")
+    return latest, has_null_keys
+
+
 _Record: TypeAlias = tuple[bytes | None, bytes | None, int, list[tuple[str, bytes | None]] | None, int, int]
 
 
@@ -222,9 +245,15 @@ def _timestamps(deltas: list[int], header: KafkaBatchHeader) -> Column:
         times = [header.max_timestamp_ms] * len(deltas)
     else:
         times = [header.base_timestamp_ms + delta for delta in deltas]
-    if max(times) > _MOST_MS or min(times) < -_MOST_MS:
-        raise impossible("a timestamp that is no time")
+    _checked_ms(max(times))
+    _checked_ms(min(times))
     return pc.multiply(pa.array(times, pa.int64()), _MICROSECONDS).cast(TIMESTAMP_TYPE)
+
+
+def _checked_ms(timestamp_ms: int) -> int:
+    if not -_MOST_MS <= timestamp_ms <= _MOST_MS:
+        raise impossible(f"a timestamp out of range: {timestamp_ms} ms")
+    return timestamp_ms
 
 
 def write_kafka_batch(

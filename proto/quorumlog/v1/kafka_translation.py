@@ -14,10 +14,10 @@ import pyarrow.compute as pc
 
 from quorumlog.v1.columns import read_columns
 from quorumlog.v1.entry import BatchHeader, Codec, TimestampType, parse_envelope, parse_header
-from quorumlog.v1.kafka_batch import MOST_OFFSET_DELTA, Bytes, KafkaCodec, empty_kafka_batches, parse_kafka_header
+from quorumlog.v1.kafka_batch import MOST_OFFSET_DELTA, KafkaCodec, empty_kafka_batches
 from quorumlog.v1.kafka_entry import fetched_kafka_batch, leader_epoch_of
-from quorumlog.v1.kafka_records import counting, milliseconds_of, read_kafka_columns, write_kafka_batch
-from quorumlog.v1.payload import COMPACTED_SCHEMA, KEY, OFFSET_DELTA, TIMESTAMP, has_gaps, read_payload
+from quorumlog.v1.kafka_records import counting, milliseconds_of, write_kafka_batch
+from quorumlog.v1.payload import COMPACTED_SCHEMA, OFFSET_DELTA, TIMESTAMP, has_gaps, read_payload
 
 _CODECS = {Codec.NONE: KafkaCodec.NONE, Codec.LZ4: KafkaCodec.LZ4, Codec.ZSTD: KafkaCodec.ZSTD}
 
@@ -82,15 +82,6 @@ def _cut(columns: pa.RecordBatch, last_delta: int) -> tuple[pa.RecordBatch, pa.R
         pa.RecordBatch.from_arrays([*rest.columns[:OFFSET_DELTA], moved], schema=COMPACTED_SCHEMA),
         columns.slice(0, count),
     )
-
-
-def has_null_keys(batch: Bytes) -> bool:
-    """Whether some record of a producer's batch has no key, for which a compacted topic refuses it. Decodes all of it.
-
-    Raises:
-        KafkaBatchError: the records are not what the header says.
-    """
-    return bool(read_kafka_columns(batch, parse_kafka_header(batch)).column(KEY).null_count)
 
 
 def find_time_in(entry: bytes, timestamp_ms: int, first_offset: int) -> tuple[int, int] | None:

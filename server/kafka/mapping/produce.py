@@ -1,8 +1,9 @@
-"""Produce and InitProducerId. A batch is handed on as it came; its leader checks it."""
+"""Produce and InitProducerId. Each batch is checked record by record before the node gets it."""
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from quorumlog.server.kafka.codec.primitives import Buffer
 from quorumlog.server.kafka.codec.produce_requests import InitProducerIdRequest, ProduceRequest, TopicProduceData
@@ -18,7 +19,6 @@ from quorumlog.server.kafka.mapping.error_codes import KafkaError, code_of_fault
 from quorumlog.server.kafka.mapping.leader_hints import endpoints, leader_hint
 from quorumlog.server.kafka.mapping.steps import (
     KafkaCall,
-    KafkaClusterView,
     KafkaConnectionRefusedError,
     Steps,
     TooMuchWorkError,
@@ -29,8 +29,7 @@ from quorumlog.server.kafka.mapping.topic_names import by_id, find_topics
 from quorumlog.v1 import data_plane_pb2, errors_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 from quorumlog.v1.kafka_batch import KafkaBatchError
-from quorumlog.v1.kafka_entry import entry_of_kafka
-from quorumlog.v1.kafka_translation import has_null_keys
+from quorumlog.v1.kafka_produced import entry_of_produced, is_checked_quickly
 
 _NO_ACKS, _OWN_ACK = 0, 1
 _NO_OFFSET = -1
@@ -59,6 +58,7 @@ def produce(call: KafkaCall[ProduceRequest]) -> Steps[ProduceResponse | None]:
     )
     topics = yield from _find(call)
     responses: list[TopicProduceResponse] = []
+    produced: list[_Produced] = []
     for topic in request.topic_data:
         answered = TopicProduceResponse(topic.name, topic.topic_id, [])
         answers: list[PartitionProduceResponse] = []
@@ -72,13 +72,16 @@ def produce(call: KafkaCall[ProduceRequest]) -> Steps[ProduceResponse | None]:
             if (found, each.index) in by_place:
                 _fail(answer, KafkaError.INVALID_REQUEST, "the request names a partition twice")
                 continue
-            entry = yield from _entry(call.cluster, found, each.records, request.transactional_id, answer)
-            if entry is not None:
-                question.batches.add(topic_id=found, partition=each.index, batch=entry)
-                by_place[found, each.index] = answer
+            by_place[found, each.index] = answer
+            if not each.records:
+                _fail(answer, KafkaError.INVALID_RECORD, "there is no batch")
+            elif _may_be_taken(answer, request.transactional_id):
+                produced.append(_Produced(found, each.records, answer))
         answered.partition_responses = answers
         responses.append(answered)
     response.responses = responses
+    for place, entry in (yield from _entries(produced)):
+        question.batches.add(topic_id=place.topic_id, partition=place.answer.index, batch=entry)
     if question.batches:
         reply = yield from ask(question, data_plane_pb2.ProduceResponse)
         for result in reply.results:
@@ -121,36 +124,65 @@ def _find(call: KafkaCall[ProduceRequest]) -> Steps[dict[str | bytes, bytes | Ka
     return found
 
 
-def _entry(
-    cluster: KafkaClusterView,
-    topic_id: bytes,
-    records: Buffer | None,
-    transactional_id: str | None,
-    answer: PartitionProduceResponse,
-) -> Steps[bytes | None]:
-    """A batch as the node takes it; None where it takes none such, and then the answer says why."""
+class _Produced(NamedTuple):
+    """A batch of a request, and the answer about it."""
+
+    topic_id: bytes
+    records: Buffer
+    answer: PartitionProduceResponse
+
+
+def _may_be_taken(answer: PartitionProduceResponse, transactional_id: str | None) -> bool:
+    """False if a batch is refused whatever is in it: then the answer says why."""
     if transactional_id is not None:
         _fail(answer, KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "there are no transactions here yet")
-        return None
-    if records is None or not records:
-        _fail(answer, KafkaError.INVALID_RECORD, "there is no batch")
-        return None
-    if answer.index < 0:
+    elif answer.index < 0:
         _fail(answer, KafkaError.UNKNOWN_TOPIC_OR_PARTITION)
-        return None
+    return answer.error_code == KafkaError.NONE
+
+
+def _entries(produced: Sequence[_Produced]) -> Steps[list[tuple[_Produced, bytes]]]:
+    """Batches as the node takes them, in their order, without those that no reader could read: their answers say why.
+
+    Decompressing takes time that other clients of the node would wait for, so it is done beside all else.
+    """
+    checked: dict[int, bytes | KafkaBatchError] = {}
+    slow = []
+    for place, each in enumerate(produced):
+        if _is_checked_quickly(each.records):
+            checked[place] = _checked(each.records)
+        else:
+            slow.append(place)
+    if slow:
+        batches = [produced[place].records for place in slow]
+        try:
+            results = yield from work_on(lambda: [*map(_checked, batches)], sum(map(len, batches)))
+            checked.update(zip(slow, results, strict=True))
+        except TooMuchWorkError as problem:
+            for place in slow:
+                # Nothing was appended, and it may be in a moment.
+                _fail(produced[place].answer, KafkaError.NOT_ENOUGH_REPLICAS, str(problem))
+    entries = []
+    for place, result in sorted(checked.items()):
+        if isinstance(result, KafkaBatchError):
+            _fail(produced[place].answer, code_of_fault(result.fault), str(result))
+        else:
+            entries.append((produced[place], result))
+    return entries
+
+
+def _is_checked_quickly(records: Buffer) -> bool:
     try:
-        null_keys = True
-        if cluster.compacts(topic_id):
-            # A look at every record: only where the leader would refuse a batch of which nobody knows.
-            null_keys = yield from work_on(partial(has_null_keys, records), len(records))
-        return entry_of_kafka(records, null_keys=null_keys)
-    except TooMuchWorkError as problem:
-        # Nothing was appended, and it may be in a moment.
-        _fail(answer, KafkaError.NOT_ENOUGH_REPLICAS, str(problem))
-        return None
+        return is_checked_quickly(records)
+    except KafkaBatchError:
+        return True
+
+
+def _checked(records: Buffer) -> bytes | KafkaBatchError:
+    try:
+        return entry_of_produced(records)
     except KafkaBatchError as problem:
-        _fail(answer, code_of_fault(problem.fault), str(problem))
-        return None
+        return problem
 
 
 def _fill(

@@ -53,9 +53,6 @@ class KafkaClusterView(Protocol):
     def partition_count(self, name: str) -> int:
         """Partitions of a topic; 0 where there is none of that name."""
 
-    def compacts(self, topic_id: bytes) -> bool:
-        """Whether the newest record of each key is kept of a topic."""
-
     def kafka_address(self, node_id: int) -> tuple[str, int] | None:
         """Host and port at which Kafka's clients reach a node, if they do."""
 

@@ -71,7 +71,7 @@ def test_records_come_out_as_they_went_in(rows: list[Row], codec: Codec) -> None
     entry = stored(rows, codec, base_offset=7)
     decoded = decode(entry)
     assert decoded.header.record_count == len(rows)
-    assert decoded.header.base_timestamp_ms == min(timestamp for _, _, timestamp, _ in rows)
+    assert decoded.header.append_time_ms == min(timestamp for _, _, timestamp, _ in rows)
     assert decoded.header.max_timestamp_ms == max(timestamp for _, _, timestamp, _ in rows)
     assert decoded.leader_epoch == 3
     records = to_records(next(rows_from(TP, [entry], 7)))

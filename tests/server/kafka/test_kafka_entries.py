@@ -5,7 +5,6 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-import google_crc32c
 import pyarrow as pa
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatch as AiokafkaBatch
@@ -27,9 +26,9 @@ from quorumlog.v1.entry import (
 )
 from quorumlog.v1.kafka_batch import KafkaBatchError, KafkaBatchFault, KafkaCodec, parse_kafka_header
 from quorumlog.v1.kafka_entry import check_kafka_entry, entry_of_kafka, is_kafka, kafka_batch_in, leader_epoch_of
-from quorumlog.v1.kafka_translation import find_time_in, has_null_keys, kafka_batches_of, last_latest_in
+from quorumlog.v1.kafka_translation import find_time_in, kafka_batches_of, last_latest_in
 from quorumlog.v1.payload import COMPACTED_SCHEMA, HEADERS_TYPE, LOG_SCHEMA, TIMESTAMP_TYPE, write_payload
-from tests.support.kafka_batches import KafkaRow, kafka_batch, stored_kafka_entry
+from tests.support.kafka_batches import KafkaRow, changed, kafka_batch, stored_kafka_entry, with_checksum
 
 NOW_MS = 1_700_000_000_000
 FAULT = KafkaBatchFault
@@ -116,17 +115,6 @@ def parse_count(batch: bytes) -> int:
     return int(struct.unpack_from(">i", batch, 57)[0])
 
 
-def with_checksum(batch: bytes) -> bytes:
-    return batch[:17] + struct.pack(">I", google_crc32c.value(batch[21:])) + batch[21:]
-
-
-def changed(batch: bytes, at: int, form: str, value: int) -> bytes:
-    """A batch with another value in its header, and the checksum of that."""
-    made = bytearray(batch)
-    struct.pack_into(form, made, at, value)
-    return with_checksum(bytes(made))
-
-
 # -- kept as they came ----------------------------------------------------------------------------------------------
 
 
@@ -158,7 +146,7 @@ def test_the_entry_says_what_the_batch_says() -> None:
     check_kafka_entry(entry, header)
     assert header.attributes == Attributes.KAFKA | Attributes.NULL_KEYS
     assert (header.record_count, header.codec) == (3, Codec.LZ4 if parse_kafka_header(batch).codec else Codec.NONE)
-    assert (header.base_timestamp_ms, header.max_timestamp_ms) == (NOW_MS, NOW_MS + 7)
+    assert (header.append_time_ms, header.max_timestamp_ms) == (NOW_MS, NOW_MS + 7)
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (77, 32_767, (1 << 31) - 1)
     assert header.next_sequence == 2
     assert parse_header(entry_of_kafka(batch, null_keys=False)).attributes == Attributes.KAFKA
@@ -212,11 +200,6 @@ def test_a_term_is_a_leader_epoch_of_31_bits_or_none(term: int, epoch: int) -> N
         assert parse_kafka_header(found).leader_epoch == epoch
 
 
-def test_null_keys_are_found_by_decoding() -> None:
-    assert has_null_keys(kafka_batch(ROWS))
-    assert not has_null_keys(kafka_batch([ROWS[0], ROWS[2]], KafkaCodec.ZSTD))
-
-
 # -- what is refused ------------------------------------------------------------------------------------------------
 
 
@@ -242,15 +225,6 @@ def test_a_batch_that_no_producer_may_send_is_refused(
     with pytest.raises(KafkaBatchError, match=match) as refused:
         entry_of_kafka(batch, null_keys=True)
     assert refused.value.fault is fault
-
-
-def test_a_leader_refuses_an_entry_whose_batch_has_another_checksum() -> None:
-    batch = bytearray(kafka_batch(ROWS))
-    batch[-1] ^= 1
-    entry = entry_of_kafka(bytes(batch), null_keys=True)
-    with pytest.raises(KafkaBatchError, match="checksum") as refused:
-        check_kafka_entry(entry, parse_header(entry))
-    assert refused.value.fault is FAULT.CORRUPT
 
 
 def lying_entries() -> list[Any]:

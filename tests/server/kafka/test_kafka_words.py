@@ -57,9 +57,6 @@ class Cluster:
     def partition_count(self, name: str) -> int:
         return 1
 
-    def compacts(self, topic_id: bytes) -> bool:
-        return False
-
     def kafka_address(self, node_id: int) -> tuple[str, int] | None:
         return f"node-{node_id}", 9092
 

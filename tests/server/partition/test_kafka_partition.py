@@ -67,14 +67,6 @@ def test_a_producer_of_kafka_that_raises_its_epoch_begins_anew(rig: Rig) -> None
     assert problem is not None and problem.code == ErrorCode.INVALID_PRODUCER_EPOCH
 
 
-def test_a_kafka_batch_with_another_checksum_is_refused(rig: Rig) -> None:
-    sent = bytearray(kafka_batch(ROWS))
-    sent[-1] ^= 1
-    problem, _ = rig.produce(entry_of_kafka(bytes(sent), null_keys=True))
-    assert problem is not None and problem.code == ErrorCode.CORRUPT_MESSAGE
-    assert "checksum" in problem.message
-
-
 def test_the_checksum_of_a_kafka_batch_is_enough_and_its_entry_gets_one_when_it_is_sealed(rig: Rig) -> None:
     entry = bytearray(entry_of_kafka(kafka_batch(ROWS), null_keys=True))
     entry[8:12] = b"\x12\x34\x56\x78"

@@ -12,9 +12,10 @@ from quorumlog.server.partition import time_lookup
 from quorumlog.server.partition.compacted_log import CompactedLog
 from quorumlog.server.partition.partition import Partition
 from quorumlog.server.partition.time_lookup import find_time
-from quorumlog.storage.batch_row import BatchRow, next_row
+from quorumlog.storage.batch_row import BatchRow, BatchTimes, next_row
 from quorumlog.storage.interface import StorageReader
 from quorumlog.v1.entry import Codec, TimestampType, build_batch, parse_header, seal_batch
+from tests.support.kafka_batches import changed, kafka_batch, stored_kafka_entry
 
 Batch = list[int]
 
@@ -41,7 +42,7 @@ class Log:
             )  # fmt: skip
             row = next_row(
                 self.rows[-1] if self.rows else None, len(self.entries) + 1, self.high_watermark, len(times),
-                max(times), len(entry),
+                BatchTimes(max(times), max(times)), len(entry),
             )  # fmt: skip
             assert row is not None
             self.rows.append(row)
@@ -122,6 +123,17 @@ def test_by_append_time_the_batchs_time_counts_and_is_told() -> None:
     assert found is not None and found.header is not None
     assert found.header.timestamp_type is TimestampType.LOG_APPEND_TIME
     assert (found.offset, found.append_time_ms) == (2, 20)
+
+
+@pytest.mark.parametrize("stated_ms", [-1, 0])
+def test_old_batches_are_searched_by_their_records(stated_ms: int) -> None:
+    """Versions before this one took a client's word for the largest timestamp."""
+    log = Log([[1_000], [2_000], [3_000]])
+    for place in range(3):
+        batch = changed(kafka_batch([(b"k", b"v", 1_000 * (place + 1), [])]), 35, ">q", stated_ms)
+        log.entries[place] = stored_kafka_entry(batch, place)
+    for timestamp in (1, 1_000, 1_001, 2_500, 3_000, 3_001):
+        assert log.search(timestamp) == log.expected(timestamp), timestamp
 
 
 def test_where_the_index_serves_one_batch_is_read() -> None:

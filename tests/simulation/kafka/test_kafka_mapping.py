@@ -65,8 +65,8 @@ from quorumlog.v1.acls_pb2 import (
     ACL_RESOURCE_TOPIC,
     Acl,
 )
-from quorumlog.v1.kafka_batch import parse_kafka_header, verify_kafka_batch
-from tests.support.kafka_batches import kafka_batch
+from quorumlog.v1.kafka_batch import KafkaCodec, parse_kafka_header, verify_kafka_batch
+from tests.support.kafka_batches import changed, kafka_batch
 from tests.support.quiet_cluster import TOPIC, Quiet
 from tests.support.restricted_cluster import Restricted
 
@@ -268,6 +268,32 @@ def test_a_partition_that_is_named_twice_is_written_once() -> None:
     codes = [each.partition_responses[0].error_code for each in answer.responses]
     assert codes == [KafkaError.NONE, KafkaError.INVALID_REQUEST]
     assert rig.fetch().high_watermark == 2
+
+
+def test_batches_of_one_request_are_judged_each_for_itself() -> None:
+    """Some are checked at once and some beside all else: each answer is about its own batch."""
+    names = [f"many-{number}" for number in range(6)]
+    rig = Rig()
+    for name in names:
+        rig.create(name)
+    rig.until(lambda: all(rig.topic_leader(name) for name in names), 20)
+    leader = rig.topic_leader(names[0])
+    mine = [name for name in names if rig.topic_leader(name) == leader]
+    kinds = (KafkaCodec.NONE, KafkaCodec.GZIP, KafkaCodec.ZSTD)
+    batches = [kafka_batch([(b"k", b"%d" % place, WALL_MS, [])], kinds[place % 3]) for place in range(len(mine))]
+    spoiled = [place for place in range(len(mine)) if place % 2]
+    for place in spoiled:
+        batches[place] = changed(batches[place], 61, ">b", 77)
+    topics = [
+        produce_requests.TopicProduceData(name, partition_data=[produce_requests.PartitionProduceData(0, batch)])
+        for name, batch in zip(mine, batches, strict=True)
+    ]
+    answer = rig.ask(produce_requests.ProduceRequest(None, -1, 5_000, topics), PRODUCE, ProduceResponse, leader)
+    codes = [each.partition_responses[0].error_code for each in answer.responses]
+    assert codes == [KafkaError.INVALID_RECORD if place in spoiled else KafkaError.NONE for place in range(len(mine))]
+    for name, batch, code in zip(mine, batches, codes, strict=True):
+        if code == KafkaError.NONE:
+            assert bytes(rig.fetch(topic=name, node=leader).records or b"")[61:] == batch[61:]
 
 
 def test_topics_are_named_by_their_ids_from_version_13_on() -> None:

@@ -1,0 +1,3 @@
+from typing_extensions import Buffer
+
+def check_records(records: Buffer, count: int, base_timestamp_ms: int, /) -> tuple[int, bool]: ...

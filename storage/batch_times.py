@@ -1,0 +1,47 @@
+"""The times of a batch for the offset index: those in its entry's header, except where an older version took a Kafka
+client's word for the largest timestamp.
+
+Leaders derive it from the records now. Logs, backups and replicas that catch up also bring batches from before, whose
+clients left it out or set it too low: for these the records decide.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from quorumlog.storage.batch_row import BatchTimes
+from quorumlog.v1.entry import BATCH_OVERHEAD_BYTES, BatchHeader, CorruptEntryError
+from quorumlog.v1.kafka_batch import HEADER_BYTES as KAFKA_HEADER_BYTES
+from quorumlog.v1.kafka_entry import kept_kafka_header
+from quorumlog.v1.kafka_produced import check_kafka_records
+
+#: Base and largest timestamp in the Kafka batch that is an entry's payload.
+_KAFKA_TIMES = struct.Struct(">qq")
+_KAFKA_TIMES_AT = BATCH_OVERHEAD_BYTES + 27
+
+
+def times_of(header: BatchHeader) -> BatchTimes:
+    """The times in the header of a batch."""
+    return BatchTimes(header.max_timestamp_ms, header.append_time_ms)
+
+
+def is_largest_timestamp_missing(entry: bytes) -> bool:
+    """True if the Kafka batch in an entry states a largest timestamp below that of its first record, which no batch has
+    whose records a leader has checked."""
+    if len(entry) < BATCH_OVERHEAD_BYTES + KAFKA_HEADER_BYTES:
+        return False
+    base_ms, max_ms = _KAFKA_TIMES.unpack_from(entry, _KAFKA_TIMES_AT)
+    return bool(max_ms < base_ms)
+
+
+def times_by_records(entry: bytes, header: BatchHeader) -> BatchTimes:
+    """The times of an entry with a Kafka batch, its largest timestamp being that of its records; as they are stated
+    where these cannot be read, or have the leader's append time."""
+    stated = times_of(header)
+    try:
+        batch, kafka = kept_kafka_header(entry, header)
+        if kafka.timestamp_type is header.timestamp_type:
+            stated = stated._replace(max_timestamp_ms=check_kafka_records(batch, kafka).max_timestamp_ms)
+    except CorruptEntryError:
+        pass
+    return stated
