@@ -28,9 +28,8 @@ from quorumlog.v1.partition_log_pb2 import CompactionState, PartitionCommand, Pa
 OWN_PROGRESS_ROW = b"c"
 
 
-#: Between a leader's append and the commit of what it appended: as long as a simulated partition, or a clock that is
-#: wrong, may take.
-MOST_TO_COMMIT_MS = 3_600_000
+#: An append time further ahead than this came of a clock that was wrong.
+MOST_AHEAD_MS = 3_600_000
 
 
 class Violation(Exception):
@@ -66,7 +65,7 @@ class CommittedBatch:
 
     def kept_since_ms(self, wall_ms: int) -> int:
         """From when on its age counts. An append time far in the future came of a clock that was wrong."""
-        appended_ms = self.append_time_ms if self.append_time_ms <= wall_ms + MOST_TO_COMMIT_MS else 0
+        appended_ms = self.append_time_ms if self.append_time_ms <= wall_ms + MOST_AHEAD_MS else 0
         return max(self.max_timestamp_ms, appended_ms)
 
 
@@ -125,7 +124,7 @@ class CommittedPartition:
             Violation: no replica should have proposed it.
         """
         if entry.kind is EntryKind.BATCH:
-            self._batch(entry, wall_ms)
+            self._batch(entry)
         elif entry.kind is EntryKind.COMMAND:
             command = PartitionCommand.FromString(entry.data[ENVELOPE_BYTES:])
             body = command.WhichOneof("body")
@@ -151,7 +150,7 @@ class CommittedPartition:
                 self.deletable = max(self.deletable, command.finish_restore.log_start_offset)
                 self._trim(entry.index, command.finish_restore.log_start_offset, wall_ms)
 
-    def _batch(self, entry: Entry, wall_ms: int) -> None:
+    def _batch(self, entry: Entry) -> None:
         header = parse_header(entry.data)
         if header.base_offset != self.next_offset:
             raise Violation(
@@ -165,7 +164,7 @@ class CommittedPartition:
             )
         if not self.restoring:  # What a restore brings says itself whom it is of.
             self._check_writer(entry.index, header)
-            self._check_times(entry, header, wall_ms)
+            self._check_times(entry, header)
         before = self.batches_in_order[-1].end_bytes if self.batches_in_order else 0
         batch = CommittedBatch(
             header.base_offset,
@@ -181,18 +180,13 @@ class CommittedPartition:
         self.batches_in_order.append(batch)
         self.next_offset = header.last_offset + 1
 
-    def _check_times(self, entry: Entry, header: BatchHeader, wall_ms: int) -> None:
-        """Retention and look-ups by time go by the times in headers: these are the node's own, or those of records."""
+    def _check_times(self, entry: Entry, header: BatchHeader) -> None:
+        """Retention and look-ups by time go by the header, which must say what the records say."""
         largest = largest_timestamp_ms(entry.data, header)
         if header.max_timestamp_ms != largest:
             raise Violation(
                 f"group {self.group}: the header of batch {entry.index} says that its largest timestamp is"
                 f" {header.max_timestamp_ms}, and its records say {largest}"
-            )
-        if not wall_ms - MOST_TO_COMMIT_MS <= header.append_time_ms <= wall_ms:
-            raise Violation(
-                f"group {self.group}: batch {entry.index} says that it was appended at {header.append_time_ms}, and is"
-                f" committed at {wall_ms}"
             )
 
     def _check_writer(self, index: int, header: BatchHeader) -> None:

@@ -187,7 +187,7 @@ class BareCoordinator:
             batch = build_batch(
                 text_payload([str(offset)]), record_count=1, codec=Codec.NONE, base_timestamp_ms=0, max_timestamp_ms=0
             )
-            self._entries[offset] = GroupSealer(1).batch(batch, offset, None)(offset + 1, 1, 0).data
+            self._entries[offset] = GroupSealer(1).batch(batch, offset, 0, False)(offset + 1, 1, 0).data
         return self._entries[offset]
 
     def _draft(self) -> Draft:
