@@ -119,6 +119,16 @@ def fuzz_nodes(
     reduce: Annotated[
         bool, typer.Option("--reduce", help="With --replay: find the fewest requests that still do harm.")
     ] = False,
+    batches: Annotated[
+        int | None,
+        typer.Option(
+            "--batches",
+            min=1,
+            metavar="N",
+            help="Instead: send so many Kafka batches with wrong headers, and read what is accepted with every reader.",
+        ),
+    ] = None,
+    spark: Annotated[bool, typer.Option("--spark", help="With --batches: read with Spark too.")] = False,
     output: Output = OutputFormat.TABLE,
 ) -> None:
     """Sends valid and nearly valid requests to a cluster of its own; 1 if a node ends, breaks or works no more."""
@@ -135,6 +145,12 @@ def fuzz_nodes(
     def say(line: str) -> None:
         print(line, file=sys.stderr if as_json else sys.stdout, flush=True)
 
+    if batches is not None:
+        from quorumlog.chaos.hostile.old_clients import fuzz_batches
+
+        if not fuzz_batches(batches=batches, seed=seed, spark=spark, say=say).passed:
+            raise typer.Exit(FAILED)
+        return
     if replay is not None:
         try:
             findings = send_again(replay, reduce=reduce, say=say)

@@ -1,6 +1,7 @@
 /* The check of a Kafka batch's records, without an object for each record.
  *
- * Accepts exactly what quorumlog.v1.kafka_records reads of a producer's batch: tests compare the two on random bytes.
+ * Accepts exactly what quorumlog.v1.kafka_records reads of a producer's batch, if its header keys are UTF-8: tests
+ * compare the two on random bytes.
  * Source of the layout: Kafka's DefaultRecord, KIP-98.
  */
 
@@ -68,26 +69,41 @@ static const char *read_signed(Cursor *cursor, int bits, int64_t *value)
     return problem;
 }
 
-/* Passes over bytes behind their length, -1 for null. */
-static const char *skip_bytes(Cursor *cursor, int *is_null)
+/* True if bytes are UTF-8 as Python decodes it: no overlong forms, no surrogates, nothing beyond U+10FFFF. */
+static int is_utf8(const uint8_t *at, const uint8_t *end)
 {
-    int64_t size = 0;
-    const char *problem = read_signed(cursor, 32, &size);
+    while (at < end) {
+        uint8_t lead = *at++;
+        int more = lead < 0x80 ? 0 : lead < 0xC2 ? -1 : lead < 0xE0 ? 1 : lead < 0xF0 ? 2 : lead < 0xF5 ? 3 : -1;
+        if (more < 0 || end - at < more)
+            return 0;
+        if ((lead == 0xE0 && *at < 0xA0) || (lead == 0xED && *at > 0x9F) || (lead == 0xF0 && *at < 0x90)
+            || (lead == 0xF4 && *at > 0x8F))
+            return 0;
+        for (; more > 0; more--, at++)
+            if ((*at & 0xC0) != 0x80)
+                return 0;
+    }
+    return 1;
+}
+
+/* Passes over bytes behind their length, -1 for null. */
+static const char *skip_bytes(Cursor *cursor, int64_t *size)
+{
+    const char *problem = read_signed(cursor, 32, size);
     if (problem != NULL)
         return problem;
-    *is_null = size == -1;
-    if (size < 0)
-        return *is_null ? NULL : NEGATIVE_LENGTH;
-    if (size > cursor->end - cursor->at)
+    if (*size < 0)
+        return *size == -1 ? NULL : NEGATIVE_LENGTH;
+    if (*size > cursor->end - cursor->at)
         return CUT_OFF;
-    cursor->at += size;
+    cursor->at += *size;
     return NULL;
 }
 
 static const char *check_headers(Cursor *cursor, const uint8_t *record_end)
 {
-    int64_t count = 0;
-    int is_null = 0;
+    int64_t count = 0, size = 0;
     const char *problem = read_signed(cursor, 32, &count);
     if (problem != NULL)
         return problem;
@@ -97,11 +113,13 @@ static const char *check_headers(Cursor *cursor, const uint8_t *record_end)
     if (count > MOST_HEADERS)
         return "has more headers than any reader takes";
     for (; count > 0; count--) {
-        if ((problem = skip_bytes(cursor, &is_null)) != NULL)
+        if ((problem = skip_bytes(cursor, &size)) != NULL)
             return problem;
-        if (is_null)
+        if (size < 0)
             return "has a header without a key";
-        if ((problem = skip_bytes(cursor, &is_null)) != NULL)
+        if (!is_utf8(cursor->at - size, cursor->at))
+            return "has a header whose key is not UTF-8";
+        if ((problem = skip_bytes(cursor, &size)) != NULL)
             return problem;
     }
     return NULL;
@@ -109,8 +127,7 @@ static const char *check_headers(Cursor *cursor, const uint8_t *record_end)
 
 static const char *check_record(Cursor *cursor, int64_t place, int64_t base_timestamp_ms, Result *result)
 {
-    int64_t length = 0, time_delta = 0, offset_delta = 0, timestamp_ms = 0;
-    int is_null = 0;
+    int64_t length = 0, time_delta = 0, offset_delta = 0, timestamp_ms = 0, size = 0;
     const char *problem = read_signed(cursor, 32, &length);
     if (problem != NULL)
         return problem;
@@ -126,10 +143,10 @@ static const char *check_record(Cursor *cursor, int64_t place, int64_t base_time
         return problem;
     if ((problem = read_signed(cursor, 32, &offset_delta)) != NULL)
         return problem;
-    if ((problem = skip_bytes(cursor, &is_null)) != NULL)
+    if ((problem = skip_bytes(cursor, &size)) != NULL)
         return problem;
-    result->has_null_keys |= is_null;
-    if ((problem = skip_bytes(cursor, &is_null)) != NULL)
+    result->has_null_keys |= size < 0;
+    if ((problem = skip_bytes(cursor, &size)) != NULL)
         return problem;
     if ((problem = check_headers(cursor, record_end)) != NULL)
         return problem;

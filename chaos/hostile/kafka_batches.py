@@ -23,6 +23,8 @@ _FIELDS = {
     "max_timestamp": (35, ">q"), "producer_id": (43, ">q"), "producer_epoch": (51, ">h"), "base_sequence": (53, ">i"),
     "record_count": (57, ">i"),
 }  # fmt: skip
+#: Those that a client may state wrongly in a batch that a broker still finds in its request.
+_CHECKED_FIELDS = [name for name in _FIELDS if name != "length"]
 _BITS = {"b": 8, "h": 16, "i": 32, "q": 64}
 _BOUNDARIES = {bits: integers(bits, True) for bits in _BITS.values()}
 
@@ -72,6 +74,36 @@ class KafkaBatchMaker:
         if draw < 0.9:
             return count, whole[: chance.randrange(len(whole))]
         return count, whole + chance.choice((whole, b"\0", b"\xff" * HEADER_BYTES)) if draw < 0.93 else whole
+
+    def old_batch(self) -> tuple[int, bytes]:
+        """How many records there are, and a batch whose checksum is right and of which a field of the header, two, or
+        the records are wrong; now and then it is honest."""
+        chance = self._chance
+        rows = chance.choice((1, 1, 2, 3, 10, 50))
+        codec = chance.choice(tuple(KafkaCodec))
+        at_ms = chance.choice((-1, 0, time.time_ns() // 1_000_000))
+        records = b"".join(_record(row, False) for row in range(rows))
+        draw = chance.random()
+        if draw < 0.1:
+            records = self._spoiled(records)
+        packed = deflate(records, codec)
+        if 0.1 <= draw < 0.15:
+            packed = chance.choice((deflate(packed, codec), packed[:-9], packed + b"\0"))
+        stated = chance.choice((at_ms, at_ms, -1, 0, at_ms - 1, at_ms + 1, at_ms - 10**10, at_ms + 10**10))
+        header = KafkaBatchHeader(
+            0, -1, codec, TimestampType.CREATE_TIME, False, False, rows - 1, at_ms, stated, -1, -1, -1, rows,
+        )  # fmt: skip
+        whole = build_kafka_batch(header, packed)
+        if draw >= 0.3:
+            for name in chance.sample(_CHECKED_FIELDS, chance.choice((1, 1, 2))):
+                at, form = _FIELDS[name]
+                (right,) = struct.unpack_from(form, whole, at)
+                near = [right + chance.choice((-2, -1, 1, 2))] if abs(right) < 1 << (_BITS[form[1]] - 2) else []
+                value = chance.choice((*near, *near, *near, chance.choice(_BOUNDARIES[_BITS[form[1]]])))
+                changed = bytearray(whole)
+                struct.pack_into(form, changed, at, value)
+                whole = with_kafka_checksum(bytes(changed))
+        return rows, whole
 
     def _changed(self, batch: bytes, name: str) -> bytes:
         at, form = _FIELDS[name]

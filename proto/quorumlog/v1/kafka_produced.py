@@ -6,7 +6,8 @@ to decode the records. So nothing of a header is believed: what is in an entry's
 compared with them.
 
 The loop over records is C where it was compiled (``native/kafka_records.c``, about 10 ns a record), else Python, with
-Arrow's kernels for large batches. Both take exactly what ``kafka_records`` reads. Kafka's brokers make the same checks
+Arrow's kernels for large batches. Both take exactly what ``kafka_records`` reads, if headers' keys are UTF-8: some of
+Kafka's clients cannot read others. Kafka's brokers make the same checks
 (``LogValidator``).
 """
 
@@ -32,8 +33,8 @@ from quorumlog.v1.kafka_batch import (
 )
 from quorumlog.v1.kafka_compression import inflate
 from quorumlog.v1.kafka_entry import check_produced_header, entry_of_kafka
-from quorumlog.v1.kafka_kernels import LEAST_FOR_KERNELS, Inflated
-from quorumlog.v1.kafka_records import SMALLEST_RECORD_BYTES, milliseconds_of, read_inflated, read_keys_and_times
+from quorumlog.v1.kafka_kernels import LEAST_FOR_KERNELS, Inflated, plain_parts
+from quorumlog.v1.kafka_records import SMALLEST_RECORD_BYTES, milliseconds_of, read_keys_and_times
 from quorumlog.v1.payload import KEY, TIMESTAMP
 
 #: The C loop: takes records, their number and the base timestamp, and returns ``RecordFacts``' fields.
@@ -104,11 +105,12 @@ def check_records_in_python(records: bytes, header: KafkaBatchHeader) -> RecordF
     Raises:
         KafkaBatchError: the records are not what the header says.
     """
-    if header.record_count < LEAST_FOR_KERNELS:
+    # The kernels take no records with headers.
+    parts = plain_parts(Inflated(header, records)) if header.record_count >= LEAST_FOR_KERNELS else None
+    if parts is None:
         return RecordFacts(*read_keys_and_times(records, header))
-    columns = read_inflated(Inflated(header, records))
-    largest = pc.max(milliseconds_of(columns.column(TIMESTAMP))).as_py()
-    return RecordFacts(largest, columns.column(KEY).null_count > 0)
+    latest = max(pc.max(milliseconds_of(part.column(TIMESTAMP))).as_py() for part in parts)
+    return RecordFacts(latest, any(part.column(KEY).null_count for part in parts))
 
 
 def is_checked_quickly(batch: Bytes) -> bool:

@@ -157,7 +157,8 @@ def _read_chunk(data: bytes, at: int, most: int, header: KafkaBatchHeader) -> tu
 
 def read_keys_and_times(data: bytes, header: KafkaBatchHeader) -> tuple[int, bool]:
     """The largest timestamp (ms) of a producer's records, and whether some have no key: all of them are checked as when
-    they are read, without columns, which cost more than a few records.
+    they are read, without columns, which cost more than a few records. Headers' keys must be UTF-8 here, because some
+    clients cannot read others.
 
     Raises:
         KafkaBatchError: the records are not what the header says.
@@ -165,7 +166,7 @@ def read_keys_and_times(data: bytes, header: KafkaBatchHeader) -> tuple[int, boo
     at, latest, has_null_keys = 0, -_MOST_MS, False
     try:
         for place in range(header.record_count):
-            key, _, time, _, delta, at = _read_record(data, at)
+            key, _, time, _, delta, at = _read_record(data, at, "strict")
             if delta != place:
                 raise impossible("offsets that do not follow each other")
             has_null_keys |= key is None
@@ -173,6 +174,8 @@ def read_keys_and_times(data: bytes, header: KafkaBatchHeader) -> tuple[int, boo
             latest = max(latest, at_ms)
     except IndexError:
         raise impossible("a record that is cut off") from None
+    except UnicodeDecodeError:
+        raise impossible("a header whose key is not UTF-8") from None
     if at != len(data):
         raise impossible(f"{len(data) - at} bytes behind the last record")
     return latest, has_null_keys
@@ -181,8 +184,12 @@ def read_keys_and_times(data: bytes, header: KafkaBatchHeader) -> tuple[int, boo
 _Record: TypeAlias = tuple[bytes | None, bytes | None, int, list[tuple[str, bytes | None]] | None, int, int]
 
 
-def _read_record(data: bytes, at: int) -> _Record:
-    """Key, value, timestamp delta, headers and offset delta of the record at a place, and where the next begins."""
+def _read_record(data: bytes, at: int, not_utf8: str = "replace") -> _Record:
+    """Key, value, timestamp delta, headers and offset delta of the record at a place, and where the next begins.
+
+    Arguments:
+        not_utf8: what becomes of headers' keys that are not UTF-8, as ``bytes.decode`` takes it.
+    """
     length, at = _unpack_varint(data, at)
     end = at + length
     if length < 0 or end > len(data):
@@ -202,7 +209,7 @@ def _read_record(data: bytes, at: int) -> _Record:
         content, at = _unpack_bytes(data, at)
         if name is None or pairs is None:
             raise impossible("a header without a key")
-        pairs.append((name.decode(errors="replace"), content))
+        pairs.append((name.decode(errors=not_utf8), content))
     if at != end:
         raise impossible(f"a record of {length} bytes takes {at - end + length}")
     return key, value, time, pairs, delta, at

@@ -64,6 +64,11 @@ def record(time: int = 0, offset: int = 0, key: bytes = b"\1", value: bytes = b"
     return varint(len(body)) + body
 
 
+def header_record(name: bytes) -> bytes:
+    """A record with one header, whose value is null."""
+    return record(headers=varint(1) + varint(len(name)) + name + b"\1")
+
+
 def batch_of(records: bytes, count: int, codec: KafkaCodec = KafkaCodec.NONE, base_ms: int = NOW_MS) -> bytes:
     """A batch with a right checksum around any bytes."""
     one = kafka_batch([(None, None, base_ms, [])])
@@ -109,6 +114,11 @@ def test_null_keys_are_noticed(rows: list[KafkaRow]) -> None:
     assert bool(attributes & Attributes.NULL_KEYS) is any(row[0] is None for row in rows)
 
 
+@pytest.mark.parametrize("name", ["", "h", "\u00e9", "\u20ac", "\ud7ff", "\ue000", "\U0001f600", "\U0010ffff"])
+def test_header_keys_are_any_text(name: str) -> None:
+    assert parse_header(entry_of_produced(batch_of(header_record(name.encode()), 1))).record_count == 1
+
+
 # -- what is refused ---------------------------------------------------------------------------------------------------
 
 PLAIN = b"".join(record(offset=place) for place in range(4))
@@ -137,6 +147,11 @@ GZIP = KafkaCodec.GZIP
         pytest.param(batch_of(record(headers=varint(-1)), 1), id="header-count-negative"),
         pytest.param(batch_of(record(headers=varint(9)), 1), id="header-count-too-large"),
         pytest.param(batch_of(record(headers=varint(1) + varint(-1) + varint(0)), 1), id="header-without-key"),
+        pytest.param(batch_of(header_record(b"\xff"), 1), id="header-key-not-utf8"),
+        pytest.param(batch_of(header_record("\u20ac".encode()[:2]), 1), id="header-key-cut-off"),
+        pytest.param(batch_of(header_record(b"\xed\xa0\x80"), 1), id="header-key-surrogate"),
+        pytest.param(batch_of(header_record(b"\xc0\x80"), 1), id="header-key-overlong"),
+        pytest.param(batch_of(header_record(b"\xf4\x90\x80\x80"), 1), id="header-key-beyond-unicode"),
         pytest.param(batch_of(varint(50) + record()[1:], 1), id="record-length"),
         pytest.param(batch_of(varint(-1) + record()[1:], 1), id="record-length-negative"),
         pytest.param(batch_of(record(time=1 << 62), 1), id="timestamp-out-of-range"),
@@ -187,6 +202,11 @@ def test_what_is_taken_is_what_readers_read(data: st.DataObject) -> None:
         columns = read_inflated(inflated(whole, header))
     except KafkaBatchError:
         with pytest.raises(KafkaBatchError):
+            entry_of_produced(whole)
+        return
+    names = [each["key"] for pairs in columns.column("headers").to_pylist() for each in pairs or ()]
+    if any("\ufffd" in name for name in names):
+        with pytest.raises(KafkaBatchError, match="not UTF-8"):
             entry_of_produced(whole)
         return
     facts = kafka_produced.check_kafka_records(whole, header)
