@@ -1,12 +1,17 @@
 """Entries as batches of Kafka's, whichever way they were written: for consumers of Kafka's protocol.
 
-What a Kafka client wrote goes out as it came. What is Arrow, of our own clients or of compaction, is translated by
-Arrow's kernels: work for a thread of its own, not for the one that sends heartbeats.
+What a Kafka client wrote goes out as it came, unless the reader's version of Fetch lacks the codec. What is Arrow, of
+our own clients or of compaction, is translated by Arrow's kernels: work for a thread of its own, not for the one that
+sends heartbeats.
+
+Translated batches are uncompressed, or gzip where that would make a response too large. Every Kafka client reads these
+two: the codecs of the log, lz4 and zstd, are optional packages for kafka-python and aiokafka, and missing in KafkaJS.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import struct
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -14,21 +19,88 @@ import pyarrow.compute as pc
 
 from quorumlog.v1.columns import read_columns
 from quorumlog.v1.entry import BatchHeader, Codec, TimestampType, parse_envelope, parse_header
-from quorumlog.v1.kafka_batch import MOST_OFFSET_DELTA, KafkaCodec, empty_kafka_batches
-from quorumlog.v1.kafka_entry import fetched_kafka_batch, leader_epoch_of
+from quorumlog.v1.kafka_batch import (
+    HEADER_BYTES,
+    MOST_OFFSET_DELTA,
+    Bytes,
+    KafkaCodec,
+    build_kafka_batch,
+    empty_kafka_batches,
+    parse_kafka_header,
+)
+from quorumlog.v1.kafka_compression import deflate, inflate
+from quorumlog.v1.kafka_entry import fetched_kafka_batch, is_kafka, kafka_batch_in, leader_epoch_of
 from quorumlog.v1.kafka_records import counting, milliseconds_of, write_kafka_batch
 from quorumlog.v1.payload import COMPACTED_SCHEMA, OFFSET_DELTA, TIMESTAMP, has_gaps, read_payload
 
-_CODECS = {Codec.NONE: KafkaCodec.NONE, Codec.LZ4: KafkaCodec.LZ4, Codec.ZSTD: KafkaCodec.ZSTD}
+#: A batch starts with its base offset (8 bytes) and the length of what follows.
+_LENGTH = struct.Struct(">8xi")
 
 
-def kafka_batches_of(entry: bytes, *, codec: KafkaCodec | None = None) -> bytes:
+def is_served_as_stored(entry: bytes, *, reads_zstd: bool) -> bool:
+    """True if a Kafka consumer gets the bytes of a stored entry's producer.
+
+    Arguments:
+        reads_zstd: whether the consumer's version of Fetch has zstd.
+
+    Raises:
+        CorruptEntryError: the entry says that it holds a Kafka batch, and it does not.
+    """
+    if not is_kafka(entry):
+        return False
+    return reads_zstd or parse_kafka_header(kafka_batch_in(entry)).codec is not KafkaCodec.ZSTD
+
+
+def served_batches(entries: Sequence[bytes], room_bytes: int, *, reads_zstd: bool) -> bytes:
+    """Returns stored entries of kind ``BATCH`` as one fetch response has them, in codecs that its consumer reads.
+
+    A Kafka client's batch keeps the codec of its producer, unless ``reads_zstd`` forbids it. Other batches are
+    uncompressed while all of them fit into the room, and gzip beyond it: a megabyte of the log may inflate to hundreds.
+
+    Arguments:
+        entries: their checksums have been checked.
+        room_bytes: how many bytes of batches may be served without compression.
+        reads_zstd: as in ``is_served_as_stored``.
+
+    Raises:
+        CorruptEntryError: a payload is not what its header says.
+    """
+    parts: list[bytes] = []
+    for entry in entries:
+        batches, is_plain = kafka_batches_of(entry), parse_header(entry).codec is Codec.NONE
+        if not is_served_as_stored(entry, reads_zstd=reads_zstd):
+            if is_kafka(entry):
+                batches = _recoded(batches, KafkaCodec.NONE)
+            if len(batches) > room_bytes and not is_plain:
+                batches = _recoded(batches, KafkaCodec.GZIP)
+        room_bytes -= len(batches)
+        parts.append(batches)
+    return b"".join(parts)
+
+
+def _recoded(batches: bytes, codec: KafkaCodec) -> bytes:
+    """Returns batches with their records compressed by another codec."""
+    parts: list[Bytes] = []
+    rest = memoryview(batches)
+    while rest:
+        size = _LENGTH.size + _LENGTH.unpack_from(rest)[0]
+        batch, rest = rest[:size], rest[size:]
+        if size == HEADER_BYTES:  # Compaction left no record of it.
+            parts.append(batch)
+            continue
+        header = parse_kafka_header(batch)
+        records = inflate(batch[HEADER_BYTES:], header.codec)
+        parts.append(build_kafka_batch(header._replace(codec=codec), deflate(records, codec)))
+    return b"".join(parts)
+
+
+def kafka_batches_of(entry: bytes, *, codec: KafkaCodec = KafkaCodec.NONE) -> bytes:
     """A stored entry of kind ``BATCH`` as a Kafka consumer gets it. Its offsets stay, also the gaps between and behind
     them.
 
     Arguments:
         entry: its checksum has been checked.
-        codec: of what is translated; None: that of the entry. What a Kafka client wrote keeps its own.
+        codec: of what is translated. What a Kafka client wrote keeps its own.
 
     Returns:
         One batch. More of them, one behind the other, where offsets span more than 31 bits; some may be empty, as
@@ -42,7 +114,7 @@ def kafka_batches_of(entry: bytes, *, codec: KafkaCodec | None = None) -> bytes:
         return fetched_kafka_batch(entry)
     columns = read_payload(entry, header)
     epoch = leader_epoch_of(parse_envelope(entry).term)
-    return b"".join(_translated(columns, header, epoch, _CODECS[header.codec] if codec is None else codec))
+    return b"".join(_translated(columns, header, epoch, codec))
 
 
 def _translated(columns: pa.RecordBatch, header: BatchHeader, epoch: int, codec: KafkaCodec) -> Iterator[bytes]:

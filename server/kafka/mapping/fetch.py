@@ -156,7 +156,7 @@ def _fetch_by_itself(call: KafkaCall[FetchRequest]) -> Steps[FetchResponse]:
     told = [(answers[result.topic_id, result.partition], result) for result in reply.results]
     for answer, result in told:
         fill(call, answer, result)
-    is_whole = yield from put_records(told)
+    is_whole = yield from put_records(call, told)
     response.throttle_time_ms = throttle_ms(reply, is_busy=not is_whole)
     response.node_endpoints = nodes_named(call, reply)
     return response
@@ -303,7 +303,7 @@ def _take_results(
         fill(call, answer, result)
         answers.append((answer, result))
     # Without its records a consumer stays where it is, and the node is told so.
-    return told, not (yield from put_records(answers))
+    return told, not (yield from put_records(call, answers))
 
 
 def _answered(

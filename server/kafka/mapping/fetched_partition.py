@@ -1,5 +1,5 @@
-"""A partition in the answer to a fetch. What Kafka's clients have written goes out as it came; all else is translated,
-on a thread of its own."""
+"""A partition in the answer to a fetch. What Kafka's clients have written goes out as it came, if the version of the
+request has its codec; all else is translated, on a thread of its own."""
 
 from __future__ import annotations
 
@@ -19,11 +19,15 @@ from quorumlog.server.kafka.mapping.topic_names import by_id
 from quorumlog.v1 import data_plane_pb2
 from quorumlog.v1.entry import CorruptEntryError
 from quorumlog.v1.errors_pb2 import ErrorCode
-from quorumlog.v1.kafka_entry import fetched_kafka_batch, is_kafka
-from quorumlog.v1.kafka_translation import kafka_batches_of
+from quorumlog.v1.kafka_entry import fetched_kafka_batch
+from quorumlog.v1.kafka_translation import is_served_as_stored, served_batches
 
 #: From this version on topics are named by their ids.
 BY_ID = 13
+#: The first version whose clients read zstd (KIP-110).
+_READS_ZSTD = 10
+#: Bytes of one response that may be uncompressed although they are compressed in the log.
+_MOST_PLAIN_BYTES = 8 << 20
 #: From this one on an answer says where the leaders are that it names.
 _NAMES_NODES = 16
 _NOT_KNOWN = -1
@@ -61,22 +65,28 @@ def fill(call: KafkaCall[FetchRequest], answer: PartitionData, result: data_plan
     answer.log_start_offset = result.log_start_offset
 
 
-def put_records(told: Sequence[tuple[PartitionData, data_plane_pb2.FetchResult]]) -> Steps[bool]:
+def put_records(
+    call: KafkaCall[FetchRequest], told: Sequence[tuple[PartitionData, data_plane_pb2.FetchResult]]
+) -> Steps[bool]:
     """Puts records into answers.
 
     Returns:
         False where some would have to be translated, and too much waits for that: of these the client gets nothing now.
     """
-    sizes = [_bytes_to_translate(result.entries) for _, result in told]
+    reads_zstd = call.version >= _READS_ZSTD
+    sizes = [_bytes_to_translate(result.entries, reads_zstd) for _, result in told]
     waiting_bytes, is_whole = sum(sizes), True
+    room_bytes = min(max(0, call.message.max_bytes), _MOST_PLAIN_BYTES)
     for (answer, result), size_bytes in zip(told, sizes, strict=True):
         try:
             if size_bytes:
                 # What comes behind it is kept as long.
                 kept_bytes, waiting_bytes = waiting_bytes, waiting_bytes - size_bytes
-                answer.records = yield from work_on(partial(_translated, result.entries), kept_bytes)
+                serve = partial(served_batches, result.entries, room_bytes, reads_zstd=reads_zstd)
+                answer.records = yield from work_on(serve, kept_bytes)
             elif result.entries:
                 answer.records = b"".join(map(fetched_kafka_batch, result.entries))
+            room_bytes -= len(answer.records or b"")
         except TooMuchWorkError:
             is_whole = False
         except CorruptEntryError:
@@ -85,9 +95,14 @@ def put_records(told: Sequence[tuple[PartitionData, data_plane_pb2.FetchResult]]
     return is_whole
 
 
-def _bytes_to_translate(entries: Sequence[bytes]) -> int:
-    """Of a partition's entries; 0 where all of them are as Kafka's clients have them."""
-    return 0 if all(map(is_kafka, entries)) else sum(map(len, entries))
+def _bytes_to_translate(entries: Sequence[bytes], reads_zstd: bool) -> int:
+    """Of a partition's entries; 0 where all of them are served as they are stored."""
+    try:
+        if all(is_served_as_stored(entry, reads_zstd=reads_zstd) for entry in entries):
+            return 0
+    except CorruptEntryError:
+        pass  # Translating them fails as well, and the answer says so.
+    return sum(map(len, entries))
 
 
 def throttle_ms(reply: data_plane_pb2.FetchResponse, *, is_busy: bool) -> int:
@@ -110,7 +125,3 @@ def nodes_named(call: KafkaCall[FetchRequest], reply: data_plane_pb2.FetchRespon
 def _told(code: KafkaError) -> KafkaError:
     """An error in the words that consumers know."""
     return _OTHERWISE.get(code, code)
-
-
-def _translated(entries: Sequence[bytes]) -> bytes:
-    return b"".join(map(kafka_batches_of, entries))

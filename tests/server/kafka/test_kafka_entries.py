@@ -26,7 +26,12 @@ from quorumlog.v1.entry import (
 )
 from quorumlog.v1.kafka_batch import KafkaBatchError, KafkaBatchFault, KafkaCodec, parse_kafka_header
 from quorumlog.v1.kafka_entry import check_kafka_entry, entry_of_kafka, is_kafka, kafka_batch_in, leader_epoch_of
-from quorumlog.v1.kafka_translation import find_time_in, kafka_batches_of, last_latest_in
+from quorumlog.v1.kafka_translation import (
+    find_time_in,
+    kafka_batches_of,
+    last_latest_in,
+    served_batches,
+)
 from quorumlog.v1.payload import COMPACTED_SCHEMA, HEADERS_TYPE, LOG_SCHEMA, TIMESTAMP_TYPE, write_payload
 from tests.support.kafka_batches import KafkaRow, changed, kafka_batch, stored_kafka_entry, with_checksum
 
@@ -76,13 +81,15 @@ def arrow_entry(rows: list[KafkaRow], base_offset: int, codec: Codec, append_tim
     )
 
 
-def compacted_entry(rows: list[KafkaRow], base_offset: int, deltas: list[int], last_offset: int) -> bytes:
+def compacted_entry(
+    rows: list[KafkaRow], base_offset: int, deltas: list[int], last_offset: int, codec: Codec = Codec.NONE
+) -> bytes:
     columns = pa.RecordBatch.from_arrays(
         [*columns_of(rows).columns, pa.array(deltas, pa.uint32())], schema=COMPACTED_SCHEMA
     )
     return build_compacted(
-        write_payload(columns, Codec.NONE), group=1_000, base_offset=base_offset, last_offset=last_offset,
-        record_count=len(rows), codec=Codec.NONE, timestamp_type=TimestampType.CREATE_TIME,
+        write_payload(columns, codec), group=1_000, base_offset=base_offset, last_offset=last_offset,
+        record_count=len(rows), codec=codec, timestamp_type=TimestampType.CREATE_TIME,
         base_timestamp_ms=NOW_MS, max_timestamp_ms=NOW_MS,
     )  # fmt: skip
 
@@ -280,7 +287,7 @@ def test_what_our_producers_write_kafkas_readers_read(rows: list[KafkaRow], code
     found = kafka_batches_of(arrow_entry(rows, 70, codec))
     assert their_rows(found) == ([*range(70, 70 + len(rows))], rows)
     header = parse_kafka_header(found)
-    assert (header.leader_epoch, header.codec.name) == (3, codec.name)
+    assert (header.leader_epoch, header.codec) == (3, KafkaCodec.NONE)
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (-1, -1, -1)
 
 
@@ -310,6 +317,66 @@ def test_offsets_that_span_more_than_kafka_counts_become_several_batches(deltas:
         assert base == expected
         expected = base + delta + 1
     assert expected == 10 + last + 1, "the batches cover all offsets of the entry"
+
+
+# -- in a codec that the reader has ----------------------------------------------------------------------------------
+
+
+def codecs_in(data: bytes) -> list[KafkaCodec]:
+    return [KafkaCodec(batch[22] & 7) for batch in batches_in(data)]
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+@pytest.mark.parametrize("reads_zstd", [False, True])
+def test_translated_batches_suit_every_client(codec: Codec, reads_zstd: bool) -> None:
+    """KafkaJS has gzip alone, aiokafka and kafka-python too unless more is installed."""
+    deltas = [0, 4, 90]
+    entries = [arrow_entry(ROWS, 70, codec), compacted_entry(ROWS, 73, deltas, 173, codec)]
+    expected = ([70, 71, 72, *(73 + delta for delta in deltas)], ROWS + ROWS)
+    plain = served_batches(entries, 1 << 20, reads_zstd=reads_zstd)
+    assert (codecs_in(plain), their_rows(plain)) == ([KafkaCodec.NONE] * 2, expected)
+    packed = served_batches(entries, 0, reads_zstd=reads_zstd)
+    beyond = KafkaCodec.NONE if codec is Codec.NONE else KafkaCodec.GZIP
+    assert (codecs_in(packed), their_rows(packed)) == ([beyond] * 2, expected)
+
+
+def test_room_is_shared_by_all_batches() -> None:
+    rows: list[KafkaRow] = [(b"k", b"v" * 1_000, NOW_MS, [])] * 10
+    entries = [arrow_entry(rows, 10 * number, Codec.LZ4) for number in range(4)]
+    found = served_batches(entries, 25_000, reads_zstd=True)
+    assert codecs_in(found) == [KafkaCodec.NONE, KafkaCodec.NONE, KafkaCodec.GZIP, KafkaCodec.GZIP]
+    assert len(found) < 25_000
+    assert their_rows(found) == ([*range(40)], rows * 4)
+
+
+@pytest.mark.parametrize("codec", list(KafkaCodec))
+def test_producers_keep_their_codec(codec: KafkaCodec) -> None:
+    entry = stored_kafka_entry(kafka_batch(ROWS, codec), 70)
+    assert served_batches([entry], 0, reads_zstd=True) == kafka_batches_of(entry)
+    assert codecs_in(kafka_batches_of(entry)) == [codec]
+    older = served_batches([entry], 1 << 20, reads_zstd=False)
+    assert codecs_in(older) == [KafkaCodec.NONE if codec is KafkaCodec.ZSTD else codec]
+    assert their_rows(older) == their_rows(kafka_batches_of(entry)) == ([70, 71, 72], ROWS)
+
+
+def test_zstd_with_gaps_is_translated() -> None:
+    last = (1 << 31) + 7
+    entry = stored_kafka_entry(kafka_batch(ROWS, KafkaCodec.ZSTD), 5, append_time_ms=NOW_MS + 50, last_offset=5 + last)
+    found = served_batches([entry], 0, reads_zstd=False)
+    assert codecs_in(found) == [KafkaCodec.GZIP, KafkaCodec.NONE], "the second one has no record"
+    stored = kafka_batches_of(entry)
+    assert their_rows(found) == their_rows(stored)
+    assert [batch[:8] + batch[23:27] for batch in batches_in(found)] == [
+        batch[:8] + batch[23:27] for batch in batches_in(stored)
+    ]
+
+
+def test_unreadable_zstd_is_reported() -> None:
+    batch = kafka_batch([(b"k", b"v" * 500, NOW_MS, [])], KafkaCodec.ZSTD)
+    entry = stored_kafka_entry(with_checksum(batch[:61] + bytes(len(batch) - 61)), 70)
+    assert served_batches([entry], 0, reads_zstd=True) == kafka_batches_of(entry)
+    with pytest.raises(CorruptEntryError, match="zstd"):
+        served_batches([entry], 0, reads_zstd=False)
 
 
 # -- looked up by time ----------------------------------------------------------------------------------------------
