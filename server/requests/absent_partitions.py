@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from quorumlog.server.authorization.refusals import Refusals
-from quorumlog.server.client_origin import ClientOrigin
+from quorumlog.server.client_origin import ClientOrigin, Listener
 from quorumlog.server.metadata.image import CurrentImage
+from quorumlog.server.metadata.records import PartitionRecord
 from quorumlog.server.requests.rules_age import RulesAge
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import errors_pb2
@@ -61,6 +62,17 @@ class AbsentPartitions:
     def rights_version(self) -> int:
         """Grows whenever what clients may do has changed."""
         return self._refusals.authorizer.version
+
+    def read_as_empty(self, client: ClientOrigin, topic_id: bytes, number: int) -> PartitionRecord | None:
+        """Returns a partition that a client reads as an empty log from offset 0 on; None for all others.
+
+        Kafka's clients get the cluster's own topics listed, because brokers list theirs, and tools then query each
+        topic. Those of quorumlog get an error.
+        """
+        topic = self._current.image.topics_by_id.get(topic_id)
+        if client.listener is not Listener.KAFKA or topic is None or not topic.is_internal:
+            return None
+        return topic.partitions[number] if 0 <= number < len(topic.partitions) else None
 
     def problem(self, topic_id: bytes, number: int) -> errors_pb2.Error:
         """The error for a partition without a replica on this node: it is elsewhere, or nowhere."""

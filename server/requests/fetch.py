@@ -221,7 +221,7 @@ class FetchRequests(NodeService):
             reader.allowed_by = version
         partition = self._partitions.find(reader.topic_id, reader.number)
         if partition is None:
-            return Found(self._absent.problem(reader.topic_id, reader.number))
+            return self._read_absent(reader)
         problem = partition.check_readable(reader.leader_epoch)
         if problem is not None:
             return Found(problem, -1, partition.log_start_offset, partition.raft.term)
@@ -245,6 +245,15 @@ class FetchRequests(NodeService):
             None, partition.high_watermark, partition.log_start_offset, partition.raft.term, entries, size,
             gaps_before(partition.compacted_offset, partition.restoration),
         )  # fmt: skip
+
+    def _read_absent(self, reader: FetchedPartition) -> Found:
+        record = self._absent.read_as_empty(reader.session.client, reader.topic_id, reader.number)
+        if record is None:
+            return Found(self._absent.problem(reader.topic_id, reader.number))
+        if reader.fetch_offset == 0:
+            return Found(None, 0, 0, record.leader_epoch)
+        what = f"offset {reader.fetch_offset} of {record.topic.name}-{record.number}: it has no records"
+        return Found(error(ErrorCode.OFFSET_OUT_OF_RANGE, what), 0, 0, record.leader_epoch)
 
     def _count(self, reader: FetchedPartition, size_bytes: int) -> None:
         partition = self._partitions.find(reader.topic_id, reader.number)

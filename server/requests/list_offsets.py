@@ -122,7 +122,7 @@ class OffsetRequests(NodeService):
             return
         partition = self._partitions.find(wanted.topic_id, wanted.partition)
         if partition is None:
-            result.error.CopyFrom(self._absent.problem(wanted.topic_id, wanted.partition))
+            self._answer_absent(client, wanted, result)
             return
         problem = partition.check_readable(wanted.leader_epoch) or _check_timestamp(wanted.timestamp_ms)
         if problem is None and self._lookups.full:
@@ -140,6 +140,22 @@ class OffsetRequests(NodeService):
         assert heartbeat is not None
         result.leader_epoch = partition.raft.term
         lookup.waiting.setdefault(partition.group, []).append((slot, partition.raft.term, heartbeat))
+
+    def _answer_absent(
+        self,
+        client: ClientOrigin,
+        wanted: data_plane_pb2.ListOffsetsPartition,
+        result: data_plane_pb2.ListOffsetsResult,
+    ) -> None:
+        record = self._absent.read_as_empty(client, wanted.topic_id, wanted.partition)
+        if record is None:
+            result.error.CopyFrom(self._absent.problem(wanted.topic_id, wanted.partition))
+            return
+        result.leader_epoch = record.leader_epoch
+        if wanted.timestamp_ms in (EARLIEST, LATEST):
+            result.offset = 0
+        elif wanted.timestamp_ms == END_OF_EPOCH and 0 <= wanted.epoch <= record.leader_epoch:
+            result.epoch, result.offset = wanted.epoch, 0
 
     def after_round(self, partition: Partition) -> None:
         """The group was stepped: look-ups that it holds up may be certain now, or in vain."""

@@ -99,6 +99,9 @@ class Rig:
     def too_old(self, client: object) -> None:
         return None
 
+    def read_as_empty(self, client: object, topic_id: bytes, number: int) -> None:
+        return None
+
     def refusal(self, client: ClientOrigin, operation: int, topic_id: bytes) -> None:
         """Everybody may read everything."""
 
