@@ -23,7 +23,17 @@ from quorumlog.server.kafka.mapping.error_codes import KafkaError, group_code
 from quorumlog.server.kafka.mapping.steps import KafkaCall, Steps, ask
 from quorumlog.v1 import groups_pb2
 
-_GROUP, _TRANSACTION = 0, 1
+_GROUP, _TRANSACTION, _SHARE = 0, 1, 2
+#: Coordinators that do not exist here. librdkafka retries ``init_transactions`` after most errors until its timeout,
+#: and shows none of them. This one ends it at once; Java's client, aiokafka and kafka-python report it as well.
+_REFUSED = {
+    _TRANSACTION: (
+        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        "transactions are not supported: produce without transactional.id",
+    ),
+    _SHARE: (KafkaError.INVALID_REQUEST, "share groups are not supported: use a consumer group"),
+}
+_UNKNOWN_KIND = (KafkaError.INVALID_REQUEST, "unknown kind of coordinator: ask for that of a group")
 _NOBODY = -1
 #: From these versions on requests and answers are about several at once, or say more.
 _MANY_KEYS, _MANY_LEAVE = 4, 3
@@ -40,8 +50,7 @@ def find_coordinators(call: KafkaCall[FindCoordinatorRequest]) -> Steps[FindCoor
     if request.key_type == _GROUP:
         found = yield from _find(keys)
     else:
-        code = KafkaError.UNSUPPORTED_VERSION if request.key_type == _TRANSACTION else KafkaError.INVALID_REQUEST
-        found = [_nobody(key, code, "there are no transactions and no share groups here") for key in keys]
+        found = [_nobody(key, *_REFUSED.get(request.key_type, _UNKNOWN_KIND)) for key in keys]
     if call.version >= _MANY_KEYS:
         return FindCoordinatorResponse(coordinators=found)
     (one,) = found

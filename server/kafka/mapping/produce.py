@@ -103,7 +103,8 @@ def produce(call: KafkaCall[ProduceRequest]) -> Steps[ProduceResponse | None]:
 def init_producer_id(call: KafkaCall[InitProducerIdRequest]) -> Steps[InitProducerIdResponse]:
     """Answers InitProducerId: a new id for each producer. What it had before goes on as what that was."""
     if call.message.transactional_id is not None:
-        return InitProducerIdResponse(error_code=KafkaError.UNSUPPORTED_VERSION)
+        # As FindCoordinator says; clients end for it instead of trying again.
+        return InitProducerIdResponse(error_code=KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     reply = yield from ask(data_plane_pb2.InitProducerIdRequest(), data_plane_pb2.InitProducerIdResponse)
     if reply.HasField("error"):
         return InitProducerIdResponse(error_code=_retried(reply.error))
@@ -135,7 +136,11 @@ class _Produced(NamedTuple):
 def _may_be_taken(answer: PartitionProduceResponse, transactional_id: str | None) -> bool:
     """False if a batch is refused whatever is in it: then the answer says why."""
     if transactional_id is not None:
-        _fail(answer, KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "there are no transactions here yet")
+        _fail(
+            answer,
+            KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+            "transactions are not supported: produce without transactional.id",
+        )
     elif answer.index < 0:
         _fail(answer, KafkaError.UNKNOWN_TOPIC_OR_PARTITION)
     return answer.error_code == KafkaError.NONE

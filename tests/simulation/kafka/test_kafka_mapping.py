@@ -590,13 +590,29 @@ def coordinator(rig: Rig, group: str = GROUP) -> int:
     raise AssertionError("nobody coordinates the group")
 
 
-def test_a_transactions_coordinator_is_not_supported(rig: Rig) -> None:
-    old = membership_requests.FindCoordinatorRequest("t", 1)
-    assert rig.ask(old, 3, FindCoordinatorResponse).error_code == KafkaError.UNSUPPORTED_VERSION
-    new = membership_requests.FindCoordinatorRequest(key_type=1, coordinator_keys=["t"])
-    assert rig.ask(new, 4, FindCoordinatorResponse).coordinators[0].error_code == KafkaError.UNSUPPORTED_VERSION
+@pytest.mark.parametrize(
+    ("key_type", "code", "reason"),
+    [
+        (1, KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactions are not supported"),
+        (2, KafkaError.INVALID_REQUEST, "share groups are not supported"),
+        (99, KafkaError.INVALID_REQUEST, "unknown kind"),
+    ],
+)
+def test_other_coordinators_are_refused(rig: Rig, key_type: int, code: KafkaError, reason: str) -> None:
+    """One key before version 4, several from then on."""
+    old = rig.ask(membership_requests.FindCoordinatorRequest("t", key_type), 3, FindCoordinatorResponse)
+    assert (old.error_code, old.node_id) == (code, -1)
+    assert reason in (old.error_message or "")
+    new = membership_requests.FindCoordinatorRequest(key_type=key_type, coordinator_keys=["t", "u"])
+    found = rig.ask(new, 4, FindCoordinatorResponse).coordinators
+    assert [(each.key, each.error_code, each.node_id) for each in found] == [("t", code, -1), ("u", code, -1)]
+    assert all(reason in (each.error_message or "") for each in found)
+
+
+def test_transactional_producers_get_no_id(rig: Rig) -> None:
     init = produce_requests.InitProducerIdRequest("t")
-    assert rig.ask(init, 4, InitProducerIdResponse).error_code == KafkaError.UNSUPPORTED_VERSION
+    answer = rig.ask(init, 4, InitProducerIdResponse)
+    assert answer.error_code == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 
 def test_a_member_joins_syncs_lives_commits_and_leaves() -> None:
