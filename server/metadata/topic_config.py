@@ -227,10 +227,12 @@ _KAFKAS_OWN = frozenset(
     (
         "preallocate", "file.delete.delay.ms", "message.format.version",
         "message.downconversion.enable", "message.timestamp.difference.max.ms", "message.timestamp.before.max.ms",
-        "message.timestamp.after.max.ms", "max.compaction.lag.ms", "min.compaction.lag.ms",
+        "message.timestamp.after.max.ms",
         "leader.replication.throttled.replicas", "follower.replication.throttled.replicas",
     )
 )  # fmt: skip
+#: Kafka's keys that promise how soon, or how late, a record is compacted. Who sets one relies on it.
+_LAGS = frozenset(("max.compaction.lag.ms", "min.compaction.lag.ms"))
 _KAFKAS_OWN_PREFIXES = ("segment.", "flush.", "index.", "compression.", "local.retention.")
 
 
@@ -326,6 +328,8 @@ def check_against_replication(config: TopicConfig, replication_factor: int) -> N
 def _unknown(name: str) -> str:
     if name in _NODE_LEVEL:
         return f"{name}: this is a setting of nodes, not of topics; set it in the nodes' configuration"
+    if name in _LAGS:
+        return f"{name} is not supported: no topic keeps or compacts records by such a limit; leave it out"
     if name == "compression.type":
         return f"{name} means nothing here: producers choose it (compression_type), and batches are kept as they came"
     if is_kafkas_own(name):

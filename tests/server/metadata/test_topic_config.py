@@ -118,3 +118,9 @@ def test_more_minimum_replicas_than_replicas_are_refused() -> None:
 def test_every_key_is_documented_and_has_its_field() -> None:
     assert {key.attribute for key in CONFIG_KEYS.values()} == set(TopicConfig.__dataclass_fields__)
     assert all(key.doc for key in CONFIG_KEYS.values())
+
+
+@pytest.mark.parametrize("name", ["min.compaction.lag.ms", "max.compaction.lag.ms"])
+def test_compaction_lags_are_refused(name: str) -> None:
+    with pytest.raises(InvalidTopicConfigError, match=f"^{name} is not supported: .*leave it out$"):
+        parse_topic_config({name: "1000"})

@@ -574,6 +574,42 @@ def test_configurations_are_described_replaced_and_changed_key_by_key() -> None:
     assert replaced(topic, "nowhere", retention_ms="1") == KafkaError.UNKNOWN_TOPIC_OR_PARTITION
 
 
+@pytest.mark.parametrize(
+    ("name", "default", "other"),
+    [
+        ("min.compaction.lag.ms", "0", "1000"),
+        ("max.compaction.lag.ms", "9223372036854775807", "1000"),
+        ("unclean.leader.election.enable", "false", "true"),
+        ("remote.storage.enable", "false", "true"),
+    ],
+)
+def test_unsupported_keys_have_defaults_only(rig: Rig, topic: str, name: str, default: str, other: str) -> None:
+    """Tools send Kafka's defaults; who sets another value relies on it."""
+    for value, code in ((default, KafkaError.NONE), (other, KafkaError.INVALID_CONFIG)):
+        config = [topic_requests.CreatableTopicConfig(name, value)]
+        wanted = topic_requests.CreatableTopic(f"topic-{next(_numbers)}", 1, 1, configs=config)
+        (created,) = rig.ask(creation(wanted), 7, CreateTopicsResponse).topics
+        changed = rig.ask(
+            config_requests.AlterConfigsRequest(
+                [
+                    config_requests.AlterConfigsRequestAlterConfigsResource(
+                        2, topic, [config_requests.AlterConfigsRequestAlterableConfig(name, value)]
+                    )
+                ]
+            ),
+            2, AlterConfigsResponse, 1,
+        ).responses[0]  # fmt: skip
+        increment = config_requests.IncrementalAlterConfigsRequestAlterableConfig(name, 0, value)
+        resource = config_requests.IncrementalAlterConfigsRequestAlterConfigsResource(2, topic, [increment])
+        incremental = rig.ask(
+            config_requests.IncrementalAlterConfigsRequest([resource]), 1, IncrementalAlterConfigsResponse, 1
+        ).responses[0]
+        for answer in (created, changed, incremental):
+            assert answer.error_code == code, (value, answer)
+            if code != KafkaError.NONE:
+                assert f"{name} is not supported: leave it out, or set it to {default}" in (answer.error_message or "")
+
+
 # -- groups -------------------------------------------------------------------------------------------------------
 
 

@@ -23,8 +23,13 @@ TYPES = {
     "message.timestamp.type": _STRING,
 }
 UNKNOWN_TYPE = 0
-#: Keys of what there is not, with the one value that asks for none of it.
-_ONLY = {"unclean.leader.election.enable": "false", "remote.storage.enable": "false"}
+#: Keys of what there is not, with the one value that asks for none of it: Kafka's default, which tools send.
+_ONLY = {
+    "unclean.leader.election.enable": "false",
+    "remote.storage.enable": "false",
+    "min.compaction.lag.ms": "0",
+    "max.compaction.lag.ms": "9223372036854775807",
+}
 _MAX_MESSAGE_BYTES = "max.message.bytes"
 #: What Kafka counts of a batch beyond its message, and tells with its default.
 _BATCH_OVERHEAD_BYTES = 12
@@ -55,7 +60,7 @@ def effective(configs: Iterable[tuple[str, str | None]]) -> dict[str, str]:
             continue
         only = _ONLY.get(name)
         if only is not None and value.strip().lower() != only:
-            raise RefusedConfigError(f"{name} is {only} here, always")
+            raise RefusedConfigError(f"{name} is not supported: leave it out, or set it to {only}")
         if name in found:
             raise RefusedConfigError(f"{name} is named twice", KafkaError.INVALID_REQUEST)
         if not is_without_effect(name):
