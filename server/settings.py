@@ -14,8 +14,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, ValidationInfo, field_validator
 from pydantic.fields import FieldInfo
+from pydantic_core import PydanticCustomError
 from pydantic_settings import (
     BaseSettings,
     EnvSettingsSource,
@@ -39,6 +40,7 @@ from quorumlog.server.options import (
     RepairOptions,
     ScrubOptions,
 )
+from quorumlog.server.plain_numbers import parse_integer
 from quorumlog.server.setting_values import (
     Address,
     Algorithms,
@@ -71,6 +73,8 @@ class SettingsError(Exception):
 
 _A_TIME = "a whole number of milliseconds"
 _A_SIZE = "a whole number of bytes, at least 1024"
+#: Annotations of such fields, as pydantic has them.
+_WHOLE_NUMBERS = (int, Milliseconds | None)
 _AN_ADDRESS = "host:port, for example 127.0.0.1:19092"
 
 
@@ -243,6 +247,18 @@ class Settings(BaseSettings):
     metadata_checkpoint_entries: Count = Field(
         2_000, description="a whole number from 1 to 1000000: entries of metadata after which a snapshot replaces them"
     )
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _in_plain_digits(cls, value: object, info: ValidationInfo) -> object:
+        """Refuses text that only Python reads as a whole number, such as ``1_000`` and ``5.0``."""
+        assert info.field_name is not None
+        if isinstance(value, str) and cls.model_fields[info.field_name].annotation in _WHOLE_NUMBERS:
+            try:
+                return parse_integer(value.strip())
+            except ValueError as problem:
+                raise PydanticCustomError("int_parsing", str(problem)) from None
+        return value
 
     @classmethod
     def settings_customise_sources(

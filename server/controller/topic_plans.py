@@ -21,6 +21,7 @@ from quorumlog.server.metadata.records import INTERNAL_PREFIX, NO_TOPIC_ID, Topi
 from quorumlog.server.metadata.topic_config import (
     InvalidTopicConfigError,
     check_against_replication,
+    checked_configs,
     parse_topic_config,
 )
 from quorumlog.server.metadata.topic_table import refuse_spelling
@@ -58,7 +59,7 @@ def plan_topic(
     return metadata_log_pb2.CreateTopic(
         name=topic.name,
         topic_id=topic.topic_id or new_topic_id(image, rng),
-        configs={name: value.strip() for name, value in topic.configs.items()},
+        configs=_configs(topic),
         partitions=sets,
     )
 
@@ -206,10 +207,15 @@ def refuse_even_below_second(image: MetadataImage) -> errors_pb2.Error | None:
 
 def _check_configs(topic: admin_pb2.NewTopic, factor: int) -> errors_pb2.Error | None:
     try:
-        check_against_replication(parse_topic_config(topic.configs), factor)
+        check_against_replication(parse_topic_config(_configs(topic)), factor)
     except InvalidTopicConfigError as problem:
         return error(ErrorCode.INVALID_CONFIG, str(problem))
     return None
+
+
+def _configs(topic: admin_pb2.NewTopic) -> dict[str, str]:
+    # A backup of an older version has values as they were typed.
+    return checked_configs(topic.configs, is_restored=bool(topic.topic_id))
 
 
 def new_topic_id(image: MetadataImage, rng: random.Random) -> bytes:

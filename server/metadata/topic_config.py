@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from quorumlog.server.plain_numbers import parse_decimal, parse_integer
 from quorumlog.v1.entry import TimestampType
 
 _DAY_MS = 86_400_000
@@ -60,15 +61,18 @@ class IntegerKey:
     largest: int
     doc: str
 
-    def parse(self, text: str) -> int:
+    def parse(self, text: str, *, is_stored: bool = False) -> int:
         """The value in ``text``.
+
+        Arguments:
+            is_stored: a topic has it. Older versions also accepted what only Python reads, such as ``1_000``.
 
         Raises:
             InvalidTopicConfigError: no integer, or out of range.
         """
         expected = f"expected an integer {self.unit}, {self._range()}"
         try:
-            value = int(text)
+            value = int(text) if is_stored else parse_integer(text)
         except ValueError:
             raise InvalidTopicConfigError(f"{self.name}={_shown(text)}: {expected}") from None
         if not self.smallest <= value <= self.largest:
@@ -100,8 +104,11 @@ class ChoiceKey:
     choices: Mapping[str, object]
     doc: str
 
-    def parse(self, text: str) -> object:
+    def parse(self, text: str, *, is_stored: bool = False) -> object:
         """What the word in ``text`` stands for.
+
+        Arguments:
+            is_stored: a topic has it, which makes no difference to words.
 
         Raises:
             InvalidTopicConfigError: none of the words.
@@ -130,14 +137,17 @@ class RatioKey:
     attribute: str
     doc: str
 
-    def parse(self, text: str) -> float:
+    def parse(self, text: str, *, is_stored: bool = False) -> float:
         """The value in ``text``.
+
+        Arguments:
+            is_stored: a topic has it. Older versions also accepted what only Python reads, such as ``0.2_5``.
 
         Raises:
             InvalidTopicConfigError: no number, or out of range.
         """
         try:
-            value = float(text)
+            value = float(text) if is_stored else parse_decimal(text)
         except ValueError:
             value = -1.0
         if not 0.0 <= value <= 1.0:
@@ -233,12 +243,31 @@ _KAFKAS_OWN = frozenset(
 )  # fmt: skip
 #: Kafka's keys that promise how soon, or how late, a record is compacted. Who sets one relies on it.
 _LAGS = frozenset(("max.compaction.lag.ms", "min.compaction.lag.ms"))
+#: Spaces that are left out around a value. Kafka trims the same.
+_SPACES = " \t\r\n"
 _KAFKAS_OWN_PREFIXES = ("segment.", "flush.", "index.", "compression.", "local.retention.")
 
 
 def is_kafkas_own(name: str) -> bool:
     """Whether a key is one of Kafka's that means nothing here."""
     return name in _KAFKAS_OWN or name.startswith(_KAFKAS_OWN_PREFIXES)
+
+
+def checked_configs(values: Mapping[str, str], *, is_restored: bool = False) -> dict[str, str]:
+    """Returns settings that a topic may have, each written in one way only: ``007`` becomes ``7``.
+
+    Arguments:
+        values: key and value as text, of a request.
+        is_restored: they were set on a topic before, perhaps by an older version.
+
+    Raises:
+        InvalidTopicConfigError: an unknown key, or a value outside its type or range.
+    """
+    checked = {}
+    for name in sorted(values):
+        key = _key(name)
+        checked[name] = key.text(key.parse(values[name].strip(_SPACES), is_stored=is_restored))
+    return checked
 
 
 def parse_topic_config(configs: Mapping[str, str]) -> TopicConfig:
@@ -252,11 +281,16 @@ def parse_topic_config(configs: Mapping[str, str]) -> TopicConfig:
     """
     values: dict[str, object] = {}
     for name in sorted(configs):
-        key = CONFIG_KEYS.get(name)
-        if key is None:
-            raise InvalidTopicConfigError(_unknown(name))
-        values[key.attribute] = key.parse(configs[name].strip())
+        key = _key(name)
+        values[key.attribute] = key.parse(configs[name].strip(), is_stored=True)
     return TopicConfig(**values)  # type: ignore[arg-type]
+
+
+def _key(name: str) -> ConfigKey:
+    key = CONFIG_KEYS.get(name)
+    if key is None:
+        raise InvalidTopicConfigError(_unknown(name))
+    return key
 
 
 def changed_configs(
@@ -281,11 +315,10 @@ def changed_configs(
     unknown = sorted(name for name in clear if name not in CONFIG_KEYS)
     if unknown:
         raise InvalidTopicConfigError(_unknown(unknown[0]))
-    stripped = {name: value.strip() for name, value in values.items()}
-    parse_topic_config(stripped)
-    after = {name: value for name, value in configs.items() if name not in clear} | stripped
+    checked = checked_configs(values)
+    after = {name: value for name, value in configs.items() if name not in clear} | checked
     check_against_replication(parse_topic_config(after), replication_factor)
-    return stripped
+    return checked
 
 
 @dataclass(slots=True, frozen=True)
@@ -308,7 +341,8 @@ def describe_topic_config(configs: Mapping[str, str]) -> list[DescribedKey]:
     described = []
     for name, key in CONFIG_KEYS.items():
         default = key.text(getattr(TopicConfig(), key.attribute))
-        described.append(DescribedKey(name, configs.get(name, default), default, name in configs, key.documentation))
+        value = key.text(key.parse(configs[name], is_stored=True)) if name in configs else default
+        described.append(DescribedKey(name, value, default, name in configs, key.documentation))
     return described
 
 

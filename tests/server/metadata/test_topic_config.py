@@ -4,9 +4,14 @@ import pytest
 
 from quorumlog.server.metadata.topic_config import (
     CONFIG_KEYS,
+    IntegerKey,
     InvalidTopicConfigError,
+    RatioKey,
     TopicConfig,
+    changed_configs,
     check_against_replication,
+    checked_configs,
+    describe_topic_config,
     parse_topic_config,
 )
 from quorumlog.v1.entry import TimestampType
@@ -120,7 +125,51 @@ def test_every_key_is_documented_and_has_its_field() -> None:
     assert all(key.doc for key in CONFIG_KEYS.values())
 
 
+#: As only Python reads them, and not Kafka's clients. The last ones are Arabic, full-width and with a hard space.
+ODD_INTEGERS = ("1_000", "+5000", "0x10", "1e4", "5000.0", "--5", "", "\u0661\u0662\u0663", "\uff15", "5000\u00a0")
+ODD_RATIOS = ("0_1", "0.2_5", "+0.5", "inf", "0x1p-1", ".", "", "\u0660.\u0665", "0.5\u2003")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [(key.name, odd) for key in CONFIG_KEYS.values() if isinstance(key, IntegerKey) for odd in ODD_INTEGERS]
+    + [(key.name, odd) for key in CONFIG_KEYS.values() if isinstance(key, RatioKey) for odd in ODD_RATIOS],
+)
+def test_odd_numbers_are_refused(name: str, value: str) -> None:
+    with pytest.raises(InvalidTopicConfigError, match=rf"^{name}=.*expected an? "):
+        checked_configs({name: value})
+    with pytest.raises(InvalidTopicConfigError, match=rf"^{name}="):
+        changed_configs({}, {name: value}, (), 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "kept"),
+    [
+        ("retention.ms", " 007\t", "7"),
+        ("retention.ms", "-0", "0"),
+        ("retention.ms", "-1", "-1"),
+        ("retention.bytes", "9223372036854775807", "9223372036854775807"),
+        ("min.cleanable.dirty.ratio", ".50", "0.5"),
+        ("min.cleanable.dirty.ratio", "1", "1.0"),
+        ("min.cleanable.dirty.ratio", "5E-1", "0.5"),
+        ("cleanup.policy", " compact ", "compact"),
+    ],
+)
+def test_settings_are_kept_in_one_spelling(name: str, given: str, kept: str) -> None:
+    assert checked_configs({name: given}) == changed_configs({}, {name: given}, (), 3) == {name: kept}
+
+
+def test_odd_numbers_of_older_versions_load() -> None:
+    stored = {"retention.ms": "1_000", "max.message.bytes": "+5000", "min.cleanable.dirty.ratio": "0.2_5"}
+    config = parse_topic_config(stored)
+    assert (config.retention_ms, config.max_message_bytes, config.min_cleanable_dirty_ratio) == (1_000, 5_000, 0.25)
+    shown = {each.name: each.value for each in describe_topic_config(stored) if each.is_set}
+    assert shown == {"retention.ms": "1000", "max.message.bytes": "5000", "min.cleanable.dirty.ratio": "0.25"}
+    assert changed_configs(stored, {"retention.bytes": "5"}, (), 3) == {"retention.bytes": "5"}
+    assert checked_configs(stored, is_restored=True) == shown
+
+
 @pytest.mark.parametrize("name", ["min.compaction.lag.ms", "max.compaction.lag.ms"])
 def test_compaction_lags_are_refused(name: str) -> None:
     with pytest.raises(InvalidTopicConfigError, match=f"^{name} is not supported: .*leave it out$"):
-        parse_topic_config({name: "1000"})
+        checked_configs({name: "1000"})

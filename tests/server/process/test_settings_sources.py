@@ -218,6 +218,20 @@ def test_a_wrong_value_is_named_with_what_is_expected(name: str, value: str, sai
     assert said in complaint({**FLAGS, name: value})
 
 
+@pytest.mark.parametrize("value", ["1_000", "+1000", "1000.0", "1e3", "\u0661\u0660\u0660\u0660", "1000\u00a01"])
+@pytest.mark.parametrize("name", ["node_id", "heartbeat_interval_ms", "max_batch_bytes", "group_session_timeout_ms"])
+def test_odd_numbers_are_refused(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert f"wrong value {value!r} for {name}" in complaint({**FLAGS, name: value})
+    monkeypatch.setenv(f"QUORUMLOG_{name.upper()}", value)
+    flags = {key: given for key, given in FLAGS.items() if key != name}
+    assert f"for {name} from QUORUMLOG_{name.upper()}" in complaint(flags)
+
+
+def test_spaces_around_numbers_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("QUORUMLOG_STOP_TIMEOUT_MS", " 007 ")
+    assert load(FLAGS).stop_timeout_ms == 7
+
+
 def test_a_wrong_value_says_where_it_came_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = config_file(tmp_path, "heartbeat_interval_ms = 'often'")
     assert f"for heartbeat_interval_ms in {config}" in complaint(FLAGS, config)
