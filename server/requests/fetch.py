@@ -230,11 +230,15 @@ class FetchRequests(NodeService):
             # Who asked beyond the log is told what there is.
             return Found(problem, partition.high_watermark, partition.log_start_offset, partition.raft.term)
         entries: list[bytes] = []
+        fills_answer = False
         if budget > 0:
+            wanted_bytes = reader.max_bytes or self._limits.fetch_bytes
             try:
-                entries = partition.read(reader.fetch_offset, min(reader.max_bytes or self._limits.fetch_bytes, budget))
+                entries = partition.read(reader.fetch_offset, min(wanted_bytes, budget))
             except UnreadableEntryError as damage:
                 return Found(unreadable(partition.name, damage), -1, partition.log_start_offset, partition.raft.term)
+            if entries and budget <= wanted_bytes:
+                fills_answer = parse_header(entries[-1]).last_offset + 1 < partition.high_watermark
             if entries and not reader.session.takes_kafka_batches:
                 entries = before_kafka(entries)
                 if not entries:
@@ -243,7 +247,7 @@ class FetchRequests(NodeService):
         size = sum(map(len, entries))
         return Found(
             None, partition.high_watermark, partition.log_start_offset, partition.raft.term, entries, size,
-            gaps_before(partition.compacted_offset, partition.restoration),
+            gaps_before(partition.compacted_offset, partition.restoration), fills_answer,
         )  # fmt: skip
 
     def _read_absent(self, reader: FetchedPartition) -> Found:

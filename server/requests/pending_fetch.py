@@ -10,7 +10,11 @@ from quorumlog.v1 import errors_pb2
 
 @dataclass(slots=True)
 class Found:
-    """What one partition has for a fetch: an error, or entries and where its log begins and ends."""
+    """What one partition has for a fetch: an error, or entries and where its log begins and ends.
+
+    Arguments:
+        fills_answer: more entries are there than the answer has room for.
+    """
 
     error: errors_pb2.Error | None = None
     high_watermark: int = -1
@@ -19,6 +23,7 @@ class Found:
     entries: list[bytes] = field(default_factory=list)
     size_bytes: int = 0
     compacted_offset: int = 0
+    fills_answer: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -31,7 +36,7 @@ class PendingFetch:
         tells_all: it is answered of all partitions, also of those whose entries there is no room for.
         found: what is to be said, by partition.
         size_bytes: of the entries in it.
-        urgent: it holds an error, which no client should wait for.
+        urgent: it holds an error, which no client should wait for, or as much as it may.
     """
 
     request_id: int
@@ -55,4 +60,4 @@ class PendingFetch:
             return
         self.found[partition] = found
         self.size_bytes += found.size_bytes
-        self.urgent = self.urgent or found.error is not None
+        self.urgent = self.urgent or found.error is not None or found.fills_answer

@@ -252,6 +252,25 @@ def test_a_fetch_waits_for_enough_bytes_and_then_sends_them() -> None:
     assert rig.answered(late) == {1: [1]}
 
 
+@pytest.mark.parametrize(("batches", "max_bytes"), [(1, 1), (10, 1), (10, 400), (10, 1_000), (10, 1_100)])
+def test_full_answers_do_not_wait(batches: int, max_bytes: int) -> None:
+    """A consumer may want more at least than at most, and batches seldom add up to the most."""
+    rig = Rig()
+    for _ in range(batches):
+        rig.append(0)
+    asked = rig.ask(1, [0], min_bytes=50_000, max_bytes=max_bytes)
+    assert rig.answered(asked)[0][:1] == [0]
+
+
+def test_answers_with_room_wait() -> None:
+    rig = Rig()
+    rig.append(0)
+    asked = rig.ask(1, [0], min_bytes=50_000, max_bytes=100_000)
+    assert asked not in rig.replies
+    rig.pass_ms(500)
+    assert rig.answered(asked) == {0: [0]}
+
+
 def test_an_error_is_said_at_once_and_once() -> None:
     rig = Rig()
     waiting = rig.ask(1, range(3))

@@ -58,6 +58,7 @@ from quorumlog.server.kafka.codec.topic_responses import (
 )
 from quorumlog.server.kafka.connection import KafkaConnectionFault
 from quorumlog.server.kafka.mapping.error_codes import KafkaError
+from quorumlog.server.options import NodeLimits
 from quorumlog.v1.acls_pb2 import (
     ACL_OPERATION_WRITE,
     ACL_PATTERN_LITERAL,
@@ -91,8 +92,15 @@ BATCH = batch_of(b"key", None)
 class Rig(Quiet):
     """Three quiet nodes that serve Kafka's clients, one topic with a leader, and a client at each node."""
 
-    def __init__(self, seed: int = 1, *, creates_topics: bool = False, kafka: tuple[int, ...] = (1, 2, 3)) -> None:
-        super().__init__(seed, kafka=kafka)
+    def __init__(
+        self,
+        seed: int = 1,
+        *,
+        creates_topics: bool = False,
+        kafka: tuple[int, ...] = (1, 2, 3),
+        limits: NodeLimits | None = None,
+    ) -> None:
+        super().__init__(seed, kafka=kafka, limits=limits)
         self.until(lambda: self.image.feature_level >= 2 and self.topic_leader() is not None, 20)
         self.run(0.5)  # All nodes have heard of that.
         self.links = {
@@ -374,6 +382,39 @@ def test_a_fetch_that_wants_no_bytes_at_least_does_not_wait(rig: Rig) -> None:
     topics = [fetch_requests.FetchTopic(TOPIC, partitions=[partition])]
     rig.ask(fetch_requests.FetchRequest(max_wait_ms=5_000, min_bytes=0, topics=topics), FETCH, FetchResponse)
     assert rig.scheduler.now < began + 1_000_000
+
+
+@pytest.mark.parametrize("max_bytes", [1, 500])
+def test_a_full_fetch_does_not_wait(max_bytes: int) -> None:
+    """A client may want more at least than at most."""
+    rig = Rig()
+    for _ in range(5):
+        rig.produce(batch_of(b"key"))
+    began = rig.scheduler.now
+    partition = fetch_requests.FetchPartition(0, -1, 0, partition_max_bytes=1 << 20)
+    topics = [fetch_requests.FetchTopic(TOPIC, partitions=[partition])]
+    request = fetch_requests.FetchRequest(max_wait_ms=5_000, min_bytes=1 << 20, max_bytes=max_bytes, topics=topics)
+    (answer,) = rig.ask(request, FETCH, FetchResponse).responses[0].partitions
+    assert answer.records
+    assert rig.scheduler.now < began + 1_000_000
+
+
+def test_fetches_that_are_turned_away_pause() -> None:
+    rig = Rig(limits=NodeLimits(parked_fetches=1))
+    leader = rig.topic_leader()
+    assert leader is not None
+    patient = SimKafkaLink("patient", rig.cluster, leader, rig.scheduler)
+    partition = fetch_requests.FetchPartition(0, -1, 0, partition_max_bytes=1 << 20)
+    topics = [fetch_requests.FetchTopic(TOPIC, partitions=[partition])]
+    waits = fetch_requests.FetchRequest(max_wait_ms=20_000, min_bytes=1, topics=topics)
+    patient.send(waits, FETCH)
+    rig.run(1)
+    began = rig.scheduler.now
+    turned_away = rig.ask(waits, FETCH, FetchResponse)
+    assert rig.scheduler.now < began + 1_000_000
+    assert turned_away.throttle_time_ms >= 100
+    assert (turned_away.error_code, turned_away.responses[0].partitions[0].error_code) == (0, 0)
+    assert not patient.answers
 
 
 def test_replicas_and_sessions_are_refused(rig: Rig) -> None:
