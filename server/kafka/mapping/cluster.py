@@ -26,6 +26,8 @@ _NOBODY = -1
 _NEVER_LED = 0
 #: Up to this version a request for no topics asks for all of them.
 _NONE_MEANS_ALL = 0
+#: From this version on an error about a topic that was named by its id leaves the name out.
+_LEAVES_NAME_OUT = 12
 #: Of a topic that is created because it was mentioned.
 _CREATION_TIMEOUT_MS = 10_000
 _BROKERS = 1
@@ -125,7 +127,7 @@ def _after_creation(
 
 def _no_name(call: KafkaCall[MetadataRequest]) -> str | None:
     """The name of a topic that has none, from the version on that may leave it out."""
-    return None if call.version >= 12 else ""
+    return None if call.version >= _LEAVES_NAME_OUT else ""
 
 
 def _topic(

@@ -302,6 +302,17 @@ def test_a_new_member_comes_back_with_the_id_that_it_was_given(rig: ClassicRig) 
     assert rig.joined(call).member_id == answer.member_id
 
 
+def test_given_ids_last_a_session(rig: ClassicRig) -> None:
+    """A client behind a slow network needs a while to come back; one that never does leaves nothing behind."""
+    early, late = (rig.joined(rig.join(named_first=True)).member_id for _ in range(2))
+    rig.pass_ms(SESSION_MS - 1)
+    call = rig.join(early, named_first=True)
+    rig.pass_ms(DELAY_MS)
+    joined = rig.joined(call)
+    assert (code(joined), joined.member_id) == ("NONE", early)
+    assert code(rig.joined(rig.join(late, named_first=True))) == "UNKNOWN_MEMBER_ID"
+
+
 def test_a_round_waits_for_who_was_given_an_id(rig: ClassicRig) -> None:
     (a,), generation = rig.form("a")
     named = rig.joined(rig.join(named_first=True)).member_id

@@ -301,6 +301,20 @@ def test_silence_ends_a_connection_but_not_while_the_client_waits() -> None:
     assert one.end is not None and one.end.fault is FAULT.SILENT and one.silence_ends_us is None
 
 
+def test_answers_restart_the_silence() -> None:
+    """A client that has waited long, in a JoinGroup or a fetch, needs its answer before it can ask again."""
+    one = connection()
+    one.receive(frame(FetchRequest(), 12))
+    (request,) = requests(one, now_us=50)
+    answered_us = LIMITS.silence_us * 2
+    one.answer(request, FetchResponse(), now_us=answered_us)
+    assert one.silence_ends_us == answered_us + LIMITS.silence_us
+    one.on_time(answered_us + LIMITS.silence_us - 1)
+    assert one.end is None
+    one.on_time(answered_us + LIMITS.silence_us)
+    assert one.end is not None and one.end.fault is FAULT.SILENT
+
+
 def test_what_arrives_after_the_end_does_nothing() -> None:
     one = connection()
     (request,) = asked(one, (1,))

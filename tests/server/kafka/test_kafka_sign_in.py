@@ -176,6 +176,15 @@ def test_the_right_password_lets_a_client_in_and_says_for_how_long(sign_in: Sign
     assert one.fault is None and isinstance(one.asked[-1], data_plane_pb2.MetadataRequest)
 
 
+@pytest.mark.parametrize(("version", "lifetime_ms"), [(0, 0), (1, 900_000), (2, 900_000)])
+def test_lifetimes_are_told_from_version_one(version: int, lifetime_ms: int) -> None:
+    """KIP-368. The first version has no room for it."""
+    one = Connected()
+    one.shake("PLAIN")
+    answer = one.show(b"\0alice\0" + PASSWORD, version)
+    assert (answer.error_code, answer.session_lifetime_ms) == (KafkaError.NONE, lifetime_ms)
+
+
 @SIGN_INS
 @pytest.mark.parametrize("user", ["alice", "nobody"])
 def test_a_wrong_password_ends_the_connection_and_is_answered(sign_in: SignIn, user: str) -> None:

@@ -211,6 +211,19 @@ def test_a_static_member_comes_back_and_another_of_its_name_is_refused(rig: Grou
     assert rig.beat("one", joined.member_epoch, instance_id="i").error_code == KafkaError.FENCED_INSTANCE_ID
 
 
+def test_what_a_member_omits_stays(rig: GroupRig) -> None:
+    """Kafka's consumer says what it wants in its first heartbeat, and null afterwards."""
+    said = {"rack_id": "r", "instance_id": "i", "server_assignor": "range", "subscribed_topic_regex": "x.*"}
+    epoch = rig.join("one", **said).member_epoch
+    assert rig.beat("one", epoch).error_code == KafkaError.NONE
+    rig.join("two", server_assignor="range")
+    (group,) = rig.ask(ConsumerGroupDescribeRequest([GROUP]), 1, ConsumerGroupDescribeResponse).groups
+    assert group.assignor_name == "range"
+    (member,) = (each for each in group.members if each.member_id == "one")
+    assert (member.rack_id, member.instance_id) == ("r", "i")
+    assert (list(member.subscribed_topic_names), member.subscribed_topic_regex) == ([TOPIC], "x.*")
+
+
 def test_the_two_kinds_of_group_keep_apart(rig: GroupRig) -> None:
     protocols = [JoinGroupRequestProtocol("range", b"")]
     join = JoinGroupRequest(GROUP, 10_000, 10_000, "", None, "consumer", protocols)
