@@ -4,6 +4,11 @@ Callers append under one lock, a few list appends each. The sender drains what i
 for a node that it waits for nothing from: so a record by itself goes out at once, and under load batches grow by
 themselves with the time that an answer takes (Nagle's algorithm, RFC 896, with a limit in time). Memory is reserved in
 steps, not per record, so that a record usually costs one comparison of its size with the room left.
+
+A signal handler may raise in a caller between any two instructions. Each change therefore has one step that commits
+it, a single call of C: a record joins the list of its batch, or a batch with its first record joins those that wait.
+What comes before it has no effect without it, or wastes a few bytes of a batch. What comes after it, and the count of
+the memory, is derived anew by :meth:`Accumulator._mend` when the change was interrupted.
 """
 
 from __future__ import annotations
@@ -13,6 +18,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 import pyarrow as pa
 
@@ -21,10 +27,17 @@ from quorumlog.sdk.producer.batch import PIECE_BYTES, ProducerBatch
 from quorumlog.sdk.producer.delivery import ArrowRows, RecordFuture
 from quorumlog.sdk.producer.explanation import BatchNotes
 from quorumlog.sdk.records.record_batch import BATCH_BASE_BYTES
+from quorumlog.sdk.runtime.caller_lock import held_by_caller, let_go
 from quorumlog.sdk.types import Headers
+
+#: Key, value, timestamp in nanoseconds, and headers.
+GivenRecord = tuple[bytes | None, bytes | None, int, Headers | None]
+Result = TypeVar("Result")
 
 #: Memory is taken from the producer's budget in steps of this size.
 RESERVATION_BYTES = 16 * 1024
+#: So many records may be sent by signal handlers that have interrupted another send.
+MOST_ASIDE = 1_000
 
 
 class PartitionBuffer:
@@ -113,13 +126,16 @@ class Accumulator:
         wake: Callable[[], None],
         cut_by_time: bool = True,
     ) -> None:
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()
+        #: Whether this thread is inside one of the sections below, and a signal handler or the like calls again.
+        self.is_entered: Callable[[], bool] = held_by_caller(self.lock)
         self.topics: dict[str, TopicBuffers] = {}
         self.loop_thread = 0
         self._batch_size = batch_size
         self._linger_s = linger_s if cut_by_time else math.inf
         self._cut_by_time = cut_by_time
         self._shut = False
+        self._memory_bytes = buffer_memory
         self._free_bytes = buffer_memory
         self._clock = clock
         self._wake = wake
@@ -127,6 +143,10 @@ class Accumulator:
         self._active: dict[PartitionBuffer, None] = {}
         self._incomplete: dict[ProducerBatch, None] = {}
         self._room_waiters: deque[Callable[[], None]] = deque()
+        #: Set while more than one thing is being changed: set at the beginning of a section, that was interrupted.
+        self._changing = False
+        #: Records of signal handlers that have interrupted a section on their thread, each a batch of its own.
+        self._aside: deque[tuple[PartitionBuffer, ProducerBatch]] = deque()
 
     @property
     def free_bytes(self) -> int:
@@ -136,6 +156,14 @@ class Accumulator:
     def has_waiting(self) -> bool:
         """True while any batch waits to be sent."""
         return bool(self._active)
+
+    def add_topic(self, view: TopicView) -> None:
+        """Takes records for a topic from now on."""
+        with self.lock:
+            if view.name not in self.topics:
+                buffers = TopicBuffers(view.name)
+                buffers.learn(view)
+                self.topics[view.name] = buffers
 
     def append(
         self,
@@ -153,24 +181,100 @@ class Accumulator:
             partition: None sticks to the current one.
             size: what the record will take in the batch, in bytes.
         """
-        with self.lock:
-            try:
-                buffer = topic.sticky if partition is None else topic.partitions[partition]
-            except IndexError:
-                return None  # It was dropped since the caller looked: who tries again is told.
-            if buffer is not None and buffer.waiting:
-                batch = buffer.waiting[-1]
-                room = batch.room - size
-                if room >= 0:
-                    batch.room = room
-                    return RecordFuture(batch.delivery, batch.add(key, value, timestamp_ns, headers))
-            else:
-                batch = None
-            opened = self._make_room(topic, buffer, batch, partition, size)
-            if opened is None:
-                return None
+        if self.is_entered():
+            return self._append_aside(topic, partition, (key, value, timestamp_ns, headers), size)
+        try:
+            with self.lock:
+                # No ``try`` in here: its first instruction is under no handler, so that the lock would be kept.
+                buffer = batch = None
+                if partition is None:
+                    buffer = topic.sticky
+                elif partition < len(topic.partitions):
+                    buffer = topic.partitions[partition]
+                else:
+                    return None  # It was dropped since the caller looked: the next attempt reports it.
+                if buffer is not None and buffer.waiting:
+                    batch = buffer.waiting[-1]
+                    room = batch.room - size
+                    if room >= 0:
+                        batch.room = room
+                        return RecordFuture(batch.delivery, batch.add(key, value, timestamp_ns, headers))
+                return self._append_slowly(topic, buffer, batch, partition, size, (key, value, timestamp_ns, headers))
+        except BaseException:
+            self._broken_off()
+            raise
+
+    def _append_slowly(
+        self,
+        topic: TopicBuffers,
+        buffer: PartitionBuffer | None,
+        batch: ProducerBatch | None,
+        partition: int | None,
+        size: int,
+        record: GivenRecord,
+    ) -> RecordFuture | None:
+        if self._changing:
+            self._mend()
+        self._changing = True
+        future = None
+        opened = self._make_room(topic, buffer, batch, partition, size)
+        if opened is not None:
+            is_new = not opened.values
             opened.room -= size
-            return RecordFuture(opened.delivery, opened.add(key, value, timestamp_ns, headers))
+            future = RecordFuture(opened.delivery, opened.add(*record))
+            if is_new:
+                self._enqueue(topic.partitions[opened.partition], opened)
+        self._changing = False
+        return future
+
+    def _append_aside(
+        self, topic: TopicBuffers, partition: int | None, record: GivenRecord, size: int
+    ) -> RecordFuture | None:
+        """Adds a record while this very thread is in the middle of a section, whose state it must not touch: as a batch
+        that is queued when the section has ended. None when there are too many, or the memory is full."""
+        if self._shut or len(self._aside) >= MOST_ASIDE or size > self._free_bytes:
+            return None
+        try:
+            buffer = (topic.sticky or topic.next_partition()) if partition is None else topic.partitions[partition]
+        except IndexError:
+            return None
+        batch = ProducerBatch(buffer.topic, buffer.partition, self._clock(), self.loop_thread)
+        batch.reserved_bytes = size + BATCH_BASE_BYTES
+        future = RecordFuture(batch.delivery, batch.add(*record))
+        self._aside.append((buffer, batch))
+        self._wake()
+        return future
+
+    def _broken_off(self) -> None:
+        """After an exception in a section, of a caller who was in none before: leaves it, whole."""
+        let_go(self.lock)
+        if self._changing:
+            with self.lock:
+                self._settle()
+
+    def _settle(self) -> None:
+        """Finishes what an interrupted section has left undone, and queues what was put aside. Under the lock."""
+        if not (self._changing or self._aside):
+            return
+        self._changing = True
+        while self._aside:
+            buffer, batch = self._aside[0]
+            if batch not in self._incomplete and batch not in buffer.waiting:
+                self._cut_open(buffer)
+                self._enqueue(buffer, batch)
+            self._aside.popleft()
+        self._mend()
+
+    def _mend(self) -> None:
+        """Derives everything from the batches that wait and those that are not resolved."""
+        for topic in self.topics.values():
+            for buffer in topic.partitions:
+                if buffer.waiting:
+                    self._active.setdefault(buffer)
+                    self._incomplete.update(dict.fromkeys(buffer.waiting))
+        self._free_bytes = self._memory_bytes - sum(batch.reserved_bytes for batch in self._incomplete)
+        self._changing = False
+        self._wake()
 
     def append_alone(
         self,
@@ -191,25 +295,45 @@ class Accumulator:
             size: as for ``append``.
             notes: what is to be noted of it.
         """
-        with self.lock:
-            if self._shut:
-                return None
-            try:
-                buffer = topic.next_partition() if partition is None else topic.partitions[partition]
-            except IndexError:
-                return None  # It was dropped since the caller looked: who tries again is told.
-            if buffer.waiting and not buffer.waiting[-1].closed:
-                self._cut(buffer.waiting[-1])
-            batch = self._open(topic, buffer, size)
-            if batch is None:
-                return None
-            batch.room -= size
-            future = RecordFuture(batch.delivery, batch.add(key, value, timestamp_ns, headers))
-            batch.notes = notes
-            notes.taken_s = batch.created_s
-            self._cut(batch)
-            self._wake()
-            return future
+        record = (key, value, timestamp_ns, headers)
+        return self._change(lambda: self._append_alone(topic, partition, record, size, notes))
+
+    def _append_alone(
+        self, topic: TopicBuffers, partition: int | None, record: GivenRecord, size: int, notes: BatchNotes
+    ) -> RecordFuture | None:
+        try:
+            buffer = topic.next_partition() if partition is None else topic.partitions[partition]
+        except IndexError:
+            return None  # It was dropped since the caller looked: the next attempt reports it.
+        batch = self._open(topic, buffer, size)
+        if batch is None:
+            return None
+        self._cut_open(buffer)
+        batch.room -= size
+        future = RecordFuture(batch.delivery, batch.add(*record))
+        batch.notes = notes
+        notes.taken_s = batch.created_s
+        self._cut(batch)
+        self._enqueue(buffer, batch)
+        self._wake()
+        return future
+
+    def _change(self, work: Callable[[], Result | None]) -> Result | None:
+        """Runs a change of a caller's thread under the lock; None when it cannot be made now."""
+        if self.is_entered():
+            return None
+        try:
+            with self.lock:
+                if self._shut:
+                    return None
+                self._settle()
+                self._changing = True
+                result = work()
+                self._changing = False
+                return result
+        except BaseException:
+            self._broken_off()
+            raise
 
     def _make_room(
         self,
@@ -219,7 +343,7 @@ class Accumulator:
         partition: int | None,
         size: int,
     ) -> ProducerBatch | None:
-        """A batch with room for ``size`` bytes: the open one grown, or a new one."""
+        """A batch with room for ``size`` bytes: the open one grown, or a new one, which is not queued yet."""
         if self._shut:
             return None
         if batch is not None and not batch.closed:
@@ -246,10 +370,14 @@ class Accumulator:
         return min(self._batch_size, topic.max_batch_bytes) if self._cut_by_time else self._batch_size
 
     def _cut(self, batch: ProducerBatch) -> None:
-        batch.close()
         if not self._cut_by_time:
             # It may have waited for company for long; the time to deliver it begins now.
             batch.created_s = self._clock()
+        batch.close()
+
+    def _cut_open(self, buffer: PartitionBuffer) -> None:
+        if buffer.waiting and not buffer.waiting[-1].closed:
+            self._cut(buffer.waiting[-1])
 
     def _open(self, topic: TopicBuffers, buffer: PartitionBuffer, size: int) -> ProducerBatch | None:
         batch = ProducerBatch(buffer.topic, buffer.partition, self._clock(), self.loop_thread)
@@ -257,10 +385,10 @@ class Accumulator:
         if not self._reserve(batch, wanted):
             return None
         batch.room -= BATCH_BASE_BYTES
-        self._enqueue(buffer, batch)
         return batch
 
     def _enqueue(self, buffer: PartitionBuffer, batch: ProducerBatch) -> None:
+        """Queues a batch with its first record. The first step commits it."""
         buffer.waiting.append(batch)
         self._incomplete[batch] = None
         if buffer not in self._active:
@@ -286,42 +414,38 @@ class Accumulator:
         """
         # Where one piece has a null, the batch has a bitmap of them for all of its rows: of keys, and of values.
         size = rows.nbytes + 2 * (rows.num_rows // 8 + 1)
-        with self.lock:
-            if self._shut:
-                return None
-            try:
-                buffer = topic.sticky_rows if partition is None else topic.partitions[partition]
-            except IndexError:
-                return None  # It was dropped since the caller looked: who tries again is told.
-            full_at = self._full_at(topic)
-            batch = buffer.waiting[-1] if buffer is not None and buffer.waiting else None
-            if batch is None or not batch.takes_rows(size, full_at):
-                if partition is None:
-                    buffer = topic.sticky_rows = topic.next_partition()
-                assert buffer is not None
-                batch = self._open_rows(buffer, size)
-            elif not self._reserve(batch, size + PIECE_BYTES):
-                return None
-            if batch is None:
-                return None
-            batch.room -= size + PIECE_BYTES
-            part = ArrowRows(batch.delivery, batch.add_rows(rows), rows.num_rows)
-            if not self._cut_by_time or not batch.takes_rows(size, full_at):
-                batch.close()
-                self._wake()
-            return part
+        return self._change(lambda: self._append_rows(topic, partition, rows, size))
 
-    def _open_rows(self, buffer: PartitionBuffer, size: int) -> ProducerBatch | None:
-        batch = ProducerBatch(buffer.topic, buffer.partition, self._clock(), self.loop_thread)
-        batch.delivery.timestamps_ns = None
-        if not self._reserve(batch, size + PIECE_BYTES + BATCH_BASE_BYTES):
+    def _append_rows(
+        self, topic: TopicBuffers, partition: int | None, rows: pa.RecordBatch, size: int
+    ) -> ArrowRows | None:
+        try:
+            buffer = topic.sticky_rows if partition is None else topic.partitions[partition]
+        except IndexError:
+            return None  # It was dropped since the caller looked: the next attempt reports it.
+        full_at = self._full_at(topic)
+        batch = buffer.waiting[-1] if buffer is not None and buffer.waiting else None
+        is_new = batch is None or not batch.takes_rows(size, full_at)
+        if batch is None or is_new:
+            if partition is None:
+                buffer = topic.sticky_rows = topic.next_partition()
+            assert buffer is not None
+            batch = ProducerBatch(buffer.topic, buffer.partition, self._clock(), self.loop_thread)
+            batch.delivery.timestamps_ns = None
+        if not self._reserve(batch, size + PIECE_BYTES + (BATCH_BASE_BYTES if is_new else 0)):
             return None
-        batch.room -= BATCH_BASE_BYTES
-        if buffer.waiting and not buffer.waiting[-1].closed:
-            self._cut(buffer.waiting[-1])
+        batch.room -= size + PIECE_BYTES + (BATCH_BASE_BYTES if is_new else 0)
+        part = ArrowRows(batch.delivery, batch.add_rows(rows), rows.num_rows)
+        is_full = not self._cut_by_time or not batch.takes_rows(size, full_at)
+        if is_full:
+            batch.close()
+        if is_new:
+            assert buffer is not None
+            self._cut_open(buffer)
+            self._enqueue(buffer, batch)
+        if is_new or is_full:
             self._wake()
-        self._enqueue(buffer, batch)
-        return batch
+        return part
 
     def drain(
         self, can_send: Callable[[PartitionBuffer], bool], is_idle: Callable[[PartitionBuffer], bool]
@@ -338,6 +462,7 @@ class Accumulator:
         drained: list[ProducerBatch] = []
         next_deadline: float | None = None
         with self.lock:
+            self._settle()
             now = self._clock()
             hurry = self._cut_by_time and (self._flushes > 0 or bool(self._room_waiters))
             for buffer in list(self._active):
@@ -365,6 +490,7 @@ class Accumulator:
         """Keeps the first ``count`` partitions of a topic; returns the batches that waited for the others."""
         dropped: list[ProducerBatch] = []
         with self.lock:
+            self._settle()
             for buffer in topic.partitions[count:]:
                 self._active.pop(buffer, None)
                 for batch in buffer.waiting:
@@ -381,6 +507,7 @@ class Accumulator:
         """Takes out the waiting batches that began before a time."""
         expired: list[ProducerBatch] = []
         with self.lock:
+            self._settle()
             for buffer in list(self._active):
                 while buffer.waiting and buffer.waiting[0].created_s < created_before_s:
                     if not (self._cut_by_time or buffer.waiting[0].closed):
@@ -396,6 +523,7 @@ class Accumulator:
     def complete(self, batch: ProducerBatch) -> None:
         """Gives a resolved batch's memory back and lets waiting senders try again."""
         with self.lock:
+            self._settle()
             del self._incomplete[batch]
             self._free_bytes += batch.reserved_bytes
             batch.reserved_bytes = 0
@@ -405,11 +533,15 @@ class Accumulator:
             waiter()
 
     def when_room(self, callback: Callable[[], None]) -> None:
-        """Calls ``callback`` when memory has become free, or never will. While somebody waits, no batch lingers."""
-        with self.lock:
-            shut = self._shut
-            if not shut:
-                self._room_waiters.append(callback)
+        """Calls ``callback`` when memory has become free, or never will. While a caller waits, no batch lingers."""
+        try:
+            with self.lock:
+                shut = self._shut
+                if not shut:
+                    self._room_waiters.append(callback)
+        except BaseException:
+            let_go(self.lock)
+            raise
         if shut:
             callback()
         else:
@@ -419,10 +551,10 @@ class Accumulator:
         """Takes no more records; who waits for room is told. Returns the batches that are not resolved yet, waiting or
         sent."""
         with self.lock:
+            self._settle()
             self._shut = True
             for buffer in self._active:
-                if buffer.waiting and not buffer.waiting[-1].closed:
-                    self._cut(buffer.waiting[-1])
+                self._cut_open(buffer)
             left = list(self._incomplete)
             waiters, self._room_waiters = self._room_waiters, deque()
         for waiter in waiters:
@@ -432,11 +564,11 @@ class Accumulator:
     def begin_flush(self) -> list[ProducerBatch]:
         """Until :meth:`end_flush` no batch lingers. Returns the batches that the flush is about."""
         with self.lock:
+            self._settle()
             self._flushes += 1
             if not self._cut_by_time:
                 for buffer in self._active:
-                    if not buffer.waiting[-1].closed:
-                        self._cut(buffer.waiting[-1])
+                    self._cut_open(buffer)
             batches = list(self._incomplete)
         self._wake()
         return batches

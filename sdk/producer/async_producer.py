@@ -99,6 +99,8 @@ class ProducerCore:
         self.arrow_batch_bytes = min(config.max_request_size, max(config.batch_size, _ARROW_BATCH_BYTES))
         self._plain = config.key_serializer is None and config.value_serializer is None
         self._sticky = config.partitioner == "sticky"
+        self._replayable = config.replayable
+        self._largest_record = config.max_request_size - BATCH_BASE_BYTES
         self._turn = 0
 
     def bind(self, loop: asyncio.AbstractEventLoop, thread_id: int) -> None:
@@ -110,8 +112,12 @@ class ProducerCore:
         # Racing wakes may both see False and wake twice, which is harmless; a wake is never lost, because the flag is
         # cleared before the sender looks.
         if not self._wake_pending and self._loop is not None:
-            self._wake_pending = True
-            self._loop.call_soon_threadsafe(self._on_wake)
+            try:
+                self._wake_pending = True
+                self._loop.call_soon_threadsafe(self._on_wake)
+            except BaseException:
+                self._wake_pending = False
+                raise
 
     def _on_wake(self) -> None:
         self._wake_pending = False
@@ -130,6 +136,8 @@ class ProducerCore:
         notes: BatchNotes | None = None,
     ) -> RecordFuture | None:
         """Adds a record; None when the topic is not known yet or the memory is full.
+
+        Whatever a signal handler raises in here, the record is in its batch whole or not at all.
 
         Arguments:
             notes: are taken of it; it is a batch of its own then.
@@ -157,7 +165,7 @@ class ProducerCore:
         if headers:
             checked = _checked_headers(headers)
             size += sum(HEADER_OVERHEAD_BYTES + len(name) * 4 + len(content or b"") for name, content in checked)
-        if size > self.config.max_request_size - BATCH_BASE_BYTES:
+        if size > self._largest_record:
             raise RecordTooLargeError(
                 f"the record takes {size + BATCH_BASE_BYTES} bytes, more than max_request_size"
                 f" ({self.config.max_request_size}): make it smaller, or raise that and the topic's max.message.bytes"
@@ -167,10 +175,10 @@ class ProducerCore:
                 raise _no_such_partition(buffers, partition)
         elif not self._sticky or key is not None:
             partition = self._choose(buffers, key)
-        elif self.config.replayable:
+        elif self._replayable:
             raise _not_replayable("neither a key nor a partition")
         if timestamp_ms is None:
-            if self.config.replayable:
+            if self._replayable:
                 raise _not_replayable("no timestamp_ms")
             timestamp_ns = self._wall_ns()
         elif isinstance(timestamp_ms, int) and 0 <= timestamp_ms <= _LARGEST_TIMESTAMP_MS:
@@ -249,12 +257,7 @@ class ProducerCore:
         views = await self.cluster.ensure_topics([topic], self.config.max_block_ms / 1000)
         view = views[topic]
         self.cluster.watch_topics([topic])
-        with self.accumulator.lock:
-            buffers = self.accumulator.topics.get(topic)
-            if buffers is None:
-                buffers = TopicBuffers(topic)
-                buffers.learn(view)
-                self.accumulator.topics[topic] = buffers
+        self.accumulator.add_topic(view)
 
     def metrics(self) -> ClientFigures:
         """What the producer has counted, and what waits, by group and name."""

@@ -22,14 +22,19 @@ MOST_PIECES = 1_000
 class ProducerBatch:
     """Records for one partition. Gathers under the accumulator's lock; once closed, it belongs to the sender.
 
-    Invariants: ``keys`` is empty or as long as ``values``; ``room`` is negative once closed; ``sequence`` and
-    ``identity`` never change while ``maybe_applied`` is set, or the log could not recognise a duplicate.
+    A signal handler may raise between any two steps of :meth:`add`. So the last one commits the record: there are as
+    many records as ``values``. What an interrupted call has put into the other columns behind that is overtaken by the
+    next record, which is inserted before it, and is cut off when the batch is closed.
+
+    Invariants: ``room`` is negative once closed, and then all columns have one length, but for ``keys`` if no record
+    has one; a batch that waits has a record or a piece; ``sequence`` and ``identity`` never change while
+    ``maybe_applied`` is set, or the log could not recognise a duplicate.
     """
 
     __slots__ = ("attempt", "created_s", "delivery", "encoded", "entry", "headers", "identity", "keys",
                  "maybe_applied", "maybe_applied_before", "notes", "ordinal", "partition", "pieces", "record_count",
-                 "refused_with_bytes", "reserved_bytes", "room", "row_count", "sequence", "timestamps_ns", "topic",
-                 "used_bytes", "values")  # fmt: skip
+                 "refused_with_bytes", "reserved_bytes", "room", "sequence", "timestamps_ns", "topic", "used_bytes",
+                 "values")  # fmt: skip
 
     def __init__(self, topic: str, partition: int, created_s: float, loop_thread: int) -> None:
         self.topic = topic
@@ -39,10 +44,10 @@ class ProducerBatch:
         self.keys: list[bytes | None] = []
         self.values: list[bytes | None] = []
         self.timestamps_ns: array[int] = array("q")
-        self.headers: dict[int, Headers] = {}
-        #: Rows that came as Arrow, instead of the lists: a batch has one or the other.
-        self.pieces: list[pa.RecordBatch] = []
-        self.row_count = 0
+        #: By row; of all records that came after the first with headers.
+        self.headers: dict[int, Headers | None] = {}
+        #: Rows that came as Arrow, instead of the lists, each with the row of the batch that it begins at.
+        self.pieces: list[tuple[int, pa.RecordBatch]] = []
         self.delivery = Delivery(topic, partition, loop_thread, self.timestamps_ns)
         #: Bytes that records may still take of what is reserved from the producer's memory; negative once closed.
         self.room = 0
@@ -79,26 +84,33 @@ class ProducerBatch:
         return self.room < 0
 
     def close(self) -> None:
-        """Ends gathering."""
+        """Ends gathering. The last step closes the batch: an interrupted close can be repeated."""
         assert not self.closed
+        count = self.record_count = self.delivery.record_count = self._row_count() if self.pieces else len(self.values)
+        assert count > 0
+        del self.keys[count:], self.timestamps_ns[count:]
         self.used_bytes = self.reserved_bytes - self.room - PIECE_BYTES * len(self.pieces)
         self.room = -1
-        self.record_count = self.row_count if self.pieces else len(self.values)
-        self.delivery.record_count = self.record_count
-        assert self.record_count > 0
+
+    def _row_count(self) -> int:
+        if not self.pieces:
+            return 0
+        first, rows = self.pieces[-1]
+        return first + rows.num_rows
 
     def add(self, key: bytes | None, value: bytes | None, timestamp_ns: int, headers: Headers | None) -> int:
         """Adds a record for which there is room, and returns its place in the batch."""
-        index = len(self.values)
-        self.values.append(value)
-        self.timestamps_ns.append(timestamp_ns)
+        values = self.values
+        index = len(values)
+        self.timestamps_ns.insert(index, timestamp_ns)
         keys = self.keys
         if key is not None or keys:
-            if len(keys) != index:
-                keys.extend([None] * index)
-            keys.append(key)
-        if headers:
+            if len(keys) < index:
+                keys.extend([None] * (index - len(keys)))
+            keys.insert(index, key)
+        if headers or self.headers:
             self.headers[index] = headers
+        values.append(value)
         return index
 
     def takes_rows(self, size: int, full_at: int) -> bool:
@@ -119,9 +131,8 @@ class ProducerBatch:
             rows: of ``LOG_SCHEMA``.
         """
         assert not self.values, "a batch has rows or records"
-        first = self.row_count
-        self.pieces.append(rows)
-        self.row_count = first + rows.num_rows
+        first = self._row_count()
+        self.pieces.append((first, rows))
         return first
 
     def seal(self, codec: Codec, identity: ProducerIdentity | None, sequence: int) -> bytes:
@@ -129,9 +140,10 @@ class ProducerBatch:
         assert self.closed and not self.maybe_applied
         if self.encoded is None:
             if self.pieces:
-                rows = one_batch(self.pieces)
+                rows = one_batch([rows for _, rows in self.pieces])
             else:
-                rows = batch_from_columns(self.keys, self.values, self.timestamps_ns, self.headers)
+                headers = {row: pairs for row, pairs in self.headers.items() if pairs and row < self.record_count}
+                rows = batch_from_columns(self.keys, self.values, self.timestamps_ns, headers)
             self.encoded = encode(rows, codec)
             self.keys, self.values, self.headers, self.pieces = [], [], {}, []
         self.identity, self.sequence = identity, sequence

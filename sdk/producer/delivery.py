@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import threading
+import time
 from array import array
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, NamedTuple, Self
 
-from quorumlog.sdk.errors import IllegalStateError, QuorumlogError, RequestTimedOutError
+from quorumlog.sdk.errors import QuorumlogError, RequestTimedOutError
 from quorumlog.sdk.runtime.outcome import Outcome
-from quorumlog.sdk.runtime.wakeup import Wakeup
 from quorumlog.sdk.types import RecordMetadata
 
 
@@ -159,23 +158,9 @@ class ArrowFuture:
         Raises:
             QuorumlogError: the first batch that failed; others may have succeeded.
         """
-        finished = Wakeup()
-        remaining = len(self._parts)
-        lock = threading.Lock()
-
-        def one_done() -> None:
-            nonlocal remaining
-            with lock:
-                remaining -= 1
-                if remaining == 0:
-                    finished.set()
-
-        if not self.done():
-            if threading.get_ident() == self._parts[0].delivery.loop_thread:
-                raise IllegalStateError("result() would block the client's own event loop: await the handle instead")
-            for part in self._parts:
-                part.delivery.when_done(one_done)
-            if not finished.wait(timeout):
+        deadline_s = None if timeout is None else time.monotonic() + timeout
+        for part in self._parts:
+            if not part.delivery.wait(None if deadline_s is None else deadline_s - time.monotonic()):
                 raise RequestTimedOutError(
                     f"not all batches were acknowledged within {timeout} s; the producer goes on"
                 )

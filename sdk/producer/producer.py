@@ -10,20 +10,25 @@ from typing import Any, Self, TypeVar, Unpack
 
 import pyarrow as pa
 
-from quorumlog.sdk.arguments import checked_topic
+from quorumlog.sdk.arguments import check_wait, checked_topic
 from quorumlog.sdk.configuration import build_config
+from quorumlog.sdk.errors import RequestTimedOutError
 from quorumlog.sdk.help_text import named, shows_options
 from quorumlog.sdk.metrics.figures import ClientFigures
 from quorumlog.sdk.producer.async_producer import ProducerCore, close_core, flush_core
 from quorumlog.sdk.producer.config import ProducerConfig, ProducerOptions
 from quorumlog.sdk.producer.delivery import ArrowFuture, ArrowRows, RecordFuture
 from quorumlog.sdk.producer.explanation import BatchNotes, RecordExplanation
-from quorumlog.sdk.runtime.event_loop import BackgroundLoop
+from quorumlog.sdk.runtime.event_loop import BackgroundLoop, LoopCall
 from quorumlog.sdk.runtime.wakeup import Wakeup
 from quorumlog.sdk.types import GivenHeaders
 
 Taken = TypeVar("Taken")
 
+#: How much longer than the loop a caller waits: the loop knows why something takes so long.
+_GRACE_S = 0.5
+#: How long closing connections may take.
+_CLOSE_S = 10.0
 #: How long the records of a producer that was dropped without being closed are still tried.
 _DROPPED_TIMEOUT_S = 30.0
 
@@ -44,10 +49,12 @@ class Producer:
 
     def __init__(self, **options: Unpack[ProducerOptions]) -> None:
         self._core = ProducerCore(build_config(ProducerConfig, options))
-        self._background = BackgroundLoop("Producer")
+        self._background = BackgroundLoop("Producer", self._core.accumulator.is_entered)
         self._core.bind(self._background.loop, self._background.thread_id)
         self._try_send = self._core.try_send
         self._fork = self._core.fork
+        #: Look-ups of topics that callers no longer wait for.
+        self._overdue: dict[str, LoopCall[None]] = {}
         self._background.own(self, partial(close_core, self._core, _DROPPED_TIMEOUT_S))
 
     def send(
@@ -74,6 +81,8 @@ class Producer:
             InvalidRecordError: the topic is compacted and the record has no key.
             BufferExhaustedError: memory stayed full for ``max_block_ms``.
             NoBrokersAvailableError: no node was reached.
+            RequestTimedOutError: the topic was not looked up within ``max_block_ms``, because this thread holds a lock
+                that a logging handler waits for.
             ClientClosedError, ForkedClientError: this object cannot be used (any more, or here).
         """
         if not (self._core.usable and self._fork.same_process):
@@ -121,24 +130,47 @@ class Producer:
 
     def _until_taken(self, topic: str, attempt: Callable[[], Taken | None]) -> Taken:
         core = self._core
-        self._ensure_topic(topic)
         deadline = time.monotonic() + core.config.max_block_ms / 1000
+        self._ensure_topic(topic)
         while True:
             core.check_usable()
             taken = attempt()
             if taken is None:
+                self._background.check_may_block()
                 room = Wakeup()
                 core.accumulator.when_room(room.set)
                 taken = attempt()  # Room may have come between the two.
             if taken is not None:
                 return taken
-            self._background.check_may_block()
             if not room.wait(deadline - time.monotonic()):
                 raise core.buffer_full()
 
     def _ensure_topic(self, topic: str) -> None:
-        if checked_topic(topic) not in self._core.accumulator.topics:
-            self._background.run(self._core.load_topic(topic))
+        """Waits for an unknown topic, for ``max_block_ms`` at most: the caller may hold a lock that the loop's thread
+        waits for, such as that of a logging handler through which it sends.
+
+        Then the look-up continues when the caller has released its lock. Until it has ended, no other caller waits:
+        each would stop it again.
+        """
+        if checked_topic(topic) in self._core.accumulator.topics:
+            return
+        overdue = self._overdue.get(topic)
+        if overdue is not None and not overdue.is_over:
+            raise RequestTimedOutError(
+                f"the look-up of topic {topic!r} has not ended: the clients' own thread waits for a lock that callers"
+                " hold, such as that of a logging handler"
+            )
+        self._overdue.pop(topic, None)
+        self._background.run(self._core.load_topic(topic), self._block_s(), partial(self._overdue.__setitem__, topic))
+
+    def _block_s(self) -> float:
+        return self._core.config.max_block_ms / 1000 + _GRACE_S
+
+    def _flush_s(self, timeout: float | None) -> float:
+        """How long a flush takes at most, where the loop is not kept from working."""
+        config = self._core.config
+        limit_s = (config.delivery_timeout_ms + config.request_timeout_ms) / 1000
+        return (limit_s if timeout is None else min(timeout, limit_s)) + _GRACE_S
 
     def send_arrow(self, topic: str, data: pa.Table | pa.RecordBatch, partition: int | None = None) -> ArrowFuture:
         """Sends the rows of a pyarrow Table or RecordBatch, with no Python per record: the bulk path.
@@ -174,7 +206,7 @@ class Producer:
             NoBrokersAvailableError: no node was reached.
         """
         self._core.check_usable()
-        return self._background.run(self._core.partitions_for(topic))
+        return self._background.run(self._core.partitions_for(topic), self._block_s())
 
     def metrics(self) -> ClientFigures:
         """What this producer has counted, with the names of Kafka's clients: a dict of groups, each a dict of figures.
@@ -196,7 +228,8 @@ class Producer:
             RequestTimedOutError: that took longer than ``timeout`` seconds.
         """
         self._core.check_usable()
-        self._background.run(flush_core(self._core, timeout))
+        check_wait(timeout)
+        self._background.run(flush_core(self._core, timeout), self._flush_s(timeout))
 
     def end_epoch(self, timeout: float | None = None) -> None:
         """Ends the epoch of a producer that was given one. Call it once, when everything has been sent.
@@ -225,7 +258,8 @@ class Producer:
         if not self._fork.same_process:
             self._core.closed = True
             return
-        self._background.run(close_core(self._core, timeout))
+        check_wait(timeout)
+        self._background.run(close_core(self._core, timeout), self._flush_s(timeout) + _CLOSE_S)
         self._background.release(self)
 
     def _break_off(self) -> None:

@@ -24,6 +24,7 @@ from quorumlog.sdk.errors import (
     RequestTimedOutError,
     UnknownServerError,
 )
+from quorumlog.sdk.runtime.caller_lock import let_go
 from quorumlog.sdk.runtime.fork import ForkGuard
 from quorumlog.sdk.runtime.outcome import Outcome
 from quorumlog.sdk.runtime.wakeup import Wakeup
@@ -69,7 +70,7 @@ class _LoopThread:
         self._thread.join(timeout=2.0)
 
 
-class _Call(Generic[Result]):
+class LoopCall(Generic[Result]):
     """A coroutine that one thread has run by another's loop, and waits for, interruptibly."""
 
     __slots__ = ("_coroutine", "ended", "task")
@@ -85,10 +86,17 @@ class _Call(Generic[Result]):
         self.task = asyncio.get_running_loop().create_task(self._coroutine)
         self.task.add_done_callback(self._end)
 
+    @property
+    def is_over(self) -> bool:
+        """Whether the coroutine has ended."""
+        return self.task is not None and self.task.done()
+
     def cancel(self) -> None:
-        """Nobody waits any more; on the loop."""
+        """The caller no longer waits; on the loop."""
         if self.task is not None:
             self.task.cancel()
+        else:  # The caller was interrupted before it had asked to begin.
+            self._coroutine.close()
 
     def _end(self, task: asyncio.Task[Result]) -> None:
         if not task.cancelled():
@@ -101,10 +109,12 @@ class BackgroundLoop:
 
     Arguments:
         client: what to call the owner in errors.
+        holds_lock: whether the calling thread holds a lock that the loop may need.
     """
 
-    def __init__(self, client: str) -> None:
+    def __init__(self, client: str, holds_lock: Callable[[], bool] = lambda: False) -> None:
         self.fork = ForkGuard(client)
+        self._holds_lock = holds_lock
         shared = _shared_thread()
         self.loop = shared.loop
         self.thread_id = shared.thread_id
@@ -112,13 +122,22 @@ class BackgroundLoop:
         self._released = False
         self._finalizer: weakref.finalize[..., Any]
 
-    def run(self, coroutine: Coroutine[Any, Any, Result], timeout_s: float | None = None) -> Result:
+    def run(
+        self,
+        coroutine: Coroutine[Any, Any, Result],
+        timeout_s: float | None = None,
+        on_overdue: Callable[[LoopCall[Result]], None] | None = None,
+    ) -> Result:
         """Runs a coroutine on the loop and blocks for its result.
 
+        Arguments:
+            on_overdue: called with the call when it takes too long, which then continues instead of being cancelled.
+
         Raises:
-            RequestTimedOutError: it took longer than ``timeout_s``; it has been cancelled.
+            RequestTimedOutError: it took longer than ``timeout_s``.
             ClientClosedError, ForkedClientError: the client cannot be used any more, or here.
-            IllegalStateError: called on the loop's own thread, as from a callback.
+            IllegalStateError: called on the loop's own thread, as from a callback, or by a signal handler in the middle
+                of another call of this thread.
         """
         try:
             self.fork.check()
@@ -128,16 +147,22 @@ class BackgroundLoop:
         except Exception:
             coroutine.close()
             raise
-        call = _Call(coroutine)
-        self.loop.call_soon_threadsafe(call.start)
+        call = LoopCall(coroutine)
         try:
+            self.loop.call_soon_threadsafe(call.start)
             ended = call.ended.wait(timeout_s)
-        except KeyboardInterrupt:
+        except BaseException:  # From a signal handler, whatever it raises.
             self.loop.call_soon_threadsafe(call.cancel)
             raise
         if not ended:
-            self.loop.call_soon_threadsafe(call.cancel)
-            raise RequestTimedOutError(f"the call did not complete within {timeout_s} s")
+            if on_overdue is None:
+                self.loop.call_soon_threadsafe(call.cancel)
+            else:
+                on_overdue(call)
+            raise RequestTimedOutError(
+                f"the call did not complete within {timeout_s:g} s: the nodes are not reached, or the clients' own"
+                " thread waits for a lock that the caller holds, such as that of a logging handler"
+            )
         task = call.task
         assert task is not None, "what has ended had begun"
         if task.cancelled():
@@ -161,9 +186,14 @@ class BackgroundLoop:
         return ClientClosedError(f"the {self._client.lower()} was closed meanwhile")
 
     def check_may_block(self) -> None:
-        """Raises IllegalStateError on the loop's own thread, which would wait for itself."""
+        """Raises IllegalStateError where the loop would wait for the caller: on its own thread, and under a lock."""
         if threading.get_ident() == self.thread_id:
             raise IllegalStateError("this call would block the clients' own event loop: do not make it in a callback")
+        if self._holds_lock():
+            raise IllegalStateError(
+                f"a signal handler (or __del__) has interrupted another call to this {self._client.lower()}, which this"
+                " one would wait for: set a flag here, and make this call later"
+            )
 
     def own(self, client: _Closable, close_core: Callable[[], Coroutine[Any, Any, None]], **at_exit: bool) -> None:
         """Sees to it that a client is closed in the end, even if its owner never does.
@@ -182,16 +212,20 @@ class BackgroundLoop:
         _open_clients.pop(client, None)
 
 
-_lock = threading.Lock()
+_lock = threading.RLock()
 _threads: list[_LoopThread] = []
 
 
 def _shared_thread() -> _LoopThread:
-    with _lock:
-        if not _threads or not _threads[-1].fork.same_process:
-            # A parent's loop stays referenced: to free it here, where it does not run, would crash the child.
-            _threads.append(_LoopThread())
-        return _threads[-1]
+    try:
+        with _lock:
+            if not _threads or not _threads[-1].fork.same_process:
+                # A parent's loop stays referenced: to free it here, where it does not run, would crash the child.
+                _threads.append(_LoopThread())
+            return _threads[-1]
+    except BaseException:
+        let_go(_lock)
+        raise
 
 
 def _ignore_poller_race(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -20,6 +21,9 @@ _log = logging.getLogger("quorumlog.sdk")
 class Outcome:
     """Not known yet, then a success or an error. Resolved once; thread-safe.
 
+    It has no lock that an interrupted thread could keep: a callback is in the queue until one thread takes it out, and
+    each of the two steps is a single call of C.
+
     Not a ``concurrent.futures.Future``: a Ctrl-C in a thread that waits there may leave its lock taken, and the loop
     waiting for it; see :mod:`quorumlog.sdk.runtime.wakeup`.
 
@@ -27,15 +31,14 @@ class Outcome:
         loop_thread: of the loop that resolves it: blocking there would wait for itself.
     """
 
-    __slots__ = ("_callbacks", "_done", "_lock", "error", "loop_thread")
+    __slots__ = ("_callbacks", "_done", "error", "loop_thread")
 
     def __init__(self, loop_thread: int) -> None:
         self.loop_thread = loop_thread
         self.error: QuorumlogError | None = None
-        self._lock = threading.Lock()
         self._done = False
         # Waiting threads are callbacks too: most outcomes are never waited on, and a wake-up for each would cost more.
-        self._callbacks: list[Callable[[], None]] = []
+        self._callbacks: deque[Callable[[], None]] = deque()
 
     @property
     def done(self) -> bool:
@@ -44,20 +47,26 @@ class Outcome:
 
     def resolve(self, error: QuorumlogError | None = None) -> None:
         """Makes it known, to everyone who waits; with an error, or as a success."""
-        with self._lock:
-            assert not self._done, "an outcome is resolved once"
-            self.error = error
-            self._done = True
-            callbacks, self._callbacks = self._callbacks, []
-        for callback in callbacks:
+        assert not self._done, "an outcome is resolved once"
+        self.error = error
+        self._done = True
+        while True:
+            try:
+                callback = self._callbacks.popleft()
+            except IndexError:
+                return
             callback()
 
     def when_done(self, callback: Callable[[], None]) -> None:
-        """Calls ``callback`` once resolved: on the resolving thread, or at once if it is already."""
-        with self._lock:
+        """Calls ``callback`` once resolved: on the resolving thread, or immediately if it is already."""
+        if not self._done:
+            self._callbacks.append(callback)
             if not self._done:
-                self._callbacks.append(callback)
                 return
+            try:
+                self._callbacks.remove(callback)
+            except ValueError:
+                return  # It was resolved in between, and the resolving thread has taken the callback.
         callback()
 
     def tell(self, callback: Callable[[Handle], object], handle: Handle) -> None:
