@@ -100,6 +100,7 @@ if TYPE_CHECKING:
         UnknownMemberIdError,
         UnknownProducerIdError,
         UnknownTopicOrPartitionError,
+        UnreadableBatchError,
         UnreleasedInstanceIdError,
         UnsupportedAssignorError,
         UnsupportedError,
@@ -181,7 +182,7 @@ _MODULES = {
         "RecordTooLargeError", "RequestTimedOutError", "ServerBusyError",
         "StaleMemberEpochError", "StorageError", "ThrottlingQuotaExceededError", "TopicAlreadyExistsError",
         "UnknownMemberIdError",
-        "UnknownProducerIdError", "UnknownTopicOrPartitionError", "UnreleasedInstanceIdError",
+        "UnknownProducerIdError", "UnknownTopicOrPartitionError", "UnreadableBatchError", "UnreleasedInstanceIdError",
         "UnsupportedAssignorError", "UnsupportedError",
     ),
 }  # fmt: skip
@@ -217,7 +218,8 @@ __all__ = [  # noqa: RUF022 - by kind
     "QuorumlogError", "ReassignmentInProgressError",
     "RecordTooLargeError", "RequestTimedOutError", "ServerBusyError", "StaleMemberEpochError", "StorageError",
     "ThrottlingQuotaExceededError", "TopicAlreadyExistsError", "UnknownMemberIdError", "UnknownProducerIdError",
-    "UnknownTopicOrPartitionError", "UnreleasedInstanceIdError", "UnsupportedAssignorError", "UnsupportedError",
+    "UnknownTopicOrPartitionError", "UnreadableBatchError", "UnreleasedInstanceIdError", "UnsupportedAssignorError",
+    "UnsupportedError",
 ]  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Self
 
+from quorumlog.sdk.types import TopicPartition
 from quorumlog.v1 import errors_pb2
 
 
@@ -208,6 +209,55 @@ class NotEnoughReplicasAfterAppendError(QuorumlogError):
 
 class CorruptRecordError(QuorumlogError):
     """A batch fails its checksum or its structure."""
+
+
+class UnreadableBatchError(CorruptRecordError):
+    """The records of a stored batch cannot be read, although its checksum is right: its producer wrote it so.
+
+    Every replica has the same bytes, so reading it again does not help. Continue with
+    ``seek(error.partition, error.next_offset)``, or set ``on_corrupt="skip"``.
+
+    Attributes:
+        partition: where the batch is.
+        first_offset, last_offset: of the batch.
+        record_count: how many records it claims to have.
+        reason: what is wrong with it.
+    """
+
+    partition: TopicPartition
+    first_offset: int
+    last_offset: int
+    record_count: int
+    reason: str
+
+    @classmethod
+    def of(
+        cls,
+        partition: TopicPartition,
+        first_offset: int,
+        last_offset: int,
+        record_count: int,
+        reason: str,
+        *,
+        skip_with: str = 'set on_corrupt="skip"',
+    ) -> Self:
+        """The error for one batch.
+
+        Arguments:
+            skip_with: how the caller's user skips such batches, for the message.
+        """
+        error = cls(
+            f"{partition.topic}-{partition.partition}: offsets {first_offset} to {last_offset} cannot be read:"
+            f" {reason}; seek to offset {last_offset + 1} to continue after the batch, or {skip_with}"
+        )
+        error.partition, error.first_offset, error.last_offset = partition, first_offset, last_offset
+        error.record_count, error.reason = record_count, reason
+        return error
+
+    @property
+    def next_offset(self) -> int:
+        """The offset after the batch, where reading can continue."""
+        return self.last_offset + 1
 
 
 class RecordTooLargeError(QuorumlogError):

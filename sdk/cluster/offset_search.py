@@ -75,14 +75,22 @@ class OffsetSearch:
         """Takes in what a leader has found.
 
         Raises:
-            CorruptRecordError: the batch that it names is damaged.
+            CorruptRecordError: the batch that it names is damaged. One whose records cannot be read is the result
+                itself: its reader decides whether to skip it.
         """
         if result.unfinished:
             self._first_offsets[tp] = result.offset
         elif result.entry:
-            from quorumlog.sdk.records.fetched import FetchedRows  # Loads Arrow, which only a search by time needs.
+            # They load Arrow, which only a search by time needs.
+            from quorumlog.sdk.records.fetched import FetchedRows
+            from quorumlog.sdk.records.record_batch import UnreadableBatch, decode_entry
 
-            rows = FetchedRows.of_entry(tp, result.entry)
+            batch = decode_entry(result.entry)
+            if isinstance(batch, UnreadableBatch):
+                first_offset = max(batch.header.base_offset, result.offset)
+                self._set(tp, FoundOffset(first_offset, batch.header.max_timestamp_ms))
+                return
+            rows = FetchedRows.of_batch(tp, len(result.entry), batch)
             place = rows.first_at_time(self._wanted[tp], result.offset)
             if place is not None:
                 self._set(tp, FoundOffset(*place))

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from quorumlog.sdk.arguments import checked_partition
-from quorumlog.sdk.errors import IllegalStateError, QuorumlogError
+from quorumlog.sdk.errors import IllegalStateError, QuorumlogError, UnreadableBatchError
 from quorumlog.sdk.records.fetched import FetchedRows
 from quorumlog.sdk.types import OffsetAndMetadata, TopicPartition
 
@@ -72,9 +72,9 @@ class PartitionState:
     """
 
     __slots__ = ("committed", "error", "failing_since_s", "failures", "fetch_offset", "generation", "given_topic_id",
-                 "high_watermark", "leader_epoch", "paused", "pinned", "position", "queued", "queued_bytes",
-                 "read_epoch", "reset", "resetting", "retry_at_s", "revoked", "said_done", "served", "session",
-                 "topic_id", "tp", "unproven")  # fmt: skip
+                 "high_watermark", "leader_epoch", "paused", "pinned", "position", "queued",
+                 "queued_bytes", "read_epoch", "reset", "resetting", "retry_at_s", "revoked", "said_done", "served",
+                 "session", "topic_id", "tp", "unproven")  # fmt: skip
 
     def __init__(self, tp: TopicPartition, reset: str) -> None:
         self.tp = tp
@@ -166,6 +166,8 @@ class Assignment:
         self.valid_until_s = float("inf")
         #: Where the partitions were before what was handed out last.
         self.before_last: dict[TopicPartition, int] = {}
+        #: The unreadable batches that positions were moved past by the last ``take_fetched``.
+        self.skipped: list[UnreadableBatchError] = []
 
     def assign(self, partitions: Iterable[TopicPartition], reset: str) -> None:
         """Replaces the assignment; partitions that stay keep their state."""
@@ -218,6 +220,7 @@ class Assignment:
         drained = False
         with self.lock:
             self.before_last = {}
+            self.skipped = []
             if self.clock() >= self.valid_until_s:
                 return [], False
             states = [state for state in self.states.values() if not state.revoked]
@@ -237,6 +240,11 @@ class Assignment:
                     continue
                 full_before = state.queued_bytes >= self._partition_limit_bytes
                 while left and state.queued:
+                    if state.queued[0].skipped is not None:
+                        if taken and taken[-1].tp == state.tp:
+                            break  # For the next call: rows can be given back only while the position is their end.
+                        self._pass_skipped(state)
+                        continue
                     rows = state.queued.popleft()
                     if rows.columns.num_rows > left:
                         rows, rest = rows.split(left)
@@ -254,6 +262,13 @@ class Assignment:
                 if not left:
                     break
         return taken, drained
+
+    def _pass_skipped(self, state: PartitionState) -> None:
+        """Moves the position past an unreadable batch at the head of the queue. Under the lock."""
+        part = state.queued.popleft()
+        assert part.skipped is not None and part.offset >= (state.position or 0)
+        state.position, state.read_epoch = part.offset, part.leader_epoch
+        self.skipped.append(part.skipped)
 
     def give_back(self, parts: Sequence[FetchedRows]) -> None:
         """Queues rows again that were taken out last, in their order; the positions are before them again."""

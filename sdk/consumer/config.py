@@ -15,6 +15,7 @@ from quorumlog.sdk.runtime.security import PLAINTEXT, ClientSecurity
 
 Deserializer = Callable[[bytes], Any]
 OffsetReset = Literal["earliest", "latest", "none"]
+OnCorrupt = Literal["raise", "skip"]
 
 
 class ConsumerOptions(TypedDict, total=False):
@@ -38,6 +39,8 @@ class ConsumerOptions(TypedDict, total=False):
         back for more; also when partitions go to others, and at the close.
     auto_offset_reset: where to begin without a position, or when it is gone: ``"earliest"``, ``"latest"``, or
         ``"none"``, which raises.
+    on_corrupt: what to do with a batch whose records cannot be read although its checksum is right: ``"raise"``
+        ``UnreadableBatchError``, or ``"skip"`` the batch with a warning. Damage is never skipped.
     fetch_min_bytes, fetch_max_wait_ms: a node answers when it has that much, or after that time.
     max_partition_fetch_bytes: what one partition may bring per fetch; a larger batch still comes whole.
     fetch_max_bytes: what may be fetched ahead, over all partitions.
@@ -71,6 +74,7 @@ class ConsumerOptions(TypedDict, total=False):
     enable_auto_commit: bool
     auto_commit_interval_ms: float
     auto_offset_reset: OffsetReset
+    on_corrupt: OnCorrupt
     fetch_min_bytes: int
     fetch_max_wait_ms: int
     max_partition_fetch_bytes: int
@@ -111,6 +115,7 @@ class ConsumerConfig:
     enable_auto_commit: bool = True
     auto_commit_interval_ms: float = 5_000
     auto_offset_reset: OffsetReset = "earliest"
+    on_corrupt: OnCorrupt = "raise"
     fetch_min_bytes: int = 1
     fetch_max_wait_ms: int = 500
     max_partition_fetch_bytes: int = 8 * 1024 * 1024
@@ -134,6 +139,8 @@ class ConsumerConfig:
             raise IllegalArgumentError(
                 f"auto_offset_reset is {self.auto_offset_reset!r}: choose earliest, latest or none"
             )
+        if self.on_corrupt not in ("raise", "skip"):
+            raise IllegalArgumentError(f"on_corrupt is {self.on_corrupt!r}: choose raise or skip")
         check_range(self, "fetch_min_bytes", 0, 64 * 1024 * 1024)
         check_range(self, "fetch_max_wait_ms", 0, 60_000)
         check_range(self, "max_partition_fetch_bytes", 1024, 64 * 1024 * 1024)

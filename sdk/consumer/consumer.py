@@ -90,6 +90,8 @@ class Consumer:
         Raises:
             UnknownTopicOrPartitionError: a topic does not exist.
             OffsetOutOfRangeError, NoOffsetForPartitionError: only with ``auto_offset_reset="none"``.
+            UnreadableBatchError: a batch cannot be read (``on_corrupt="raise"``): ``seek(error.partition,
+                error.next_offset)`` continues after it.
             CorruptRecordError: what a partition returned is damaged, also when fetched again.
             NoBrokersAvailableError: no node was reached.
             UnreleasedInstanceIdError, FencedInstanceIdError: another process uses the ``group_instance_id``.

@@ -339,6 +339,12 @@ class ConsumerCore:
         except QuorumlogError:
             self.wake()  # What has failed was left alone until somebody heard of it.
             raise
+        for error in self.assignment.skipped:
+            self._metrics.skipped(error.record_count, self.clock())
+            _log.warning(
+                "%s-%d: offsets %d to %d cannot be read and were skipped (on_corrupt): %s",
+                *error.partition, error.first_offset, error.last_offset, error.reason,
+            )  # fmt: skip
         count = sum(part.columns.num_rows for part in rows)
         if drained or self.fetcher.wants_a_look(all_taken=count < max_records):
             self.wake()

@@ -32,6 +32,7 @@ from quorumlog.sdk.errors import (
     TooManyFetchSessionsError,
     UnknownServerError,
     UnknownTopicOrPartitionError,
+    UnreadableBatchError,
     error_from_proto,
 )
 from quorumlog.sdk.metrics.consumer_metrics import ConsumerMetrics
@@ -319,7 +320,8 @@ class Fetcher:
                 self._served += 1
                 state.served = self._served
                 size = sum(map(len, entries))
-                rows = rows_from(state.tp, entries, offset, told.compacted_offset)
+                skip = self._config.on_corrupt == "skip"
+                rows = rows_from(state.tp, entries, offset, told.compacted_offset, skip_unreadable=skip)
                 arrived.append(_Arrived(state, state.generation, offset, rows, size))
                 state.queued_bytes += size
                 came_bytes += size
@@ -421,7 +423,9 @@ class Fetcher:
     def _note_failure(self, state: PartitionState, error: QuorumlogError, now: float) -> None:
         """Tries again where that can help, and tells the application where it cannot."""
         self._back_off(state, now)
-        if isinstance(error, CorruptRecordError):
+        if isinstance(error, UnreadableBatchError):
+            state.error = error  # Every replica has the same bytes.
+        elif isinstance(error, CorruptRecordError):
             if state.failures >= _CORRUPT_ATTEMPTS:
                 state.error = error
                 state.failures = 0

@@ -9,12 +9,13 @@ from quorumlog.sdk.metrics.windows import Measure
 class ConsumerMetrics:
     """The counts of one consumer. Times are monotonic seconds, sizes bytes.
 
-    :meth:`returned` belongs to the thread that polls, everything else to the event loop's.
+    :meth:`returned` and :meth:`skipped` belong to the thread that polls, everything else to the event loop's.
     """
 
     def __init__(self, now_s: float) -> None:
         self._records = Measure(now_s)
         self._bytes = Measure(now_s)
+        self._skipped_records = Measure(now_s)
         self._fetched_bytes = Measure(now_s)
         self._latency_ms = Measure(now_s)
         self._commit_ms = Measure(now_s)
@@ -27,6 +28,10 @@ class ConsumerMetrics:
         """A poll returns something."""
         self._records.add(records, now_s)
         self._bytes.add(size, now_s)
+
+    def skipped(self, records: int, now_s: float) -> None:
+        """Counts an unreadable batch that was skipped, and the records that it claims to have."""
+        self._skipped_records.add(records, now_s)
 
     def fetched(self, size: int, sent_s: float, now_s: float) -> None:
         """A fetch was answered."""
@@ -61,7 +66,11 @@ class ConsumerMetrics:
         figures = {
             FETCHES: counted("records-consumed", self._records, now_s)
             | counted("bytes-consumed", self._bytes, now_s)
-            | {"fetch-total": float(self._fetched_bytes.times)}
+            | {
+                "batches-skipped-total": float(self._skipped_records.times),
+                "records-skipped-total": self._skipped_records.total,
+                "fetch-total": float(self._fetched_bytes.times),
+            }
             | averaged("fetch-latency", self._latency_ms, now_s)
             | averaged("fetch-size", self._fetched_bytes, now_s)
         }

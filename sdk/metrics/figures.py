@@ -32,6 +32,8 @@ SENTENCES = {
     "connection-count": "Addresses of nodes that the client has turned to.",
     "records-consumed": "Records that polls have returned.",
     "bytes-consumed": "Bytes of the batches that polls have returned.",
+    "batches-skipped": "Unreadable batches that were skipped (on_corrupt).",
+    "records-skipped": "Records that the skipped batches claim to have.",
     "fetch": "Answers to fetches.",
     "fetch-latency": "Time from a fetch to its answer, in milliseconds; a node waits for records.",
     "fetch-size": "Bytes of records in an answer to a fetch.",
@@ -62,8 +64,8 @@ NAMES: dict[str, tuple[str, ...]] = {
     CONSUMER: ("connection-count",),
     FETCHES: (
         "records-consumed-total", "records-consumed-rate", "bytes-consumed-total", "bytes-consumed-rate",
-        "fetch-total", "fetch-latency-avg", "fetch-latency-max", "fetch-size-avg", "fetch-size-max", "buffered-bytes",
-        "records-lag-max",
+        "batches-skipped-total", "records-skipped-total", "fetch-total", "fetch-latency-avg", "fetch-latency-max",
+        "fetch-size-avg", "fetch-size-max", "buffered-bytes", "records-lag-max",
     ),
     FETCHES + ".": ("records-lag",),
     COORDINATOR: (

@@ -10,14 +10,15 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quorumlog.sdk.errors import CorruptRecordError
-from quorumlog.sdk.records.record_batch import DecodedBatch, decode, decode_runs
+from quorumlog.sdk.errors import CorruptRecordError, UnreadableBatchError
+from quorumlog.sdk.records.record_batch import DecodedBatch, DecodedRun, UnreadableBatch, decode, decode_runs
 from quorumlog.sdk.types import ConsumerRecord, Headers, TopicPartition
 from quorumlog.v1.entry import BatchHeader, TimestampType
 from quorumlog.v1.payload import (
     HEADERS,
     HEADERS_TYPE,
     KEY,
+    LOG_SCHEMA,
     OFFSET_DELTA,
     TIMESTAMP,
     TIMESTAMP_TYPE,
@@ -40,6 +41,7 @@ CONSUMED_SCHEMA = pa.schema(_COLUMNS)
 _KEPT_ROWS = 16_384
 #: As an Arrow value: given a Python number, pyarrow looks for the dateutil package on disk at every call.
 _US_PER_MS = pa.scalar(1_000, pa.int64())
+_NO_ROWS = pa.RecordBatch.from_pylist([], LOG_SCHEMA)
 _new_record: Callable[[type[ConsumerRecord], Iterable[object]], ConsumerRecord] = tuple.__new__
 
 
@@ -47,7 +49,9 @@ class FetchedRows(NamedTuple):
     """Rows of one stored batch, or of several that were decoded as one, the first of them at ``offset``. The others
     follow it one by one, but in a compacted batch, whose rows say where they are. ``size_bytes``: the memory that they
     keep. ``leader_epoch``: in which the batch was appended. ``stored_bytes``: of the entries that they come from.
-    ``header``: of the first of these."""
+    ``header``: of the first of these.
+
+    ``skipped``: the reason why there are no rows: the batch before ``offset`` is unreadable and was skipped."""
 
     tp: TopicPartition
     offset: int
@@ -56,6 +60,7 @@ class FetchedRows(NamedTuple):
     size_bytes: int
     leader_epoch: int
     stored_bytes: int = 0
+    skipped: UnreadableBatchError | None = None
 
     @classmethod
     def of_entry(cls, tp: TopicPartition, entry: bytes) -> FetchedRows:
@@ -74,6 +79,12 @@ class FetchedRows(NamedTuple):
         # may share their memory, so that each has its part of it.
         size = columns.nbytes if header.is_kafka else columns.get_total_buffer_size()
         return cls(tp, header.base_offset, header, columns, max(stored_bytes, size), term, stored_bytes)
+
+    @classmethod
+    def of_skipped(cls, stored_bytes: int, batch: UnreadableBatch, error: UnreadableBatchError) -> FetchedRows:
+        """No rows, in place of a batch that is skipped: readers continue at the offset after it."""
+        place = error.partition, error.next_offset, batch.header, _NO_ROWS
+        return cls(*place, 0, batch.leader_epoch, stored_bytes, skipped=error)
 
     @property
     def next_offset(self) -> int:
@@ -129,27 +140,36 @@ class FetchedRows(NamedTuple):
 
 
 def rows_from(
-    tp: TopicPartition, entries: Sequence[bytes], offset: int, compacted_offset: int = 0
+    tp: TopicPartition,
+    entries: Sequence[bytes],
+    offset: int,
+    compacted_offset: int = 0,
+    *,
+    skip_unreadable: bool = False,
 ) -> Iterator[FetchedRows]:
     """Checks and decodes fetched entries from ``offset`` on, one by one, or some together. The first may begin before
     it and is trimmed.
 
     Arguments:
         compacted_offset: below it offsets may be missing.
+        skip_unreadable: yield ``FetchedRows.of_skipped`` for an unreadable batch instead of raising.
 
     Raises:
-        CorruptRecordError: a batch is damaged, or the entries skip or repeat offsets.
+        UnreadableBatchError: the records of a batch with a right checksum cannot be read.
+        CorruptRecordError: a batch is damaged, or the entries skip or repeat offsets. Never skipped: a node that sends
+            such a batch must not go unnoticed.
     """
     expected = offset
-    parts = (part for run in decode_runs(entries) for part in run.cut())
+    parts = _parts(entries)
     number = 0
     while number < len(entries):
         try:
-            headers, terms, columns = next(parts)
+            part = next(parts)
         except CorruptRecordError as error:
             raise CorruptRecordError(
                 f"{tp.topic}-{tp.partition} at offset {expected}: {error}; seek beyond the batch to go on without it"
             ) from None
+        headers = part.headers
         first, last_offset = headers[0], headers[-1].last_offset
         skips = first.base_offset > max(expected, compacted_offset)
         repeats = last_offset < expected or (number and first.base_offset < expected)
@@ -159,10 +179,24 @@ def rows_from(
                 f" but the batch holds {first.base_offset} to {last_offset}"
             )
         stored_bytes = sum(map(len, entries[number : number + len(headers)]))
-        batch = DecodedBatch(first, terms[0], columns)
-        yield FetchedRows.of_batch(tp, stored_bytes, batch).starting_at(expected)
+        if isinstance(part, UnreadableBatch):
+            found = UnreadableBatchError.of(tp, first.base_offset, last_offset, first.record_count, part.reason)
+            if not skip_unreadable:
+                raise found
+            yield FetchedRows.of_skipped(stored_bytes, part, found)
+        else:
+            batch = DecodedBatch(first, part.leader_epochs[0], part.columns)
+            yield FetchedRows.of_batch(tp, stored_bytes, batch).starting_at(expected)
         number += len(headers)
         expected = last_offset + 1
+
+
+def _parts(entries: Sequence[bytes]) -> Iterator[DecodedRun | UnreadableBatch]:
+    for run in decode_runs(entries):
+        if isinstance(run, UnreadableBatch):
+            yield run
+        else:
+            yield from run.cut()
 
 
 def to_records(

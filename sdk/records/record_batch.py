@@ -132,31 +132,69 @@ class DecodedBatch(NamedTuple):
     columns: pa.RecordBatch
 
 
+class UnreadableBatch(NamedTuple):
+    """A batch as its producer wrote it, whose records cannot be read although its checksum is right.
+
+    Every replica has the same bytes, so reading it again does not help.
+
+    Arguments:
+        header: of its entry.
+        leader_epoch: in which it was appended.
+        reason: one line that says what is wrong.
+    """
+
+    header: BatchHeader
+    leader_epoch: int
+    reason: str
+
+    @property
+    def headers(self) -> Sequence[BatchHeader]:
+        """Its only header, as of a run."""
+        return (self.header,)
+
+
 def decode(entry: bytes) -> DecodedBatch:
     """Checks and decodes a whole entry of kind BATCH, its payload included.
 
     Raises:
-        CorruptRecordError: the checksum or the structure is wrong.
+        CorruptRecordError: the checksum, the structure or the payload is wrong.
+    """
+    batch = decode_entry(entry)
+    if isinstance(batch, UnreadableBatch):
+        raise CorruptRecordError(batch.reason)
+    return batch
+
+
+def decode_entry(entry: bytes) -> DecodedBatch | UnreadableBatch:
+    """Does what ``decode`` does, and returns a batch whose records cannot be read as what it is.
+
+    Raises:
+        CorruptRecordError: the entry itself is damaged: its checksum or its structure is wrong.
     """
     try:
         envelope = verify(entry)
         if envelope.kind is not EnvelopeKind.BATCH:
             raise CorruptRecordError(f"expected a record batch, got an entry of kind {envelope.kind.name}")
         header = parse_header(entry)
-        return DecodedBatch(header, envelope.term, read_columns(entry, header))
     except CorruptEntryError as error:
         raise CorruptRecordError(str(error)) from None
+    try:
+        return DecodedBatch(header, envelope.term, read_columns(entry, header))
+    except CorruptEntryError as error:
+        return UnreadableBatch(header, envelope.term, str(error))
 
 
-def decode_all(entries: Sequence[bytes]) -> Iterator[DecodedBatch]:
-    """As ``decode``, for whole entries of a log. Small batches of Kafka's clients that follow one another are decoded
-    together.
+def decode_all(entries: Sequence[bytes]) -> Iterator[DecodedBatch | UnreadableBatch]:
+    """Does what ``decode_entry`` does for entries of a log. Small Kafka batches in a row are decoded together.
 
     Raises:
         CorruptRecordError: after those before it, at the first that is damaged.
     """
     for run in decode_runs(entries):
-        yield from _each(run)
+        if isinstance(run, UnreadableBatch):
+            yield run
+        else:
+            yield from _each(run)
 
 
 class DecodedRun(NamedTuple):
@@ -192,8 +230,8 @@ class DecodedRun(NamedTuple):
         )
 
 
-def decode_runs(entries: Sequence[bytes]) -> Iterator[DecodedRun]:
-    """As ``decode_all``; what was decoded together stays so.
+def decode_runs(entries: Sequence[bytes]) -> Iterator[DecodedRun | UnreadableBatch]:
+    """Does what ``decode_all`` does; batches that were decoded together stay together.
 
     Raises:
         CorruptRecordError: after those before it, at the first that is damaged.
@@ -207,12 +245,15 @@ def decode_runs(entries: Sequence[bytes]) -> Iterator[DecodedRun]:
             yield from _decode_kafka(entries[at:end])
             at = end
         else:
-            header, term, columns = decode(entries[at])
-            yield DecodedRun((header,), (term,), columns)
+            batch = decode_entry(entries[at])
+            if isinstance(batch, UnreadableBatch):
+                yield batch
+            else:
+                yield DecodedRun((batch.header,), (batch.leader_epoch,), batch.columns)
             at += 1
 
 
-def _decode_kafka(entries: Sequence[bytes]) -> Iterator[DecodedRun]:
+def _decode_kafka(entries: Sequence[bytes]) -> Iterator[DecodedRun | UnreadableBatch]:
     sound: list[KafkaEntry] = []
     terms: list[int] = []
     damage: CorruptRecordError | None = None
@@ -225,13 +266,13 @@ def _decode_kafka(entries: Sequence[bytes]) -> Iterator[DecodedRun]:
         sound.append(KafkaEntry(entry, header))
         terms.append(envelope.term)
     at = 0
-    try:
-        for columns, count in read_kafka_runs(sound):
+    for columns, count in read_kafka_runs(sound):
+        if isinstance(columns, CorruptEntryError):
+            yield UnreadableBatch(sound[at].header, terms[at], str(columns))
+        else:
             headers = [header for _, header in sound[at : at + count]]
             yield DecodedRun(headers, terms[at : at + count], columns)
-            at += count
-    except CorruptEntryError as error:
-        raise CorruptRecordError(str(error)) from None
+        at += count
     if damage is not None:
         raise damage
 

@@ -116,7 +116,8 @@ def _stored(
         start, end = max(first, bounds[target].log_start), bounds[target].high_watermark
         wanted = OffsetRange(target.topic, shapes[target.topic].topic_id, target.partition, start, end)
         next_sequences = dict.fromkeys(producer_ids, 0)
-        for rows in stored_rows(bootstrap_servers, wanted, fail_on_data_loss=False):
+        # A batch that cannot be read was not written by this sink: another producer's must not stop it.
+        for rows in stored_rows(bootstrap_servers, wanted, fail_on_data_loss=False, skip_unreadable=True):
             if rows.producer_epoch != epoch or rows.producer_id not in producer_ids:
                 continue
             yield StoredBatch(target, rows.producer_id, rows.columns, rows.sequence == next_sequences[rows.producer_id])

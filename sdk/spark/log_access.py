@@ -15,19 +15,21 @@ from quorumlog.sdk.errors import (
     QuorumlogError,
     RequestTimedOutError,
     UnknownTopicOrPartitionError,
+    UnreadableBatchError,
     error_from_proto,
 )
 from quorumlog.sdk.failed_calls import error_from_rpc
 from quorumlog.sdk.records.fetch_answer import FetchAnswer
-from quorumlog.sdk.records.record_batch import DecodedBatch, decode_all
+from quorumlog.sdk.records.record_batch import DecodedBatch, UnreadableBatch, decode_all
 from quorumlog.sdk.spark.errors import DataLossError
 from quorumlog.sdk.spark.nodes import Nodes, Patience, lagging_is_retriable, nodes_at
 from quorumlog.sdk.spark.planning import OffsetRange
 from quorumlog.sdk.spark.ranges import missing
 from quorumlog.sdk.spark.rows import StoredRows
+from quorumlog.sdk.types import TopicPartition
 from quorumlog.v1 import data_plane_pb2 as pb
 from quorumlog.v1.entry import TimestampType, parse_header
-from quorumlog.v1.payload import OFFSET_DELTA, has_gaps
+from quorumlog.v1.payload import LOG_SCHEMA, OFFSET_DELTA, has_gaps
 
 #: Of one answer: large enough to amortize the call, small enough that the next is on its way while Spark takes this.
 #: Whole queries were a third faster with 2 MiB than with 8 MiB.
@@ -38,15 +40,18 @@ _FETCH_WAIT_MS = 500
 _STREAM_S = 10.0
 
 
-def stored_rows(bootstrap_servers: str, wanted: OffsetRange, fail_on_data_loss: bool) -> Iterator[StoredRows]:
+def stored_rows(
+    bootstrap_servers: str, wanted: OffsetRange, fail_on_data_loss: bool, *, skip_unreadable: bool = False
+) -> Iterator[StoredRows]:
     """A partition's stored batches from the one that contains ``wanted.start`` until ``wanted.end`` is reached.
 
     It follows the leader, and goes on at its offset after a failure. Checksums are verified. Without
     ``fail_on_data_loss`` it skips to the log start where that has moved past the offset, and ends where the topic is
-    gone.
+    gone. With ``skip_unreadable`` a batch whose records cannot be read has no rows, and says so.
 
     Raises:
         DataLossError: the offset has been removed, or the topic is gone.
+        UnreadableBatchError: the records of a batch with a right checksum cannot be read.
         QuorumlogError: no progress for half a minute, or a damaged batch.
     """
     nodes = nodes_at(bootstrap_servers)
@@ -57,9 +62,11 @@ def stored_rows(bootstrap_servers: str, wanted: OffsetRange, fail_on_data_loss: 
     while position < wanted.end:
         try:
             for rows in _from_leader(nodes, wanted, position, refresh, patience):
+                if rows.skipped is not None and not skip_unreadable:
+                    raise rows.skipped
                 position = rows.end
                 # A log may begin in the midst of a batch: what is before that is deleted, though it can be read.
-                yield rows.clip(log_start, rows.end) if rows.offset < log_start else rows
+                yield rows.clip(log_start, rows.end) if rows.offset < log_start and rows.skipped is None else rows
                 # Not before: Spark takes its time with rows, which is no time without progress.
                 patience.progress()
         except _LogMovedError as moved:
@@ -112,7 +119,11 @@ def _from_leader(
                 # Asked for before the rows are handed out: the leader reads while Spark works.
                 requests.put(_fetch_request(wanted, position, view.leader_epoch))
             compacted_offset = response.results[0].told.compacted_offset if entries else 0
-            yield from (_rows(batch, compacted_offset) for batch in decode_all(entries))
+            for batch in decode_all(entries):
+                if isinstance(batch, UnreadableBatch):
+                    yield _no_rows(wanted, batch, compacted_offset)
+                else:
+                    yield _rows(batch, compacted_offset)
             if position >= wanted.end:
                 return
         raise LeaderNotAvailableError(f"{address} ended the stream of {wanted}")
@@ -156,6 +167,19 @@ def _fetch_request(wanted: OffsetRange, position: int, leader_epoch: int) -> pb.
                 max_bytes=_FETCH_BYTES,
             )
         ],
+    )
+
+
+def _no_rows(wanted: OffsetRange, batch: UnreadableBatch, compacted_offset: int) -> StoredRows:
+    """Stands for an unreadable batch."""
+    header = batch.header
+    error = UnreadableBatchError.of(
+        TopicPartition(wanted.topic, wanted.partition), header.base_offset, header.last_offset, header.record_count,
+        batch.reason, skip_with="set option onCorrupt to skip",
+    )  # fmt: skip
+    columns = pa.RecordBatch.from_pylist([], LOG_SCHEMA)
+    return StoredRows(
+        header.base_offset, int(header.timestamp_type), None, columns, None, compacted_offset, skipped=error
     )
 
 

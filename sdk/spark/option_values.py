@@ -30,6 +30,7 @@ READS = (
     "startingOffsetsByTimestampStrategy",
     "includeHeaders",
     "failOnDataLoss",
+    "onCorrupt",
     "minPartitions",
     "maxRecordsPerPartition",
 )

@@ -48,13 +48,18 @@ class OffsetSpec:
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """What batch and streaming reads have in common. Offsets are resolved later, once, by the planner."""
+    """What batch and streaming reads have in common. Offsets are resolved later, once, by the planner.
+
+    Attributes:
+        skip_unreadable: skip batches whose records cannot be read; otherwise they are an error.
+    """
 
     bootstrap_servers: str
     selection: TopicSelection
     starting: OffsetSpec
     include_headers: bool
     fail_on_data_loss: bool
+    skip_unreadable: bool
     min_partitions: int | None
     max_records_per_partition: int | None
 
@@ -135,12 +140,16 @@ def _common(given: GivenOptions, default_start: str) -> ReadOptions:
     strategy = given.text("startingOffsetsByTimestampStrategy", "error").strip().lower()
     if strategy not in {"error", "latest"}:
         raise OptionError(f"option startingOffsetsByTimestampStrategy is {strategy!r}: expected error or latest")
+    on_corrupt = given.text("onCorrupt", "raise").strip().lower()
+    if on_corrupt not in {"raise", "skip"}:
+        raise OptionError(f"option onCorrupt is {on_corrupt!r}: expected raise or skip")
     return ReadOptions(
         bootstrap_servers=given.bootstrap_servers(),
         selection=_selection(given),
         starting=_place(given, "starting", default_start, late_is_latest=strategy == "latest"),
         include_headers=given.boolean("includeHeaders", default=False),
         fail_on_data_loss=given.boolean("failOnDataLoss", default=True),
+        skip_unreadable=on_corrupt == "skip",
         min_partitions=given.number("minPartitions", least=1, most=MAX_TASKS),
         max_records_per_partition=given.number("maxRecordsPerPartition", least=1),
     )

@@ -15,7 +15,7 @@ _REMOVED = "retention or delete-records removed them"
 
 def exact(stored: Iterable[StoredRows], wanted: OffsetRange, fail_on_data_loss: bool) -> Iterator[StoredRows]:
     """Clips stored batches, as fetched from ``wanted.start`` on, to the range and checks that none is missing but for
-    what compaction has removed.
+    what compaction has removed, and unreadable batches that were skipped, which are logged.
 
     Raises:
         DataLossError: offsets of the range are missing, and ``fail_on_data_loss`` is set. Without it they are left
@@ -27,8 +27,12 @@ def exact(stored: Iterable[StoredRows], wanted: OffsetRange, fail_on_data_loss: 
             continue
         if rows.offset > max(expected, rows.compacted_offset):
             _lost(wanted, expected, min(rows.offset, wanted.end), fail_on_data_loss)
-        piece = rows.clip(expected, wanted.end)
-        if piece.columns.num_rows:
+        if rows.skipped is not None:
+            _log.warning(
+                "topic %s partition %d: offsets [%d, %d) cannot be read and were skipped, since onCorrupt is skip: %s",
+                wanted.topic, wanted.partition, rows.offset, rows.end, rows.skipped.reason,
+            )  # fmt: skip
+        elif (piece := rows.clip(expected, wanted.end)).columns.num_rows:
             yield piece
         expected = rows.end
         if expected >= wanted.end:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from quorumlog.sdk.errors import UnreadableBatchError
 from quorumlog.sdk.spark.schema import HEADERS
 from quorumlog.v1.entry import TimestampType
 
@@ -35,6 +36,7 @@ class StoredRows(NamedTuple):
         compacted_offset: below it offsets may be missing.
         producer_id, producer_epoch: of the idempotent producer that wrote them; -1 for others, and once compacted.
         sequence: of the first row, in what that producer has written to the partition in the epoch.
+        skipped: why there are no rows: the batch at ``offset`` is unreadable and was skipped.
     """
 
     offset: int
@@ -46,10 +48,13 @@ class StoredRows(NamedTuple):
     producer_id: int = -1
     producer_epoch: int = -1
     sequence: int = -1
+    skipped: UnreadableBatchError | None = None
 
     @property
     def end(self) -> int:
         """The offset after the last row."""
+        if self.skipped is not None:
+            return self.skipped.next_offset
         if self.offsets is not None and len(self.offsets):
             last: int = self.offsets[-1].as_py()
             return last + 1

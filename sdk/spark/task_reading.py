@@ -28,6 +28,7 @@ def read_task(options: ReadOptions, columns: StructType, task: InputPartition) -
 
     Raises:
         DataLossError: offsets are missing, and failOnDataLoss is on.
+        UnreadableBatchError: a batch cannot be read, and onCorrupt is raise.
         QuorumlogError: no progress for half a minute, or a damaged batch.
     """
     if not isinstance(task, LogTask):
@@ -36,6 +37,8 @@ def read_task(options: ReadOptions, columns: StructType, task: InputPartition) -
     schema = to_arrow_schema(columns, timezone="UTC")
     with plain_errors():
         for wanted in task.wanted:
-            stored = log_access.stored_rows(options.bootstrap_servers, wanted, options.fail_on_data_loss)
+            stored = log_access.stored_rows(
+                options.bootstrap_servers, wanted, options.fail_on_data_loss, skip_unreadable=options.skip_unreadable
+            )
             exact = ranges.exact(stored, wanted, options.fail_on_data_loss)
             yield from rows.spark_batches(exact, wanted.topic, wanted.partition, schema)

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent import futures
+from dataclasses import replace
 from types import SimpleNamespace
 
 import grpc
@@ -18,6 +19,7 @@ from quorumlog.sdk.errors import (
     NetworkError,
     NoBrokersAvailableError,
     QuorumlogError,
+    UnreadableBatchError,
     UnsupportedVersionError,
 )
 from quorumlog.sdk.spark import log_access, nodes
@@ -25,9 +27,11 @@ from quorumlog.sdk.spark.cluster_catalog import ClusterCatalog
 from quorumlog.sdk.spark.errors import DataLossError
 from quorumlog.sdk.spark.log_access import stored_rows
 from quorumlog.sdk.spark.planning import OffsetRange
+from quorumlog.sdk.spark.ranges import exact
 from quorumlog.v1 import errors_pb2
 from quorumlog.v1.entry import Codec
 from tests.support.stand_in import StandIn
+from tests.support.unreadable_batches import COUNT, UNREADABLE, unreadable_entry
 
 
 @pytest.fixture
@@ -168,12 +172,54 @@ def test_a_topic_created_anew_is_not_mistaken_for_the_one_planned(node: StandIn)
     assert list(stored_rows(node.address, wanted, False)) == []
 
 
+def with_unreadable(node: StandIn, kind: str) -> OffsetRange:
+    """Offsets 0 and 1, an unreadable batch at 2 to 4, 5 and 6, and another one at 7 to 9."""
+    (log,) = node.create("t")
+    for values in ([b"0", b"1"], [b"5", b"6"]):
+        log.append(values)
+        log.entries.append(unreadable_entry(kind, log.next_offset))
+        log.next_offset += COUNT
+    return OffsetRange("t", node.topic_ids["t"], 0, 0, 10)
+
+
+@pytest.mark.parametrize("kind", UNREADABLE)
+def test_an_unreadable_batch_is_named_or_skipped(node: StandIn, kind: str, caplog: pytest.LogCaptureFixture) -> None:
+    wanted = with_unreadable(node, kind)
+    rows = exact(stored_rows(node.address, wanted, True), wanted, True)
+    assert next(rows).columns.column("value").to_pylist() == [b"0", b"1"]
+    with pytest.raises(UnreadableBatchError, match="or set option onCorrupt to skip") as raised:
+        next(rows)
+    assert (raised.value.partition, raised.value.first_offset, raised.value.next_offset) == (("t", 0), 2, 5)
+    rows = exact(stored_rows(node.address, wanted, True, skip_unreadable=True), wanted, True)
+    assert [value for piece in rows for value in piece.columns.column("value").to_pylist()] == [b"0", b"1", b"5", b"6"]
+    said = [record.getMessage().partition(" and were skipped")[0] for record in caplog.records]
+    assert said == [f"topic t partition 0: offsets [{first}, {first + COUNT}) cannot be read" for first in (2, 7)]
+
+
+@pytest.mark.parametrize(("start", "end", "expected"), [(3, 6, [b"5"]), (2, 5, []), (1, 3, [b"1"]), (8, 10, [])])
+def test_tasks_that_share_an_unreadable_batch(node: StandIn, start: int, end: int, expected: list[bytes]) -> None:
+    """A range may begin or end in the middle of one. No offset counts as lost for that."""
+    wanted = replace(with_unreadable(node, "cut off"), start=start, end=end)
+    rows = exact(stored_rows(node.address, wanted, True, skip_unreadable=True), wanted, True)
+    assert [value for piece in rows for value in piece.columns.column("value").to_pylist()] == expected
+
+
+def test_skipping_hides_no_lost_offsets(node: StandIn) -> None:
+    wanted = with_unreadable(node, "cut off")
+    del node.partitions["t", 0].entries[2]
+    with pytest.raises(DataLossError, match=r"offsets \[5, 7\) are gone"):
+        list(exact(stored_rows(node.address, wanted, True, skip_unreadable=True), wanted, True))
+
+
 def test_damage_on_the_way_is_found_by_the_reader(node: StandIn) -> None:
     (log,) = node.create("t")
     log.append([b"payload"])
     log.entries[0] = log.entries[0].replace(b"payload", b"paYload")
     with pytest.raises(CorruptRecordError, match="checksum"):
         read(node, 0, 1)
+    wanted = OffsetRange("t", node.topic_ids["t"], 0, 0, 1)
+    with pytest.raises(CorruptRecordError, match="checksum"):
+        list(stored_rows(node.address, wanted, True, skip_unreadable=True))
 
 
 def test_what_stays_away_is_waited_for_only_so_long(node: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,6 +48,17 @@ def test_a_topic_and_an_address_are_enough() -> None:
     assert (query.min_offsets, query.max_offsets, query.max_delay_ms, query.group_id) == (None, None, 900_000, None)
 
 
+@pytest.mark.parametrize(("value", "skips"), [(None, False), ("raise", False), ("skip", True), (" SKIP ", True)])
+def test_on_corrupt_raises_unless_told_to_skip(value: str | None, skips: bool) -> None:
+    assert parsed(onCorrupt=value).read.skip_unreadable is skips
+    assert stream(onCorrupt=value).read.skip_unreadable is skips
+
+
+@pytest.mark.parametrize("value", ["", "ignore", "true"])
+def test_an_unknown_on_corrupt_is_rejected(value: str) -> None:
+    assert refusal(onCorrupt=value) == f"option onCorrupt is {value!r}: expected raise or skip"
+
+
 def test_names_are_case_insensitive_and_kafka_s_address_is_understood() -> None:
     options = parse_read_options(
         {

@@ -71,7 +71,9 @@ class SinkWorld:
     def _end(self, place: tuple[str, int]) -> int:
         return sum(rows.columns.num_rows for rows in self.logs[place])
 
-    def _stored_rows(self, servers: str, wanted: OffsetRange, fail_on_data_loss: bool) -> Iterator[StoredRows]:
+    def _stored_rows(
+        self, servers: str, wanted: OffsetRange, fail_on_data_loss: bool, *, skip_unreadable: bool
+    ) -> Iterator[StoredRows]:
         for rows in self.logs[wanted.topic, wanted.partition]:
             if wanted.start <= rows.offset < wanted.end:
                 self.read_rows += rows.columns.num_rows

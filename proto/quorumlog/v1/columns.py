@@ -56,6 +56,8 @@ def read_kafka_entries(entries: Sequence[KafkaEntry]) -> Iterator[pa.RecordBatch
     """
     at = 0
     for columns, count in read_kafka_runs(entries):
+        if isinstance(columns, CorruptEntryError):
+            raise columns
         row = 0
         for _, header in entries[at : at + count]:
             yield columns.slice(row, header.record_count) if count > 1 else columns
@@ -63,13 +65,12 @@ def read_kafka_entries(entries: Sequence[KafkaEntry]) -> Iterator[pa.RecordBatch
         at += count
 
 
-def read_kafka_runs(entries: Sequence[KafkaEntry]) -> Iterator[tuple[pa.RecordBatch, int]]:
-    """The columns of several entries with batches of Kafka's, as of ``read_columns``, those that are decoded together
-    as one, with how many entries it has the records of: small ones for a third of the cost. What is decoded ahead is
-    bounded.
+def read_kafka_runs(entries: Sequence[KafkaEntry]) -> Iterator[tuple[pa.RecordBatch | CorruptEntryError, int]]:
+    """Reads the columns of several entries with Kafka batches, as ``read_columns`` does.
 
-    Raises:
-        CorruptEntryError: after those before it, at the first that is not what its header says.
+    Small batches are decoded together, for a third of the cost: each item says how many entries its columns hold the
+    records of. What is decoded ahead is bounded. For an entry whose payload is not what its header says the item is the
+    error, and reading continues after it.
     """
     waiting: list[tuple[Inflated, BatchHeader]] = []
     size = rows = 0
@@ -78,7 +79,9 @@ def read_kafka_runs(entries: Sequence[KafkaEntry]) -> Iterator[tuple[pa.RecordBa
             batch = _inflated(entry, header)
         except KafkaBatchError as error:
             yield from _read_together(waiting)
-            raise _unreadable(header, error) from None
+            waiting, size, rows = [], 0, 0
+            yield _unreadable(header, error), 1
+            continue
         if waiting and (size + len(batch.records) > _TOGETHER_BYTES or rows + header.record_count > MOST_FOR_KERNELS):
             yield from _read_together(waiting)
             waiting, size, rows = [], 0, 0
@@ -88,7 +91,9 @@ def read_kafka_runs(entries: Sequence[KafkaEntry]) -> Iterator[tuple[pa.RecordBa
     yield from _read_together(waiting)
 
 
-def _read_together(batches: Sequence[tuple[Inflated, BatchHeader]]) -> Iterator[tuple[pa.RecordBatch, int]]:
+def _read_together(
+    batches: Sequence[tuple[Inflated, BatchHeader]],
+) -> Iterator[tuple[pa.RecordBatch | CorruptEntryError, int]]:
     whole = None
     if len(batches) > 1 and sum(header.record_count for _, header in batches) >= LEAST_FOR_KERNELS:
         whole = plain_columns([batch for batch, _ in batches])
@@ -96,10 +101,13 @@ def _read_together(batches: Sequence[tuple[Inflated, BatchHeader]]) -> Iterator[
         yield whole, len(batches)
         return
     for batch, header in batches:
+        columns: pa.RecordBatch | CorruptEntryError
         try:
             columns = _read_dense(batch, header)
         except KafkaBatchError as error:
-            raise _unreadable(header, error) from None
+            columns = _unreadable(header, error)
+        except CorruptEntryError as error:
+            columns = error
         yield columns, 1
 
 

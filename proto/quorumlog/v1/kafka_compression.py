@@ -76,6 +76,8 @@ def inflate(records: memoryview, codec: KafkaCodec) -> bytes:
             size += len(block)
             if size > MOST_DECODED_BYTES:
                 raise _too_large(size)
+    except MemoryError:
+        raise  # One of Arrow's exceptions too, but it says nothing about the batch: a reader must not skip it for that.
     except (pa.ArrowException, OSError, EOFError, struct.error, IndexError) as error:
         raise KafkaBatchError(f"{codec.name.lower()} fails on a batch: {error}", KafkaBatchFault.CORRUPT) from None
     return found[0] if len(found) == 1 else b"".join(found)

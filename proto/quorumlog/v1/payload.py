@@ -93,6 +93,8 @@ def read_payload(entry: bytes, header: BatchHeader) -> pa.RecordBatch:
         schema = COMPACTED_SCHEMA if gaps else LOG_SCHEMA
         columns = pa.ipc.read_record_batch(pa.py_buffer(payload_of(entry)), schema)
         columns.validate(full=True)
+    except MemoryError:
+        raise  # One of Arrow's exceptions too, but it says nothing about the batch: a reader must not skip it for that.
     except (pa.ArrowException, OSError, EOFError) as error:
         raise CorruptEntryError(f"the batch at offset {header.base_offset} is not Arrow: {error}") from None
     if columns.num_rows != header.record_count:

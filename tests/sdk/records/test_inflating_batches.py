@@ -8,11 +8,11 @@ import pyarrow as pa
 import pytest
 
 from quorumlog.chaos.models.records import records_of
-from quorumlog.sdk.cluster.offset_search import OffsetSearch
+from quorumlog.sdk.cluster.offset_search import FoundOffset, OffsetSearch
 from quorumlog.sdk.consumer.fetcher import FetchedRows
 from quorumlog.sdk.errors import CorruptRecordError
 from quorumlog.sdk.records.fetched import rows_from, to_records, to_table
-from quorumlog.sdk.records.record_batch import decode, decode_all
+from quorumlog.sdk.records.record_batch import UnreadableBatch, decode, decode_all
 from quorumlog.sdk.spark.log_access import _rows
 from quorumlog.sdk.types import TopicPartition
 from quorumlog.v1 import data_plane_pb2
@@ -26,7 +26,18 @@ WHOLE = 256 << 20
 
 
 def search_by_time(entry: bytes) -> None:
-    OffsetSearch({TP: 1}).take_answer(TP, data_plane_pb2.ListOffsetsResult(entry=entry))
+    """Ends at a batch that cannot be read; raises what a reader from there on meets."""
+    search = OffsetSearch({TP: 1})
+    search.take_answer(TP, data_plane_pb2.ListOffsetsResult(entry=entry))
+    assert search.found == {TP: FoundOffset(0, 1)}
+    decode(entry)
+
+
+def read_by_spark(entry: bytes) -> None:
+    for batch in decode_all([entry]):
+        if isinstance(batch, UnreadableBatch):
+            raise CorruptRecordError(batch.reason)
+        _rows(batch, 0)
 
 
 #: How entries become rows: the consumer's records, its Arrow (poll_arrow; the command consume takes one of the two),
@@ -36,7 +47,7 @@ READERS: dict[str, Callable[[bytes], object]] = {
     "records": lambda entry: [to_records(rows) for rows in rows_from(TP, [entry], 0)],
     "arrow": lambda entry: to_table(rows_from(TP, [entry], 0)),
     "look-up by time": search_by_time,
-    "Spark": lambda entry: [_rows(batch, 0) for batch in decode_all([entry])],
+    "Spark": read_by_spark,
     "compaction": lambda entry: read_payload(entry, parse_header(entry)),
     "models": records_of,
 }

@@ -45,7 +45,8 @@ def test_a_poisonous_batch_is_an_error_that_says_how_to_go_on() -> None:
     batch[17:21] = google_crc32c.value(bytes(batch[21:])).to_bytes(4)
     rows = rows_from(TP, [stored_kafka_entry(kafka_batch(ROWS), 0), stored_kafka_entry(bytes(batch), 3)], 0)
     assert len(to_records(next(rows))) == 3
-    with pytest.raises(CorruptRecordError, match=r"orders-0 at offset 3: the Kafka batch .* seek beyond the batch"):
+    said = r"orders-0: offsets 3 to 5 cannot be read: the Kafka batch at offset 3 .*; seek to offset 6 to continue"
+    with pytest.raises(CorruptRecordError, match=said):
         next(rows)
 
 
