@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -87,8 +87,8 @@ def describe(
             columns = _MEMBER_COLUMNS | ({"ASSIGNMENT": "assignment", "TARGET": "target"} if verbose else {})
         else:
             committed = {group.group_id: group.offsets or {} for group in groups}
-            ends = _ends(admin, bootstrap_servers, groups, committed)
-            rows = [row for group in groups for row in _offset_rows(group, committed[group.group_id], ends)]
+            logs = _logs(admin, bootstrap_servers, groups, committed)
+            rows = [row for group in groups for row in _offset_rows(group, committed[group.group_id], logs)]
             columns = _OFFSET_COLUMNS
     if output is OutputFormat.JSON:
         print_json(rows)
@@ -164,13 +164,20 @@ def _by_topic(partitions: Sequence[TopicPartition]) -> dict[str, list[int]]:
     return found
 
 
-def _ends(
+class _Log(NamedTuple):
+    """Where a log starts and ends: its first offset, and that of its next record."""
+
+    start: int
+    end: int
+
+
+def _logs(
     admin: Admin,
     bootstrap_servers: str,
     groups: Iterable[GroupDescription],
     committed: Mapping[str, Mapping[TopicPartition, OffsetAndMetadata]],
-) -> dict[TopicPartition, int]:
-    """Where the logs end. Partitions without a leader and deleted topics are left out: nobody can say it of them."""
+) -> dict[TopicPartition, _Log]:
+    """Returns the extent of each partition's log, without partitions that have no leader and deleted topics."""
     from quorumlog.sdk import Consumer, TopicPartition
 
     shown = {tp for offsets in committed.values() for tp in offsets}
@@ -184,18 +191,22 @@ def _ends(
         if partition.leader is not None
     }
     with Consumer(bootstrap_servers=bootstrap_servers, **client_options()) as consumer:
-        return consumer.end_offsets(sorted(shown & led))
+        known = sorted(shown & led)
+        starts, ends = consumer.beginning_offsets(known), consumer.end_offsets(known)
+        return {tp: _Log(starts[tp], ends[tp]) for tp in known}
 
 
 def _offset_rows(
     group: GroupDescription,
     committed: Mapping[TopicPartition, OffsetAndMetadata],
-    ends: Mapping[TopicPartition, int],
+    logs: Mapping[TopicPartition, _Log],
 ) -> list[_Row]:
+    from quorumlog.sdk.cluster.offset_search import lag
+
     readers = {tp: member for member in group.members for tp in member.assignment}
     rows: list[_Row] = []
     for tp in sorted(committed.keys() | readers.keys()):
-        current, end, reader = committed.get(tp), ends.get(tp), readers.get(tp)
+        current, log, reader = committed.get(tp), logs.get(tp), readers.get(tp)
         rows.append(
             {
                 "group": group.group_id,
@@ -204,8 +215,9 @@ def _offset_rows(
                 "current_offset": None if current is None else current.offset,
                 "leader_epoch": None if current is None else current.leader_epoch,
                 "metadata": None if current is None else current.metadata,
-                "log_end_offset": end,
-                "lag": None if current is None or end is None else end - current.offset,
+                "log_start_offset": None if log is None else log.start,
+                "log_end_offset": None if log is None else log.end,
+                "lag": None if current is None or log is None else lag(current.offset, log.start, log.end),
                 "consumer_id": None if reader is None else reader.member_id,
                 "host": None if reader is None else reader.host,
                 "client_id": None if reader is None else reader.client_id,

@@ -13,6 +13,7 @@ from quorumlog.sdk import (
     ReplicaCopy,
     TopicPartition,
 )
+from quorumlog.sdk.cluster.offset_search import lag as lag_of
 
 #: How much of a new rate counts: a second's look at what comes in bursts would jump.
 _NEW_RATE_WEIGHT = 0.5
@@ -66,6 +67,11 @@ class PartitionEnds:
         known = self._growth.get(tp)
         return None if known is None else known.end
 
+    def start(self, tp: TopicPartition) -> int:
+        """The first offset of a partition's log; 0 if it is not known."""
+        known = self._growth.get(tp)
+        return 0 if known is None or known.start is None else known.start
+
     def things(self) -> dict[str, Thing]:
         """The ends, for the picture."""
         return {
@@ -94,7 +100,7 @@ def group_detail(group: GroupDescription, ends: PartitionEnds) -> Thing:
         at, end, owner = committed.get(tp), ends.end(tp), owners.get(tp)
         if at is not None and end is not None:
             end = max(end, at.offset)  # A commit may be newer than the look at the end: so far it goes at least.
-        lag = None if at is None or end is None else end - at.offset
+        lag = None if at is None or end is None else lag_of(at.offset, ends.start(tp), end)
         lags.append(lag)
         rows.append(
             {

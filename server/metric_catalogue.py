@@ -99,7 +99,7 @@ CATALOGUE: dict[str, MetricFamily] = {
     "consumer_groups": _gauge("Consumer groups that the node coordinates."),
     "consumer_group_members": _gauge("Members of the consumer groups that the node coordinates."),
     "consumer_group_committed_offset": _gauge(
-        "The offset that a consumer group has committed. Its lag is the partition's high watermark less this.",
+        "The offset that a consumer group has committed. Its lag is the high watermark less this or the log start.",
         "group", "topic", "partition",
     ),
     # Requests and what waits.

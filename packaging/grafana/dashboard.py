@@ -117,7 +117,11 @@ def load() -> list[Panel]:
     """What clients do, and how quickly it is done."""
     committed = f"max by (group, topic, partition) ({exported('consumer_group_committed_offset')})"
     ends = f"max by (topic, partition) ({exported('partition_high_watermark')})"
-    lag = f"sum by (group, topic) ({ends} - on (topic, partition) group_right {committed})"
+    starts = f"max by (topic, partition) ({exported('partition_log_start_offset')})"
+    behind = f"({ends} - on (topic, partition) group_right {committed})"
+    # Records that retention has removed cannot be read any more: a group is behind by what the log has at most.
+    kept = f"({committed} * 0 + on (topic, partition) group_left () ({ends} - {starts}))"
+    lag = f"sum by (group, topic) (clamp_min({behind} < {kept} or {kept}, 0))"
     return [
         Panel("Bytes in", (of_metric("topic_appended_bytes"),), "Bps", CATALOGUE["topic_appended_bytes"].help),
         Panel("Bytes out", (of_metric("topic_read_bytes"),), "Bps", CATALOGUE["topic_read_bytes"].help),

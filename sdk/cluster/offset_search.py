@@ -28,6 +28,16 @@ def extent(start: int, end: int) -> str:
     return f"the log has {start} to {end - 1}, and {end} comes next" if end > start else f"the log is empty at {end}"
 
 
+def lag(position: int, start: int, end: int) -> int:
+    """Returns how many offsets a reader at ``position`` has left to read.
+
+    Arguments:
+        start: the log's first offset. What was below it is gone, and no reader can catch up on it.
+        end: the offset of its next record. A position beyond it is newer than what is known of the log.
+    """
+    return max(0, end - max(position, start))
+
+
 class FoundOffset(NamedTuple):
     """An offset, -1 if there is none, with its record's timestamp for look-ups by time (else -1)."""
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from quorumlog.sdk.arguments import checked_partition
+from quorumlog.sdk.cluster.offset_search import lag
 from quorumlog.sdk.errors import IllegalStateError, QuorumlogError, UnreadableBatchError
 from quorumlog.sdk.records.fetched import FetchedRows
 from quorumlog.sdk.types import OffsetAndMetadata, TopicPartition
@@ -66,13 +67,14 @@ class PartitionState:
         read_epoch: the leader epoch of the last record before the position; -1 when unknown.
         committed: the offset that the group has committed, as far as this consumer knows; -1 when unknown.
         said_done: the application has asked to commit this offset, since it came here; -1 otherwise.
+        log_start: the log's first offset as of the last answer to a fetch.
         unproven: the position was committed, and the log has not yet been seen to reach it.
         pinned: read on behalf of a group, which says what becomes of it if the topic is deleted and made anew.
         revoked: the group has taken it away: nothing more is handed out, until it is released.
     """
 
     __slots__ = ("committed", "error", "failing_since_s", "failures", "fetch_offset", "generation", "given_topic_id",
-                 "high_watermark", "leader_epoch", "paused", "pinned", "position", "queued",
+                 "high_watermark", "leader_epoch", "log_start", "paused", "pinned", "position", "queued",
                  "queued_bytes", "read_epoch", "reset", "resetting", "retry_at_s", "revoked", "said_done", "served",
                  "session", "topic_id", "tp", "unproven")  # fmt: skip
 
@@ -94,6 +96,7 @@ class PartitionState:
         self.failures = 0
         self.failing_since_s = 0.0
         self.high_watermark = -1
+        self.log_start = 0
         self.leader_epoch = -1
         #: When something last came for it, counted in answers of the whole consumer.
         self.served = 0
@@ -115,6 +118,14 @@ class PartitionState:
             state.read_epoch = start.leader_epoch
             state.unproven = True
         return state
+
+    def lag(self) -> int | None:
+        """Returns how many offsets polls have not returned yet, as far as the last answer says; None if unknown."""
+        if self.position is None or self.high_watermark < 0:
+            return None
+        # What was fetched ahead is handed out although the log has lost it since.
+        start = self.position if self.queued else self.log_start
+        return lag(self.position, start, self.high_watermark)
 
     def revoke(self) -> None:
         """Hands nothing more out; what was fetched ahead is dropped."""

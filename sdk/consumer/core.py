@@ -321,14 +321,14 @@ class ConsumerCore:
         now = self.clock()
         figures = self._metrics.figures(now, in_group=self.group is not None)
         with self.assignment.lock:
-            states = [(tp, each.position, each.high_watermark) for tp, each in self.assignment.states.items()]
+            known = {tp: each.lag() for tp, each in self.assignment.states.items()}
             buffered = self.assignment.queued_bytes()
-        lags = {tp: max(0, end - position) for tp, position, end in states if position is not None and end >= 0}
+        lags = {tp: lag for tp, lag in known.items() if lag is not None}
         figures[FETCHES]["buffered-bytes"] = float(buffered)
         figures[FETCHES]["records-lag-max"] = float(max(lags.values(), default=0))
         for (topic, partition), lag in lags.items():
             figures[f"{FETCHES}.{topic}-{partition}"] = {"records-lag": float(lag)}
-        figures.get(COORDINATOR, {})["assigned-partitions"] = float(len(states))
+        figures.get(COORDINATOR, {})["assigned-partitions"] = float(len(known))
         figures[CONSUMER] = {"connection-count": float(self.cluster.connection_count)}
         return figures
 

@@ -212,7 +212,7 @@ class Fetcher:
             state.move(None, "earliest")
             state.committed = -1  # Of this topic nothing is.
         if state.topic_id is not None:
-            state.high_watermark = -1  # How far the log before it went says nothing of this one.
+            state.high_watermark, state.log_start = -1, 0  # Those of the log before it say nothing of this one.
         state.topic_id = topic.topic_id
         return True
 
@@ -308,6 +308,7 @@ class Fetcher:
                     continue  # The application has gone elsewhere, or another node leads.
                 state, offset = heard
                 told, entries = result.told, result.entries
+                state.log_start = max(state.log_start, told.log_start_offset)
                 if told.HasField("error"):
                     self._failed(state, offset, error_from_proto(told.error), told, now)
                     continue

@@ -123,6 +123,20 @@ async def test_offsets_are_described_with_lag_and_reader(run: Run) -> None:
     assert [(row["group"], row["partition"]) for row in everything] == [("busy", 0), ("busy", 1), ("idle", 0)]
 
 
+@pytest.mark.parametrize(("start", "committed", "lag"), [(70, 40, 30), (100, 40, 0), (5, 107, 0)])
+async def test_lag_counts_from_the_log_start(
+    script: ScriptedCoordinators, run: Run, start: int, committed: int, lag: int
+) -> None:
+    """No reader can catch up on removed records, and a commit may be newer than the look at the end."""
+    script.cluster.logs[0].log_start = start
+    script.groups["idle"].offsets[0].offset = committed
+    [row] = json.loads(await run("describe", "idle", "--output", "json"))
+    assert (row["current_offset"], row["log_start_offset"], row["log_end_offset"]) == (committed, start, 100)
+    assert row["lag"] == lag
+    table = rows(await run("describe", "idle"))
+    assert table[2] == ["idle", "t", "0", str(committed), "100", str(lag), "-", "-", "-"]
+
+
 async def test_the_end_of_a_partition_without_a_leader_is_not_waited_for(
     script: ScriptedCoordinators, run: Run
 ) -> None:

@@ -444,6 +444,21 @@ async def test_ends_that_are_told_are_shown_of_all_partitions_and_not_asked_for(
     assert told.thing("end/wide/0") == end | {"rate": 0.0}, "what is not told again stands still"
 
 
+@pytest.mark.parametrize(("start", "lag"), [(10, "50"), (40, "20"), (60, "0")])
+async def test_lag_counts_from_the_log_start(told: ToldConsole, start: int, lag: str) -> None:
+    tp = TopicPartition("orders", 0)
+    told.clients.groups = {"billing": group("billing", [tp])}
+    told.clients.committed = {"billing": {tp: OffsetAndMetadata(10)}}
+    log = replace(LOG, high_watermark=60, log_start_offset=start)
+    await told.say(1, ClusterChange(is_whole=False, topics=(GROUPS,), logs={tp: log}))
+    told.pages.open(object(), PageWish())
+    await told.poller.ask_ends()
+    await told.poller.ask_groups()
+    detail = told.thing("detail/billing")
+    assert detail is not None and detail["lag"] == lag
+    assert [(row["committed"], row["lag"]) for row in detail["rows"]] == [("10", lag)]
+
+
 async def test_of_two_who_tell_of_a_log_who_leads_in_the_newer_epoch_is_right(told: ToldConsole) -> None:
     tp = TopicPartition("orders", 0)
     for node, log in ((1, LOG), (2, replace(LOG, leader_epoch=4, high_watermark=60)), (3, LOG)):

@@ -59,6 +59,40 @@ def test_every_panel_says_what_it_shows_and_of_which_cluster() -> None:
             assert name.endswith('{job="$job"}'), expression
 
 
+#: Of each partition: log start, end, what the group has committed, and its lag.
+LAGS = {"0": (0, 100, 40, 60), "1": (70, 100, 40, 30), "2": (100, 100, 40, 0), "3": (0, 100, 107, 0)}
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
+@pytest.mark.parametrize("partition", LAGS)
+def test_lag_counts_from_the_log_start(partition: str, tmp_path: Path) -> None:
+    (expression,) = [each for each in EXPRESSIONS if "consumer_group_committed_offset" in each]
+    start, end, committed, lag = LAGS[partition]
+    place = f'job="shop", topic="orders", partition="{partition}"'
+    exported = {
+        f"quorumlog_partition_log_start_offset{{{place}}}": start,
+        f"quorumlog_partition_high_watermark{{{place}}}": end,
+        f'quorumlog_consumer_group_committed_offset{{{place}, group="billing"}}': committed,
+    }
+    test = {
+        "interval": "15s",
+        "input_series": [{"series": name, "values": str(value)} for name, value in exported.items()],
+        "promql_expr_test": [
+            {
+                "expr": expression.replace("$job", "shop"),
+                "eval_time": "0s",
+                "exp_samples": [{"labels": '{group="billing", topic="orders"}', "value": lag}],
+            }
+        ],
+    }
+    page = tmp_path / "test.yml"
+    page.write_text(json.dumps({"tests": [test]}))
+    done = subprocess.run(
+        ["promtool", "test", "rules", str(page)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
 def test_prometheus_takes_every_expression(tmp_path: Path) -> None:
     rules = [

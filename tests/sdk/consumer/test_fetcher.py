@@ -202,6 +202,21 @@ async def test_what_was_paused_and_gave_its_room_away_is_fetched_again_from_wher
     assert named == [0, 3]
 
 
+async def test_lag_counts_from_the_log_start() -> None:
+    bench = Bench()
+    assert bench[P0].lag() is None, "nothing is known yet"
+    await bench.answer(holds(0, stored_batch(0, 5), end=100, start=0))
+    assert bench[P0].lag() == 100
+    await bench.answer(holds(0, end=100, start=60))
+    assert bench[P0].lag() == 100, "what was fetched ahead is handed out nevertheless"
+    bench.take(3)
+    assert bench[P0].lag() == 97
+    bench.take()
+    assert (bench[P0].position, bench[P0].lag()) == (5, 40)
+    await bench.answer(holds(0, end=100, start=100))
+    assert bench[P0].lag() == 0
+
+
 async def test_an_answer_of_a_session_that_was_given_up_is_not_taken() -> None:
     bench = Bench(request_timeout_ms=1000, fetch_max_wait_ms=100)
     late = bench.under_way()[0]
