@@ -7,6 +7,7 @@ In the order in which news of the cluster reach a page:
 
 - ``poller``: asks the cluster, at a pace of its own whatever the number of pages, and only while a page is open.
 - ``node_watches``: what nodes tell by themselves, each by a watch of its own.
+- ``node_states``: whether each node is up, does not answer, or is down.
 - ``image``: what is known of nodes, topics and partitions; older news never replaces newer news.
 - ``progress``: where partitions end, how fast they grow, how far consumer groups are.
 - ``load``: what the console itself costs.

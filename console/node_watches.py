@@ -41,8 +41,9 @@ class ClusterAsTold:
     topics: dict[str, TopicDescription] = field(default_factory=dict)
     logs: dict[TopicPartition, LogDescription] = field(default_factory=dict)
 
-    def take(self, change: ClusterChange, now_s: float) -> None:
-        """Takes in what has changed."""
+    def take(self, change: ClusterChange, now_s: float) -> list[TopicDescription]:
+        """Takes in what has changed, and returns the topics whose deletion the node has applied."""
+        deleted = [self.topics[name] for name in change.gone_topics if name in self.topics]
         if change.is_whole:
             self.topics.clear()
             self.logs.clear()
@@ -52,6 +53,7 @@ class ClusterAsTold:
             self.topics.pop(name, None)
         self.topics.update((topic.name, topic) for topic in change.topics)
         self.logs.update(change.logs)
+        return deleted
 
 
 class NodeWatches:
@@ -59,7 +61,7 @@ class NodeWatches:
 
     Arguments:
         admin: the client that watches.
-        told: is called with what a node has told.
+        told: is called with the address of a node, what it has told, and the topics whose deletion it has applied.
         silent: is called with the address of a node that tells nothing any more.
         clock: monotonic seconds.
     """
@@ -67,7 +69,7 @@ class NodeWatches:
     def __init__(
         self,
         admin: WatchCalls,
-        told: Callable[[ClusterChange], None],
+        told: Callable[[str, ClusterChange, list[TopicDescription]], None],
         silent: Callable[[str], Awaitable[None]],
         clock: Callable[[], float],
     ) -> None:
@@ -121,8 +123,8 @@ class NodeWatches:
             if change.cluster is None or not change.is_whole:
                 return
             view = self._views[address] = ClusterAsTold(change.cluster, self._clock())
-        view.take(change, self._clock())
-        self._told(change)
+        deleted = view.take(change, self._clock())
+        self._told(address, change, deleted)
 
 
 def address_of(broker: BrokerDescription) -> str:

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from quorumlog.console.image import ClusterImage
 from quorumlog.console.load import OwnLoad
+from quorumlog.console.node_states import NodeStates, is_silence
 from quorumlog.console.node_watches import ClusterAsTold, NodeWatches, address_of, newest_logs
 from quorumlog.console.picture import Json, Picture, Thing
 from quorumlog.console.progress import PartitionEnds, group_detail, move_shown
@@ -29,14 +30,15 @@ from quorumlog.sdk import (
     TopicDescription,
     TopicPartition,
 )
+from quorumlog.sdk.errors import NetworkError
 
 #: How often the metadata are asked for, and all else.
 METADATA_EVERY_S = 0.25
 OTHERS_EVERY_S = 1.0
 #: How long one round of questions may take before it counts as failed.
 ROUND_LIMIT_S = 3.0
-#: How long a node may take to describe itself. One that takes longer is shown as silent.
-NODE_LIMIT_S = 0.8
+#: How long a node may take to describe itself, or the ends of its partitions, before it is asked again.
+NODE_LIMIT_S = 1.5
 #: Of how many partitions the ends are asked for: each is a confirmed read, a round of heartbeats of its Raft group.
 MAX_ENDS = 64
 #: How many consumer groups are described.
@@ -51,7 +53,9 @@ class AdminCalls(Protocol):
     """What the poller asks of an admin client; :class:`quorumlog.sdk.aio.AsyncAdmin` has it."""
 
     async def describe_cluster(self) -> ClusterDescription: ...
-    async def describe_topics(self, *, include_internal: bool) -> list[TopicDescription]: ...
+    async def describe_topics(
+        self, *, include_internal: bool, linearizable: bool = False
+    ) -> list[TopicDescription]: ...
     async def describe_node(self, address: str) -> NodeDescription: ...
     async def describe_quorum(self) -> QuorumDescription: ...
     async def list_partition_reassignments(self) -> dict[TopicPartition, PartitionReassignment]: ...
@@ -145,8 +149,9 @@ class Poller:
         self.image = ClusterImage()
         self._ends = PartitionEnds()
         self._load = OwnLoad()
-        self._silent: dict[int, str] = {}
-        self._nodes: dict[int, NodeDescription] = {}
+        self._states = NodeStates()
+        #: Whether a node's list of topics contradicts what is known, so that a linearizable list has to settle it.
+        self._has_doubts = False
         self._read_by_groups: list[TopicPartition] = []
         self._trouble: dict[str, str] = {}
         self.watches = NodeWatches(admin, self._told, self._ask_silent, clock)
@@ -159,6 +164,7 @@ class Poller:
             rounds.create_task(self._watch())
             for what, ask, every_s in (
                 ("metadata", self.ask_metadata, METADATA_EVERY_S),
+                ("topics", self.settle_doubts, OTHERS_EVERY_S),
                 ("nodes", self.ask_nodes, OTHERS_EVERY_S),
                 ("groups", self.ask_groups, OTHERS_EVERY_S),
                 ("ends", self.ask_ends, OTHERS_EVERY_S),
@@ -202,7 +208,7 @@ class Poller:
     # -- metadata -------------------------------------------------------------------------------------------------
 
     async def ask_metadata(self) -> None:
-        """Nodes, topics, partitions: who leads what. Nobody is asked where a node tells it by itself."""
+        """Reads nodes, topics and partitions from the watches; without a watch, one node is asked for them."""
         asked_s = self._clock()
         views = self._views()
         if views:
@@ -214,32 +220,50 @@ class Poller:
         now_s = self._clock()
         self.image.take_cluster(cluster, asked_s, now_s)
         self.image.take_topics(topics, now_s)
+        self._has_doubts = self.image.doubts(topics)
         self._show_cluster()
+        self._show_topics()
+
+    async def settle_doubts(self) -> None:
+        """Asks for a linearizable list of topics where a node's list contradicts what is known. That list alone
+        decides whether a topic that some node does not list is deleted."""
+        if not self._has_doubts:
+            return
+        asked_s = self._clock()
+        topics = await self._admin.describe_topics(include_internal=True, linearizable=True)
+        self.image.take_confirmed_list(topics, asked_s, self._clock())
+        self._has_doubts = False
         self._show_topics()
 
     def _views(self) -> list[ClusterAsTold]:
-        """What the nodes tell that are not silent."""
-        talking = (broker for broker in self.image.brokers() if broker.node_id not in self._silent)
-        return self.watches.views(map(address_of, talking))
+        """The cluster as each node has reported it that answers."""
+        now_s = self._clock()
+        heard = (broker for broker in self.image.brokers() if self._states.is_heard(broker.node_id, now_s))
+        return self.watches.views(map(address_of, heard))
 
     def _take_views(self, views: Iterable[ClusterAsTold], now_s: float) -> None:
-        names: set[str] = set()
+        self._has_doubts = False
         for view in views:
             self.image.take_cluster(view.cluster, view.cluster_s, now_s)
-            names |= view.topics.keys()
-        self.image.confirm_topics(names, now_s)
+            self.image.take_topics(view.topics.values(), now_s)
+            self._has_doubts = self._has_doubts or self.image.doubts(view.topics.values())
         self._show_cluster()
         self._show_topics()
 
-    def _told(self, change: ClusterChange) -> None:
-        """A node has told something: what has changed is on the page at once, but for ends, which are looked at once a
-        second."""
+    def _told(self, address: str, change: ClusterChange, deleted: Iterable[TopicDescription]) -> None:
+        """Shows at once what a node has reported, but for ends, which are read once a second. A change is about the
+        topics that it names, and says nothing of any other."""
         now_s = self._clock()
+        for broker in self.image.brokers():
+            if address_of(broker) == address:
+                self._states.heard(broker.node_id, now_s)
         if change.cluster is not None:
             self.image.take_cluster(change.cluster, now_s, now_s)
             self._show_cluster()
-        if change.topics or change.gone_topics:
-            self.image.take_topics(change.topics, now_s)
+        for topic in deleted:
+            self.image.delete_topic(topic)
+        self.image.take_topics(change.topics, now_s)
+        if change.topics or deleted:
             self._show_topics()
 
     def _show_cluster(self) -> None:
@@ -255,16 +279,15 @@ class Poller:
         self._picture.put("node/", {f"node/{broker.node_id}": self._node(broker) for broker in nodes})
 
     def _node(self, broker: BrokerDescription) -> Thing:
-        said = self._nodes.get(broker.node_id)
-        silent = self._silent.get(broker.node_id)
-        state = "down" if broker.fenced or silent else "up" if said is None or said.ready else "not ready"
-        why = silent or ("the controller counts it as gone" if broker.fenced else said.reason if said else "")
+        now_s, said = self._clock(), self._states.description(broker.node_id)
+        state, reason = self._states.state(broker, now_s)
         thing: Thing = {
             "id": broker.node_id,
             "address": f"{broker.host}:{broker.port}",
             "rack": broker.rack,
-            "state": state,
-            "reason": why,
+            "state": state.value,
+            "reason": reason,
+            "silent_s": self._states.silent_s(broker.node_id, now_s),
             "fenced": broker.fenced,
             "leaving": broker.leaving,
             "lost": broker.lost,
@@ -300,34 +323,38 @@ class Poller:
     # -- nodes, and who votes -------------------------------------------------------------------------------------
 
     async def ask_nodes(self) -> None:
-        """What each node says about itself; one that does not answer is shown as down before the controller knows."""
+        """Asks every node to describe itself."""
         brokers = self.image.brokers()
-        await asyncio.gather(*(self._ask_node(broker) for broker in brokers))
-        known = {broker.node_id for broker in brokers}
-        self._silent = {node_id: why for node_id, why in self._silent.items() if node_id in known}
+        await asyncio.gather(*(self._ask_node(broker, 2) for broker in brokers))
+        self._states.keep_only(broker.node_id for broker in brokers)
         self._picture.put("console", {"console": self._load.look(len(self._pages))})
         if brokers:
             self._show_cluster()
 
     async def _ask_silent(self, address: str) -> None:
-        """A node tells nothing any more: whether it is down is shown at once, and not with the next round."""
+        """Asks a node whose watch has ended: whether it is down is shown at once, and not with the next round."""
         for broker in self.image.brokers():
             if address_of(broker) == address:
-                await self._ask_node(broker)
+                await self._ask_node(broker, 1)
 
-    async def _ask_node(self, broker: BrokerDescription) -> None:
-        try:
-            async with asyncio.timeout(NODE_LIMIT_S):
-                self._nodes[broker.node_id] = await self._admin.describe_node(address_of(broker))
-        except TimeoutError:
-            self._silent[broker.node_id] = f"it does not answer within {NODE_LIMIT_S:g} s"
-        except QuorumlogError as error:
-            self._silent[broker.node_id] = error.message
-        else:
-            if self._silent.pop(broker.node_id, None) is None:
-                return
-        if self.image.cluster is not None:
-            self._show_cluster()  # At once: others may still be waited for.
+    async def _ask_node(self, broker: BrokerDescription, attempts: int) -> None:
+        """Asks a node to describe itself. A connection that breaks may be made again at once: a node is unreachable
+        only if the last attempt fails, too."""
+        node_id, was_heard = broker.node_id, self._states.is_heard(broker.node_id, self._clock())
+        for attempts_left in reversed(range(attempts)):
+            try:
+                async with asyncio.timeout(NODE_LIMIT_S):
+                    described = await self._admin.describe_node(address_of(broker))
+                self._states.heard(node_id, self._clock(), described)
+                break
+            except (QuorumlogError, TimeoutError) as error:
+                if isinstance(error, NetworkError) and not is_silence(error) and attempts_left:
+                    continue
+                self._states.failed(node_id, error, self._clock())
+                break
+        # At once: others may still be waited for.
+        if self._states.is_heard(node_id, self._clock()) != was_heard and self.image.cluster is not None:
+            self._show_cluster()
 
     async def ask_quorum(self) -> None:
         """Who votes on the metadata, and which partitions are being moved."""
@@ -353,7 +380,7 @@ class Poller:
         }
         self._picture.put("quorum", {"quorum": shown})
         moves = await self._admin.list_partition_reassignments()
-        copies = [copy for node in self._nodes.values() for copy in node.copies]
+        copies = [copy for node in self._states.descriptions() for copy in node.copies]
         shown_moves = {f"move/{tp.topic}/{tp.partition}": move_shown(tp, move, copies) for tp, move in moves.items()}
         self._picture.put("move/", shown_moves)
 
@@ -381,6 +408,7 @@ class Poller:
 
     async def ask_ends(self) -> None:
         """Where the partitions end that are shown, of :data:`MAX_ENDS` at most."""
+        now_s = self._clock()
         told = dict(newest_logs(self._views()))
         of_topics = {topic.name: its for topic, its in self.image.topics() if not topic.internal}
         shown = self._pages.topics(list(of_topics))
@@ -392,7 +420,7 @@ class Poller:
         by_leader: dict[int, list[TopicPartition]] = {}
         for tp in partitions:
             leader = self.image.leader(tp)
-            if leader is not None and leader not in self._silent:
+            if leader is not None and self._states.is_heard(leader, now_s):
                 by_leader.setdefault(leader, []).append(tp)
         # One leader that is silent keeps nobody from the ends that others know.
         failures = await asyncio.gather(*(self._ask_ends_of(its) for its in by_leader.values()), return_exceptions=True)

@@ -23,7 +23,7 @@ from quorumlog.sdk import (
     ReplicaCopy,
     TopicPartition,
 )
-from quorumlog.sdk.errors import NetworkError
+from quorumlog.sdk.errors import AuthorizationFailedError, NetworkError, RequestTimedOutError
 
 GROUPS = topic("__groups")
 
@@ -105,26 +105,72 @@ async def test_a_new_leader_counts_before_the_replicas_in_sync_are_known_anew(co
 
 
 async def test_a_topic_does_not_blink_when_one_node_has_not_heard_of_it(console: Console) -> None:
-    console.clients.topics = [topic("orders"), topic("payments")]
+    both = console.clients.topics = [topic("orders"), topic("payments")]
     await console.hear()
-    console.clients.topics = [topic("orders")]
-    await console.hear(after_s=0.5)
-    assert console.thing("topic/payments") is not None
+    console.clients.topics, console.clients.committed_topics = [topic("orders")], both
+    for _ in range(10):
+        await console.hear(after_s=1.0)
+        await console.poller.settle_doubts()
+        assert console.thing("topic/payments") is not None
+    console.clients.committed_topics = [topic("orders")]
     await console.hear(after_s=0.6)
+    await console.poller.settle_doubts()
     assert console.thing("topic/payments") is None
     assert console.thing("partition/payments/0") is None
 
 
-async def test_a_deleted_topic_is_not_back_because_one_node_still_has_it(console: Console) -> None:
-    console.clients.topics = [topic("orders"), topic("payments")]
+async def test_lists_that_agree_are_not_confirmed(console: Console) -> None:
+    for _ in range(3):
+        await console.hear()
+        await console.poller.settle_doubts()
+    assert console.clients.calls("list_committed_topics") == []
+
+
+async def test_unconfirmed_lists_delete_nothing(console: Console) -> None:
     await console.hear()
-    console.clients.topics = [topic("orders")]
+    console.clients.topics, console.clients.committed_topics = [], QuorumlogError("no controller is active")
+    for _ in range(5):
+        await console.hear(after_s=10.0)
+        await console.poller.ask_once("topics", console.poller.settle_doubts)
+        assert console.thing("topic/orders") is not None
+    assert console.thing("trouble") == {"topics": "no controller is active"}
+
+
+async def test_topics_newer_than_the_list_stay(console: Console) -> None:
+    """The linearizable list was requested before the topic was created."""
+    await console.hear()
+    console.clients.topics = []
+    await console.hear()
+    console.poller.image.take_topics([topic("payments")], console.now_s + 1)
+    console.poller.image.take_confirmed_list([topic("orders")], console.now_s, console.now_s + 2)
+    assert [name.name for name, _ in console.poller.image.topics()] == ["orders", "payments"]
+
+
+async def test_a_deleted_topic_is_not_back_because_one_node_still_has_it(console: Console) -> None:
+    both = console.clients.topics = [topic("orders"), topic("payments")]
+    await console.hear()
+    console.clients.topics = console.clients.committed_topics = [topic("orders")]
     await console.hear(after_s=1.1)
-    console.clients.topics = [topic("orders"), topic("payments")]
-    await console.hear(after_s=0.5)
-    assert console.thing("topic/payments") is None
-    await console.hear(after_s=6.0)
-    assert console.thing("topic/payments") is not None, "who insists on it is right"
+    await console.poller.settle_doubts()
+    console.clients.topics = both
+    for _ in range(10):
+        await console.hear(after_s=6.0)
+        assert console.thing("topic/payments") is None
+        await console.poller.settle_doubts()
+        assert console.thing("topic/payments") is None
+    console.clients.committed_topics = both
+    await console.hear(after_s=1.0)
+    await console.poller.settle_doubts()
+    assert console.thing("topic/payments") is not None, "the cluster has it, such as after a change of rights"
+
+
+async def test_an_earlier_topic_of_the_name_stays_deleted(console: Console) -> None:
+    first = topic("orders", replace(partition(leader=1, epoch=9, changes=9), group_id=10), topic_id="first")
+    second = topic("orders", replace(partition(leader=3, epoch=1, changes=1), group_id=20), topic_id="second")
+    for shown in (second, first, second, first):
+        console.clients.topics = [shown]
+        await console.hear()
+        assert console.thing("partition/orders/0") == replace_leader(3, 1)
 
 
 async def test_a_topic_created_anew_begins_with_its_own_epochs(console: Console) -> None:
@@ -198,6 +244,74 @@ async def test_a_node_that_does_not_answer_is_down_before_the_controller_knows(c
     node = console.thing("node/2")
     assert node is not None
     assert (node["state"], node["reason"]) == ("up", "")
+
+
+async def test_a_slow_node_is_not_down(console: Console) -> None:
+    """It is without an answer, after a while, and up again with the first answer."""
+    await console.hear()
+    await console.poller.ask_nodes()
+    console.clients.silent = {2: RequestTimedOutError("127.0.0.1:9002 did not answer in time")}
+    seen = []
+    for _ in range(10):
+        console.now_s += 1
+        await console.poller.ask_nodes()
+        node = console.thing("node/2") or {}
+        seen.append((node["state"], node["silent_s"]))
+    assert seen[:2] == [("up", None)] * 2
+    assert seen[2:] == [("no answer", seconds) for seconds in range(3, 11)]
+    console.clients.silent = {}
+    await console.poller.ask_nodes()
+    node = console.thing("node/2") or {}
+    assert (node["state"], node["silent_s"]) == ("up", None)
+
+
+async def test_a_stalled_console_blames_no_node(console: Console) -> None:
+    """It has not run for a minute: the answers were there, and nobody looked."""
+    await console.hear()
+    await console.poller.ask_nodes()
+    console.now_s += 60
+    console.clients.silent = {each: RequestTimedOutError("did not answer in time") for each in (1, 2, 3)}
+    await console.poller.ask_nodes()
+    console.clients.silent = {}
+    assert {node["state"] for node in console.things("node/").values()} == {"up"}
+
+
+@pytest.mark.parametrize(
+    "said", ["no connection to 127.0.0.1:9002: connection attempt timed out", "no connection: ping timeout"]
+)
+async def test_connections_that_time_out_are_silence(console: Console, said: str) -> None:
+    await console.hear()
+    console.clients.silent = {2: NetworkError(said)}
+    await console.poller.ask_nodes()
+    assert (console.thing("node/2") or {})["state"] == "up"
+    console.now_s += 5
+    await console.poller.ask_nodes()
+    assert (console.thing("node/2") or {})["state"] == "no answer"
+
+
+async def test_a_broken_connection_is_made_again_first(console: Console) -> None:
+    await console.hear()
+    console.clients.breaks = {2: 1}
+    await console.poller.ask_nodes()
+    assert (console.thing("node/2") or {})["state"] == "up"
+    assert console.clients.calls("describe_node").count("127.0.0.1:9002") == 2
+
+
+async def test_a_fenced_node_is_down(console: Console) -> None:
+    console.clients.fence(2)
+    await console.hear()
+    await console.poller.ask_nodes()
+    node = console.thing("node/2") or {}
+    assert (node["state"], node["reason"]) == ("down", "fenced by the controller")
+
+
+async def test_a_refusal_is_an_answer(console: Console) -> None:
+    await console.hear()
+    console.clients.silent = {2: AuthorizationFailedError("User:anna may not DESCRIBE the cluster")}
+    for _ in range(5):
+        console.now_s += 5
+        await console.poller.ask_nodes()
+    assert (console.thing("node/2") or {})["state"] == "up"
 
 
 async def test_without_a_topic_of_groups_nobody_asks_for_groups_which_would_make_it(console: Console) -> None:
@@ -395,20 +509,90 @@ async def test_a_node_that_breaks_off_is_asked_at_once_and_shown_as_down(told: T
     assert (told.thing("node/1") or {})["state"] == "up"
 
 
-async def test_a_topic_that_all_tell_to_be_gone_is_gone(told: ToldConsole) -> None:
-    for node in (1, 2, 3):
-        assert told.thing("topic/orders") is not None
+async def test_a_topic_whose_deletion_a_node_reports_is_gone(told: ToldConsole) -> None:
+    for node in (2, 1, 3):
         await told.say(node, ClusterChange(is_whole=False, gone_topics=("orders",)))
-    await told.hear(after_s=1.1)
-    assert told.thing("topic/orders") is None
+        assert told.thing("topic/orders") is None
+        await told.hear(after_s=1.1)
+        assert told.thing("topic/orders") is None, "others may still list it"
+
+
+async def test_a_late_report_of_deletion_spares_the_next_topic(told: ToldConsole) -> None:
+    await told.say(1, ClusterChange(is_whole=False, gone_topics=("orders",)))
+    second = topic("orders", replace(partition(leader=3), group_id=20), topic_id="second")
+    await told.say(1, ClusterChange(is_whole=False, topics=(second,)))
+    await told.say(2, ClusterChange(is_whole=False, gone_topics=("orders",)))
+    assert (told.thing("topic/orders") or {})["id"] == "second"
 
 
 async def test_what_was_not_told_any_more_is_forgotten_with_the_whole(told: ToldConsole) -> None:
     """Such as by a node that has restarted."""
+    told.clients.committed_topics = [topic("payments")]
     for node in (1, 2, 3):
         await told.say(node, ClusterChange(is_whole=True, cluster=told.clients.cluster, topics=(topic("payments"),)))
     await told.hear(after_s=1.1)
+    await told.poller.settle_doubts()
     assert told.thing("topic/payments") is not None and told.thing("topic/orders") is None
+
+
+async def test_silence_deletes_no_topic(told: ToldConsole) -> None:
+    """All nodes are paused for a minute; then a change of one topic is the first that is reported."""
+    told.clients.topics = [topic("orders"), topic("payments")]
+    for node in (1, 2, 3):
+        await told.say(node, told.whole())
+    told.now_s += 60
+    change = topic("orders", partition(leader=2, epoch=2, changes=2))
+    await told.say(1, ClusterChange(is_whole=False, topics=(change,)))
+    assert told.things("topic/").keys() == {"topic/orders", "topic/payments"}
+    assert told.thing("partition/orders/0") == replace_leader(2, 2)
+
+
+async def test_no_history_deletes_an_existing_topic(told: ToldConsole) -> None:
+    """Nodes apply one history of topics, each at its own pace, with pauses and restarts."""
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    names, history = [f"topic-{number}" for number in range(6)], [{"orders": topic("orders")}]
+    applied = dict.fromkeys((1, 2, 3), 0)
+
+    def news(node: int, until: int) -> ClusterChange:
+        before, after = history[applied[node]], history[until]
+        applied[node] = until
+        gone = tuple(name for name in before if name not in after)
+        changed = tuple(each for name, each in after.items() if before.get(name) != each)
+        return ClusterChange(is_whole=False, topics=changed, gone_topics=gone)
+
+    for step in range(600):
+        if chance.random() < 0.4:
+            name, now = chance.choice(names), dict(history[-1])
+            if now.pop(name, None) is None:
+                now[name] = topic(name, replace(partition(), group_id=100 + step), topic_id=f"{name}-{step}")
+            history.append(now)
+        node, shown = chance.choice((1, 2, 3)), told.things("topic/")
+        told.now_s += chance.choice((0.01, 0.3, 1.5, 30.0))
+        match chance.choice(("news", "news", "news", "restart", "round", "round", "settle")):
+            case "news":
+                await told.say(node, news(node, chance.randrange(applied[node], len(history))))
+            case "restart":
+                applied[node] = chance.randrange(len(history))
+                listed = tuple(history[applied[node]].values())
+                await told.say(node, ClusterChange(is_whole=True, cluster=told.clients.cluster, topics=listed))
+            case "round":
+                await told.hear()
+            case "settle":
+                told.clients.committed_topics = list(history[-1].values())
+                await told.poller.settle_doubts()
+        for key, was in shown.items():
+            kept = history[-1].get(key.removeprefix("topic/"))
+            if kept is not None and kept.topic_id == was["id"]:
+                assert (told.thing(key) or {}).get("id") == was["id"], f"step {step}: {key} exists"
+    told.clients.committed_topics = list(history[-1].values())
+    for node in (1, 2, 3):
+        await told.say(node, news(node, len(history) - 1))
+    for _ in range(3):
+        await told.hear()
+        await told.poller.settle_doubts()
+    assert told.things("topic/").keys() == {f"topic/{name}" for name in history[-1]}
 
 
 async def test_where_no_node_tells_anything_more_they_are_asked(told: ToldConsole) -> None:

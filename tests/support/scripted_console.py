@@ -25,7 +25,7 @@ from quorumlog.sdk import (
     TopicDescription,
     TopicPartition,
 )
-from quorumlog.sdk.errors import UnsupportedVersionError
+from quorumlog.sdk.errors import NetworkError, UnsupportedVersionError
 
 
 def broker(node_id: int, *, fenced: bool = False, epoch: int = 1) -> BrokerDescription:
@@ -66,7 +66,11 @@ class ScriptedClients:
 
     cluster: ClusterDescription = field(default_factory=cluster)
     topics: list[TopicDescription] = field(default_factory=lambda: [topic("orders")])
+    #: What a linearizable request shows; None: the same, an exception: it fails.
+    committed_topics: list[TopicDescription] | QuorumlogError | None = None
     silent: dict[int, QuorumlogError] = field(default_factory=dict)
+    #: By node, how many of the next requests break off with their connection.
+    breaks: dict[int, int] = field(default_factory=dict)
     groups: dict[str, GroupDescription] = field(default_factory=dict)
     committed: dict[str, dict[TopicPartition, OffsetAndMetadata]] = field(default_factory=dict)
     ends: dict[TopicPartition, int] = field(default_factory=dict)
@@ -91,13 +95,20 @@ class ScriptedClients:
         self._note("describe_cluster")
         return self.cluster
 
-    async def describe_topics(self, *, include_internal: bool) -> list[TopicDescription]:
-        self._note("describe_topics")
+    async def describe_topics(self, *, include_internal: bool, linearizable: bool = False) -> list[TopicDescription]:
+        self._note("list_committed_topics" if linearizable else "describe_topics")
+        if linearizable and self.committed_topics is not None:
+            if isinstance(self.committed_topics, QuorumlogError):
+                raise self.committed_topics
+            return list(self.committed_topics)
         return list(self.topics)
 
     async def describe_node(self, address: str) -> NodeDescription:
         self._note("describe_node", address)
         node_id = int(address.rpartition(":")[2]) - 9000
+        if self.breaks.get(node_id):
+            self.breaks[node_id] -= 1
+            raise NetworkError(f"no connection to {address}: Socket closed")
         if node_id in self.silent:
             raise self.silent[node_id]
         copies = tuple(self.copies) if node_id == 1 else ()
