@@ -14,7 +14,7 @@ function add(groups, key, item) {
  * @param {Map<string, any>} before
  * @param {Map<string, any>} after
  * @param {string[]} changed keys that were set
- * @returns {{kind: "good"|"bad"|"news", text: string}[]} the newest first
+ * @returns {{kind: "good"|"bad"|"warn"|"news", text: string}[]} the newest first
  */
 export function happenings(before, after, changed) {
   const news = [];
@@ -26,7 +26,9 @@ export function happenings(before, after, changed) {
       if (!was) say("good", `node ${is.id} is new`);
       else if (was.state !== is.state) {
         const why = is.reason ? `: ${is.reason}` : "";
-        say(is.state === "up" ? "good" : "bad", `node ${is.id} is ${is.state}${is.state === "up" ? "" : why}`);
+        if (is.state === "no answer") say("warn", `node ${is.id} does not answer`);
+        else if (is.state === "up") say("good", `node ${is.id} ${was.state === "no answer" ? "answers again" : "is up"}`);
+        else say("bad", `node ${is.id} is ${is.state}${why}`);
       }
     } else if (key.startsWith("partition/") && was && !after.get(`topic/${is.topic}`)?.internal) {
       if (was.leader !== is.leader) {
@@ -60,4 +62,25 @@ export function happenings(before, after, changed) {
     say("news", `node ${node} leads ${listed(its.map((each) => each.name))}${whom}`);
   }
   return news;
+}
+
+/** How long what has happened is counted instead of listed again (ms). */
+const COUNTED_WITHIN_MS = 60_000;
+
+/**
+ * The list of what has happened with what is new. What repeats itself within a minute is one line, with a count, so that
+ * a node which comes and goes does not fill the list.
+ * @typedef {{at: Date, kind: string, text: string, times: number}} Happening
+ * @param {Happening[]} listed the newest first @param {{kind: string, text: string}[]} news @param {Date} at
+ * @param {number} most that are kept
+ * @returns {Happening[]}
+ */
+export function withNews(listed, news, at, most) {
+  const kept = [...listed], added = [];
+  for (const each of news) {
+    const before = kept.findIndex((one) => one.text === each.text && at.getTime() - one.at.getTime() < COUNTED_WITHIN_MS);
+    const times = before < 0 ? 1 : kept.splice(before, 1)[0].times + 1;
+    added.push({ at, ...each, times });
+  }
+  return [...added, ...kept].slice(0, most);
 }

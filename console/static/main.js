@@ -3,7 +3,7 @@ import { render } from "./vendor/preact.js";
 import { useEffect, useState } from "./vendor/hooks.js";
 import { html } from "./html.js";
 import { clock, count, perSecond, plural, short } from "./format.js";
-import { detail, end, groups, isLed, nodes, partitions, sum, topics, worries } from "./model.js";
+import { detail, end, groups, isLed, nodes, partitions, status, sum, topics } from "./model.js";
 import { followLinks, to, useAddress, withParameters } from "./router.js";
 import { Playground } from "./playground.js";
 import { store } from "./store.js";
@@ -45,7 +45,7 @@ function wish([view, name], query) {
 function App() {
   const things = usePicture();
   const { path, query } = useAddress();
-  const wanted = wish(path, query);
+  const wanted = wish(path, query), health = status(things, store);
   const theme = query.get("theme");
   useEffect(() => store.show(wanted), [wanted]);
   useEffect(() => {
@@ -57,8 +57,8 @@ function App() {
     document.title = `${title} · quorumlog`;
   }, [title]);
   return html`<a class="skip" href="#content">To the content</a>
-    <${Masthead} things=${things} view=${path[0] ?? ""} />
-    <${Trouble} things=${things} />
+    <${Masthead} things=${things} view=${path[0] ?? ""} health=${health} />
+    <${Trouble} things=${things} health=${health} />
     <main id="content" tabindex="-1">
       ${things.has("cluster") ? html`<${View} things=${things} path=${path} />` : html`<p class="nothing" role="status">Asking the cluster …</p>`}
     </main>
@@ -87,47 +87,40 @@ function View({ things, path }) {
     : html`<${Partition} things=${things} name=${name} number=${Number(number)} />`;
 }
 
-function Masthead({ things, view }) {
+function Masthead({ things, view, health }) {
   const { query } = useAddress();
   const theme = query.get("theme");
   const dark = theme ? theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
-  const concerns = things.has("cluster") ? worries(things) : [];
-  const live = store.state === "live";
   return html`<header class="masthead">
     <a class="brand" href=${to("")}><img src="/static/icon.svg" alt="" width="26" height="26" />quorumlog</a>
     <nav aria-label="Views">${VIEWS.map(([label, where]) => html`<a href=${to(where)}
       aria-current=${view === where ? "page" : null}>${label}</a>`)}</nav>
-    <div class="health" role="status">
-      ${!live
-        ? html`<span class="badge bad">${store.state === "lost" ? `not heard since ${clock(store.heardAt)}` : "connecting"}</span>`
-        : !things.has("cluster") ? html`<span class="badge">asking</span>`
-        : concerns.length
-          ? html`${concerns.slice(0, 2).map((each) => html`<a class="badge bad" href=${to(...each.path)}>${each.text}</a>`)}
-            ${concerns.length > 2 && html`<span class="badge bad">and ${concerns.length - 2} more</span>`}`
-          : html`<span class="badge good">all well</span>`}
+    <div class="health" role="status" data-level=${health.level}>
+      ${health.items.slice(0, 2).map((each) => html`<a class="badge ${each.level}" href=${to(...each.path)}>${each.text}</a>`)}
+      ${health.items.length > 2 && html`<span class="badge ${health.items[2].level}">and ${health.items.length - 2} more</span>`}
+      ${!health.items.length && html`<span class="badge good">all well</span>`}
     </div>
     <a class="switch" href=${withParameters({ theme: dark ? "light" : "dark" })}>${dark ? "Light" : "Dark"}</a>
   </header>`;
 }
 
-function Trouble({ things }) {
+/** What is not current or not known, in a sentence. */
+function Trouble({ things, health }) {
   const trouble = things.get("trouble");
-  if (store.state === "lost") {
-    return html`<p class="trouble" role="alert">The console does not answer. What is shown was so at ${clock(store.heardAt)}.
-      If it has ended, start it again and open the address that it prints.</p>`;
-  }
+  if (health.notice) return html`<p class="notice" role="alert">${health.notice}</p>`;
   if (!trouble) return null;
-  return html`<p class="trouble" role="alert">${Object.entries(trouble).map(([what, why]) => html`<span key=${what}><strong>${what}</strong>: ${why}</span>`)}</p>`;
+  return html`<p class="notice" role="alert">${Object.entries(trouble).map(([what, why]) => html`<span key=${what}><strong>${what}</strong>: ${why}</span>`)}</p>`;
 }
 
 function Summary({ things }) {
   const list = nodes(things), up = list.filter((node) => node.state === "up").length;
+  const silent = list.filter((node) => node.state === "no answer").length;
   const ours = topics(things).filter((topic) => !topic.internal);
   const lines = partitions(things), led = lines.filter((each) => isLed(things, each)).length;
   const known = lines.map((each) => end(things, each)).filter(Boolean);
   const lags = groups(things).map((group) => detail(things, group.id)?.lag).filter((lag) => lag !== null && lag !== undefined);
   return html`<dl class="tiles">
-    <div><dt>Nodes up</dt><dd>${up}<small>of ${list.length}</small></dd></div>
+    <div><dt>Nodes up</dt><dd>${up}<small>of ${list.length}${silent > 0 && `, ${silent} without an answer`}</small></dd></div>
     <div><dt>Partitions led</dt><dd>${count(led)}<small>of ${count(lines.length)}, ${plural(ours.length, "topic")}</small></dd></div>
     <div><dt>Records per second</dt><dd>${perSecond(sum(known.map((each) => each.rate))).replace("/s", "")}<small>in ${plural(known.length, "partition")} shown</small></dd></div>
     <div><dt>Groups behind by</dt><dd>${lags.length ? short(sum(lags.map(Number))) : "–"}<small>${plural(groups(things).length, "group")}</small></dd></div>
@@ -138,7 +131,7 @@ function Happenings() {
   return html`<section class="happenings" aria-labelledby="happenings">
     <h2 id="happenings">What has happened</h2>
     <div role="log" aria-labelledby="happenings"><ol>${store.happened.slice(0, 14).map((each) => html`<li key=${`${each.at.getTime()}${each.text}`} class=${each.kind}>
-      <time>${clock(each.at)}</time> ${each.text}</li>`)}
+      <time>${clock(each.at)}</time> ${each.text}${each.times > 1 && html` <small>${each.times} times</small>`}</li>`)}
       ${!store.happened.length && html`<li class="nothing">Nothing since this page was opened.</li>`}
     </ol></div>
   </section>`;

@@ -1,4 +1,5 @@
 /** What the views ask of the picture. */
+import { clock } from "./format.js";
 
 /** @typedef {Map<string, any>} Things */
 
@@ -31,13 +32,16 @@ export const groups = (things) => all(things, "group/").sort((a, b) => byName(a.
 /** What is known of a group in detail. @param {Things} things @param {string} id */
 export const detail = (things, id) => things.get(`detail/${id}`);
 
-/** Whether somebody leads a partition who is up. Who is dead leads until another one says that it does. @param {Things} things @param {any} partition */
+/** Whether a node answers: what it has told is current. @param {any} node */
+export const isHeard = (node) => node?.state === "up" || node?.state === "not ready";
+
+/** Whether a partition has a leader that is not down. A dead leader stays until another one is elected. @param {Things} things @param {any} partition */
 export const isLed = (things, partition) => partition.leader !== null && things.get(`node/${partition.leader}`)?.state !== "down";
 
-/** Where a partition ends. Nothing is written where nobody leads. @param {Things} things @param {any} partition */
+/** The end of a partition. Its rate is not known while its leader does not answer. @param {Things} things @param {any} partition */
 export function end(things, partition) {
   const known = things.get(`end/${partition.topic}/${partition.partition}`);
-  return known && !isLed(things, partition) ? { ...known, rate: null } : known;
+  return known && !isHeard(things.get(`node/${partition.leader}`)) ? { ...known, rate: null } : known;
 }
 
 /** How full a bar of this lag is: ten thousand fills it, each tenth of it takes a quarter off. @param {string|null} lag */
@@ -83,17 +87,52 @@ export function sum(values) {
   return known.length ? known.reduce((a, b) => a + b, 0) : null;
 }
 
-/** What needs a look, each with where to look. @param {Things} things @returns {{text: string, path: string[]}[]} */
-export function worries(things) {
+/**
+ * The status of everything, the only one on the page. What is not known comes first: nothing is well, or down, as long
+ * as no node says so.
+ * @param {Things} things
+ * @param {{state: string, heardAt: Date}} stream of events from the console
+ * @returns {{level: "unknown"|"bad"|"warn"|"good", notice: string, items: {text: string, path: string[], level: string}[]}}
+ *   `notice`: that what is shown is not current.
+ */
+export function status(things, stream) {
+  const unknown = (text, notice = "") => ({ level: "unknown", notice, items: [{ text, path: [], level: "unknown" }] });
+  if (stream.state === "connecting") return unknown("connecting");
+  if (stream.state !== "live") {
+    return unknown(`not heard since ${clock(stream.heardAt)}`, `The console does not answer. What is shown was so at ${clock(stream.heardAt)}.
+      If it has ended, start it again and open the address that it prints.`);
+  }
+  if (!things.has("cluster")) return things.has("trouble") ? unknown("the cluster does not answer", Object.values(things.get("trouble"))[0]) : unknown("asking");
+  const list = nodes(things);
+  if (list.length && list.some((node) => node.state === "no answer") && !list.some(isHeard)) {
+    const silent = Math.min(...list.filter((node) => node.state === "no answer").map((node) => node.silent_s));
+    return unknown(`no answer for ${silent} s`, `No node has answered for ${silent} s. What is shown was so before that.`);
+  }
+  const items = [...worries(things), ...unanswered(things)];
+  return { level: items[0]?.level ?? "good", notice: "", items };
+}
+
+/** What the cluster says is wrong, each with where to look. @param {Things} things */
+function worries(things) {
   const found = [], list = partitions(things);
+  const add = (text, ...path) => found.push({ text, path, level: "bad" });
   for (const node of nodes(things))
-    if (node.state !== "up") found.push({ text: `node ${node.id} is ${node.state}`, path: ["nodes"] });
+    if (node.state === "down" || node.state === "not ready") add(`node ${node.id} is ${node.state}`, "nodes");
   const leaderless = list.filter((each) => !isLed(things, each)).length;
-  if (leaderless) found.push({ text: `${leaderless} without a leader that is up`, path: ["partitions"] });
+  if (leaderless) add(`${leaderless} without a leader that is up`, "partitions");
   const late = list.filter((each) => behind(each).length).length;
-  if (late) found.push({ text: `${late} with a replica behind`, path: ["partitions"] });
-  if (things.get("cluster")?.controller === null) found.push({ text: "no active controller", path: ["quorum"] });
-  for (const node of nodes(things))
-    if (node.damaged_entries) found.push({ text: `node ${node.id} has damaged entries`, path: ["nodes"] });
+  if (late) add(`${late} with a replica behind`, "partitions");
+  if (things.get("cluster")?.controller === null) add("no active controller", "quorum");
+  for (const node of nodes(things)) if (node.damaged_entries) add(`node ${node.id} has damaged entries`, "nodes");
   return found;
+}
+
+/** What is not known, because a node or a request was not answered. @param {Things} things */
+function unanswered(things) {
+  const silent = nodes(things).filter((node) => node.state === "no answer");
+  const failed = Object.keys(things.get("trouble") ?? {});
+  return [
+    ...silent.map((node) => ({ text: `node ${node.id}: no answer for ${node.silent_s} s`, path: ["nodes"], level: "warn" })),
+    ...failed.map((what) => ({ text: `${what} not known`, path: [], level: "warn" })),
+  ];
 }

@@ -1,5 +1,6 @@
 /** The picture as the console tells it: one stream of events, closed while nobody looks. */
-import { happenings } from "./happenings.js";
+import { happenings, withNews } from "./happenings.js";
+import { isHeard } from "./model.js";
 
 /** How many seconds of rates are drawn, and how many happenings are kept. */
 export const SECONDS = 48;
@@ -13,7 +14,7 @@ class Store {
     this.things = new Map();
     /** @type {Map<string, number[]>} records per second of each partition, the newest last */
     this.rates = new Map();
-    /** @type {{at: Date, kind: string, text: string}[]} the newest first */
+    /** @type {{at: Date, kind: string, text: string, times: number}[]} the newest first */
     this.happened = [];
     this.state = "connecting";
     this.heardAt = new Date();
@@ -59,10 +60,10 @@ class Store {
     this.things = new Map(change.all ? [] : before);
     for (const [key, thing] of Object.entries(change.set)) this.things.set(key, thing);
     for (const key of change.gone) this.things.delete(key);
-    if (before.has("cluster")) {
+    // A console that has just started knows no cluster yet: that is no deletion of everything.
+    if (before.has("cluster") && this.things.has("cluster")) {
       const news = happenings(before, this.things, change.all ? [...this.things.keys()] : Object.keys(change.set));
-      this.happened = [...news.map((each) => ({ at: this.heardAt, ...each })), ...this.happened];
-      this.happened.length = Math.min(this.happened.length, MOST_HAPPENINGS);
+      this.happened = withNews(this.happened, news, this.heardAt, MOST_HAPPENINGS);
     }
     this.tell();
   }
@@ -78,10 +79,10 @@ class Store {
     if (this.state === "live") this.tell();
   }
 
-  /** Whether nothing can be written now to a partition: its leader is down. @param {string} key of its end */
+  /** Whether nothing is known to be written now to a partition: its leader does not answer. @param {string} key of its end */
   isQuiet(key) {
     const leader = this.things.get(key.replace("end/", "partition/"))?.leader;
-    return this.things.get(`node/${leader}`)?.state === "down";
+    return !isHeard(this.things.get(`node/${leader}`));
   }
 
   /** @param {() => void} listener */

@@ -160,17 +160,17 @@ function NodeColumn({ things, at, node }) {
   const leads = its.filter((each) => each.leader === node.id).length;
   const has = its.filter((each) => each.replicas.includes(node.id)).length;
   const controls = things.get("cluster")?.controller === node.id;
-  const up = node.state === "up";
-  const second = up ? cut(node.address, Math.floor(width / 7)) : node.state === "down" ? "down" : "not ready";
+  const up = node.state === "up", kind = { up: "up", down: "down" }[node.state] ?? "silent";
+  const second = up ? cut(node.address, Math.floor(width / 7)) : node.state === "no answer" ? `no answer, ${node.silent_s} s` : node.state;
   const said = `node ${node.id}, ${node.state}${controls ? ", active controller" : ""}: leads ${leads}, ${has} replicas`;
-  return html`<g class="node ${up ? "up" : "down"}" data-node=${node.id} data-state=${node.state}>
+  return html`<g class="node ${kind}" data-node=${node.id} data-state=${node.state}>
     <rect class="band" x=${x} y=${TOP} width=${width} height=${at.height - TOP - 1} rx="14" />
     <a href=${to("nodes")} aria-label=${said}>
       <title>${node.reason || said}</title>
       <rect class="card" x=${x} y=${TOP} width=${width} height=${at.card - TOP} rx="14" />
       <circle class="dot" cx=${middle - 34} cy=${TOP + 18} r="4.5" />
       <text class="name" x=${middle + 4} y=${TOP + 23} text-anchor="middle">node ${node.id}</text>
-      <text class=${up ? "quiet" : "alarm"} x=${middle} y=${TOP + 41} text-anchor="middle">${second}</text>
+      <text class=${{ up: "quiet", down: "alarm" }[kind] ?? "doubt"} x=${middle} y=${TOP + 41} text-anchor="middle">${second}</text>
       <text class="quiet" x=${middle} y=${TOP + 57} text-anchor="middle">leads ${leads} of ${has}</text>
       ${up && node.free_bytes && html`<text class="quiet" x=${middle} y=${TOP + 73} text-anchor="middle">${bytes(node.free_bytes)} free</text>`}
       ${controls && html`<g class="crown"><rect x=${middle - 38} y="1" width="76" height="16" rx="8" />
@@ -233,7 +233,7 @@ function Line({ things, at, row: { partition, hue, y } }) {
     })}
     ${from === null
       ? html`<text class="alarm" x=${at.gutter + 12} y=${y + 4}>no leader</text>`
-      : html`<g class="lead ${led ? "" : "gone"}" style=${{ transform: `translate(${from}px, ${y}px)` }}>
+      : html`<g key=${`lead-${partition.leader}`} class="lead ${led ? "" : "gone"}" style=${{ transform: `translate(${from}px, ${y}px)` }}>
           <rect class="box leads" x=${-BOX.width / 2} y=${-BOX.height / 2} width=${BOX.width} height=${BOX.height} rx="7" />
           <text class="epoch" y="4" text-anchor="middle">${partition.epoch}</text>
         </g>`}

@@ -10,7 +10,7 @@ import { SECONDS, store } from "./store.js";
 import { Table } from "./table.js";
 import { PartitionTable, Spark } from "./topology.js";
 
-const state = (text, good) => html`<span class="state ${good ? "good" : "bad"}">${text}</span>`;
+const state = (text, level) => html`<span class="state ${level}">${text}</span>`;
 
 /** Whether this console may change anything. */
 const mayChange = (things) => Boolean(things.get("options")?.changes);
@@ -27,7 +27,8 @@ export function Nodes({ things }) {
     { key: "address", label: "Address", value: (node) => node.address },
     { key: "rack", label: "Rack", value: (node) => node.rack, cell: (node) => node.rack ?? "–" },
     { key: "state", label: "State", value: (node) => node.state,
-      cell: (node) => html`${state(node.state, node.state === "up")} ${node.reason && html`<small>${node.reason}</small>`}
+      cell: (node) => html`${state(node.state, { up: "good", "no answer": "warn" }[node.state] ?? "bad")}
+        ${node.state === "no answer" ? html` <small>for ${node.silent_s} s</small>` : node.reason && html` <small>${node.reason}</small>`}
         ${node.leaving && html`<small>is being drained</small>`} ${node.lost && html`<small>its disk was given up</small>`}` },
     { key: "metadata", label: "Metadata", value: (node) => node.id === controller ? "active controller" : voters.has(node.id) ? "votes" : "–" },
     { key: "leads", label: "Leads", value: (node) => list.filter((each) => each.leader === node.id).length, number: true },
@@ -211,7 +212,7 @@ export function Quorum({ things }) {
     { key: "node", label: "Node", value: (each) => each.id },
     { key: "role", label: "Role", value: (each) => each.id === quorum.leader ? "leader" : each.votes ? "votes" : "observes" },
     { key: "heard", label: "Heard from", value: (each) => (each.heard || each.id === quorum.leader ? "just now" : "not lately"),
-      cell: (each) => state(each.heard || each.id === quorum.leader ? "just now" : "not lately", each.heard || each.id === quorum.leader) },
+      cell: (each) => (each.heard || each.id === quorum.leader ? state("just now", "good") : state("not lately", "warn")) },
     { key: "end", label: "Log end", value: (each) => whole(each.end), cell: (each) => count(each.end), number: true },
     { key: "behind", label: "Behind by", value: (each) => (each.end === null ? null : last - whole(each.end)),
       cell: (each) => (each.end === null ? "–" : count(String(last - whole(each.end)))), number: true },
