@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from quorumlog.cli.topic_text import PartitionFilter
 
 IncludeInternal = Annotated[
-    bool, typer.Option("--include-internal", help="Topics of the cluster itself as well, whose names begin with __.")
+    bool, typer.Option("--include-internal", help="List the cluster's own topics too, such as __groups.")
 ]
 
 app = typer.Typer(no_args_is_help=True, help="Topics: create, list, describe, alter, delete.")

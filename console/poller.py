@@ -31,6 +31,7 @@ from quorumlog.sdk import (
     TopicPartition,
 )
 from quorumlog.sdk.errors import NetworkError
+from quorumlog.v1.topic_names import GROUPS_TOPIC
 
 #: How often the metadata are asked for, and all else.
 METADATA_EVERY_S = 0.25
@@ -43,8 +44,6 @@ NODE_LIMIT_S = 1.5
 MAX_ENDS = 64
 #: How many consumer groups are described.
 MAX_GROUPS = 16
-#: The cluster's own topic of consumer groups. Who asks for groups without it would have it made.
-GROUPS_TOPIC = "__groups"
 
 _log = logging.getLogger("quorumlog.console")
 
@@ -388,6 +387,7 @@ class Poller:
 
     async def ask_groups(self) -> None:
         """All groups by name, and in detail those that are shown."""
+        # A question about groups would create the topic.
         if self.image.topic_id(GROUPS_TOPIC) is None:
             self._picture.put("group/", {})
             self._picture.put("detail/", {})

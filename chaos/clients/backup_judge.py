@@ -14,6 +14,7 @@ from quorumlog.sdk.backup.manifest import Manifest, PartitionBackup, TopicBackup
 from quorumlog.sdk.backup.segments import batches_in
 from quorumlog.v1 import admin_pb2
 from quorumlog.v1.entry import FIRST_NAMED_PRODUCER_ID, NO_PRODUCER_ID, parse_header
+from quorumlog.v1.topic_names import is_internal
 
 
 @dataclass(slots=True, frozen=True)
@@ -95,7 +96,7 @@ class BackupJudge:
     def _check_topics(self, topics: dict[bytes, TopicBackup], began: ClusterMoment) -> None:
         seen, gone = self._cluster.topics_seen, self._cluster.topics_gone
         for topic_id, (name, seen_us) in seen.items():
-            if seen_us <= began.at_us and topic_id not in gone and topic_id not in topics and not name.startswith("__"):
+            if seen_us <= began.at_us and topic_id not in gone and topic_id not in topics and not is_internal(name):
                 raise Violation(f"topic {name} was there all the time, and is not in the backup")
         for topic_id, topic in topics.items():
             if topic_id not in seen or seen[topic_id][0] != topic.name:

@@ -8,6 +8,7 @@ from quorumlog.chaos.models.committed_partition import CommittedPartition, Viola
 from quorumlog.chaos.models.coordinator_model import TopicIdPartition
 from quorumlog.chaos.simulator.cluster import SimCluster
 from quorumlog.v1.entry import BatchHeader, parse_header, payload_of
+from quorumlog.v1.topic_names import is_internal
 
 
 def told_by(entry: bytes) -> tuple[BatchHeader, bytes]:
@@ -50,7 +51,7 @@ class RestoreJudge:
             topic_id.hex(): (name, states[-1].configs, states[-1].partitions)
             for topic_id, states in self._cluster.topic_states.items()
             for name, _ in [self._cluster.topics_seen[topic_id]]
-            if not name.startswith("__")
+            if not is_internal(name)
         }
         expected = {
             topic.topic_id: (topic.name, topic.configs, len(topic.partitions))

@@ -33,6 +33,7 @@ from quorumlog.chaos.simulator.cluster import SimCluster
 from quorumlog.chaos.simulator.scheduler import Scheduler
 from quorumlog.sdk.types import NewTopic
 from quorumlog.v1.entry import parse_header
+from quorumlog.v1.topic_names import is_internal
 
 #: What clients have to come to their end in, once all is healed.
 SETTLING_US = 120 * SECOND
@@ -254,7 +255,7 @@ class ClientSimulation:
             self.scheduler.run(self.scheduler.now + CHECK_US)
 
     def _partitions(self) -> list[PartitionName]:
-        return sorted({name for _, name, _ in self.values.groups() if not name.topic.startswith("__")})
+        return sorted({name for _, name, _ in self.values.groups() if not is_internal(name.topic)})
 
     def _unread(self) -> str:
         names = self._partitions()

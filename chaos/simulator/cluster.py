@@ -28,7 +28,7 @@ from quorumlog.server.coordinator.coordinator import Coordinator
 from quorumlog.server.coordinator.finder import coordinator_of
 from quorumlog.server.events import Effects, Event, LossAnswered, PeerFrame, PeerIdentified, PeerIdentity
 from quorumlog.server.metadata.image import MetadataImage
-from quorumlog.server.metadata.records import GROUPS_TOPIC, METADATA_GROUP
+from quorumlog.server.metadata.records import METADATA_GROUP
 from quorumlog.server.metadata.topic_config import parse_topic_config
 from quorumlog.server.options import (
     AuthorizationOptions,
@@ -47,6 +47,7 @@ from quorumlog.v1 import data_plane_pb2 as pb
 from quorumlog.v1.entry import parse_header
 from quorumlog.v1.errors_pb2 import ErrorCode
 from quorumlog.v1.kafka_entry import is_kafka
+from quorumlog.v1.topic_names import GROUPS_TOPIC
 
 CLIENT_DELAY_US = (100, 3_000)
 FULL_CHECK_STEPS = 64

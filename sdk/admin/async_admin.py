@@ -191,7 +191,7 @@ class AsyncAdmin(ClusterAdmin, CredentialAdmin, QuotaAdmin):
         """The names of all topics, sorted.
 
         Arguments:
-            include_internal: those of the cluster itself as well, whose names begin with ``__``.
+            include_internal: list the cluster's own topics too, such as ``__groups``.
         """
         response = await self._metadata([], all_topics=True)
         shown = (topic for topic in response.topics if include_internal or not topic.internal)

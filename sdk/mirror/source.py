@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
 from quorumlog.sdk.errors import IllegalArgumentError, NetworkError, QuorumlogError, UnsupportedError
 from quorumlog.sdk.types import Headers, TopicPartition
+from quorumlog.v1.topic_names import is_internal
 
 if TYPE_CHECKING:
     import confluent_kafka
@@ -145,7 +146,7 @@ class KafkaSource:
         """All topics but those of the cluster itself."""
         admin: Any = import_module("confluent_kafka.admin")  # Its types leave out what it exports.
         listed = self._asked(self._admin.list_topics, timeout=ANSWER_WITHIN_S).topics.values()
-        found = {topic.topic: len(topic.partitions) for topic in listed if not topic.topic.startswith("__")}
+        found = {topic.topic: len(topic.partitions) for topic in listed if not is_internal(topic.topic)}
         if not found:
             return []
         resources = [admin.ConfigResource(admin.ConfigResource.Type.TOPIC, name) for name in found]

@@ -10,12 +10,13 @@ from quorumlog.server.hosting.durable_raft_group import RaftGroupFactory
 from quorumlog.server.hosting.partition_replica import PartitionId
 from quorumlog.server.hosting.sealing import GroupSealer
 from quorumlog.server.metadata.image import CurrentImage
-from quorumlog.server.metadata.records import GROUPS_TOPIC, PartitionRecord
+from quorumlog.server.metadata.records import PartitionRecord
 from quorumlog.server.partition.meta_row import META_ROW, decode_meta
 from quorumlog.server.partition.partition import Partition
 from quorumlog.server.partition.witness import PartitionWitness, applied_of, is_witness
 from quorumlog.storage.snapshot_slices import read_whole
 from quorumlog.storage.transaction import RaftGroupState
+from quorumlog.v1.topic_names import GROUPS_TOPIC
 
 
 class ReplicaFactory:

@@ -16,10 +16,11 @@ from quorumlog.server.controller.replica_assignment import Placement, TopicLimit
 from quorumlog.server.controller.topic_plans import check_partitions, new_topic_id
 from quorumlog.server.controller.witness_placement import replica_sets, voters_of
 from quorumlog.server.metadata.image import MetadataImage
-from quorumlog.server.metadata.records import GROUPS_TOPIC, SECOND_FEATURE_LEVEL
+from quorumlog.server.metadata.records import SECOND_FEATURE_LEVEL
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import errors_pb2, metadata_log_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
+from quorumlog.v1.topic_names import GROUPS_TOPIC
 
 #: Replicas of a coordinator where there are nodes for them.
 REPLICAS = 3

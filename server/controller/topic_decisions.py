@@ -19,13 +19,14 @@ from quorumlog.server.controller.replica_assignment import Placement, TopicLimit
 from quorumlog.server.controller.topic_plans import plan_partitions, plan_topic
 from quorumlog.server.controller.witness_placement import voters_of
 from quorumlog.server.metadata.image import MetadataImage
-from quorumlog.server.metadata.records import GROUPS_TOPIC, ApplyResult, Topic
+from quorumlog.server.metadata.records import ApplyResult, Topic
 from quorumlog.server.metadata.topic_config import InvalidTopicConfigError, changed_configs
 from quorumlog.server.metadata.topic_table import no_such_topic
 from quorumlog.server.quotas.mutation_quota import MutationQuota
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import admin_pb2, errors_pb2, metadata_log_pb2, peer_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
+from quorumlog.v1.topic_names import GROUPS_TOPIC
 
 _Plan = metadata_log_pb2.MetadataCommand | errors_pb2.Error
 

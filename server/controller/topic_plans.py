@@ -17,7 +17,7 @@ from quorumlog.server.controller.replica_assignment import (
 )
 from quorumlog.server.controller.witness_placement import replica_sets, too_few_nodes, voters_of
 from quorumlog.server.metadata.image import MetadataImage
-from quorumlog.server.metadata.records import INTERNAL_PREFIX, NO_TOPIC_ID, Topic
+from quorumlog.server.metadata.records import NO_TOPIC_ID, Topic
 from quorumlog.server.metadata.topic_config import (
     InvalidTopicConfigError,
     check_against_replication,
@@ -28,6 +28,7 @@ from quorumlog.server.metadata.topic_table import refuse_spelling
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import admin_pb2, errors_pb2, metadata_log_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
+from quorumlog.v1.topic_names import is_reserved
 
 
 def plan_topic(
@@ -161,8 +162,8 @@ def _check_assigned(assigned: int, more: int) -> errors_pb2.Error | None:
 
 
 def _check_name(name: str) -> errors_pb2.Error | None:
-    if name.startswith(INTERNAL_PREFIX):
-        problem = f"topic name {name[:80]!a} is reserved: names that begin with '__' belong to the cluster itself"
+    if is_reserved(name):
+        problem = f"topic name {name!a} is reserved for the cluster itself and for Kafka's tools: choose another name"
         return error(ErrorCode.INVALID_TOPIC, problem)
     return refuse_spelling(name)
 

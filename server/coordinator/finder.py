@@ -14,12 +14,13 @@ from quorumlog.server.coordinator.services import KnownLeaders
 from quorumlog.server.events import ClientRequest
 from quorumlog.server.metadata.controller_client import ControllerClient
 from quorumlog.server.metadata.image import CurrentImage
-from quorumlog.server.metadata.records import GROUPS_TOPIC, PartitionRecord, Topic
+from quorumlog.server.metadata.records import PartitionRecord, Topic
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import errors_pb2, peer_pb2
 from quorumlog.v1.acls_pb2 import ACL_RESOURCE_GROUP
 from quorumlog.v1.errors_pb2 import ErrorCode
 from quorumlog.v1.groups_pb2 import FindCoordinatorsRequest, FindCoordinatorsResponse, GroupCoordinator
+from quorumlog.v1.topic_names import GROUPS_TOPIC
 
 #: Groups that are named in vain, and why.
 _Refused = dict[str, errors_pb2.Error]

@@ -11,10 +11,10 @@ from quorumlog.server.coordinator.finder import coordinator_of
 from quorumlog.server.coordinator.leadership import CoordinatorLeadership, LeadershipOptions
 from quorumlog.server.coordinator.request_checks import check_group_id
 from quorumlog.server.coordinator.services import CoordinatorServices
-from quorumlog.server.metadata.records import GROUPS_TOPIC
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import errors_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
+from quorumlog.v1.topic_names import GROUPS_TOPIC
 
 #: How soon a leader in doubt asks again whether it leads, when its disk was stalled (µs).
 DOUBT_US = 100_000

@@ -6,10 +6,10 @@ from quorumlog.server.consumer_group_limits import ConsumerGroupLimits
 from quorumlog.server.coordinator.assignors import ASSIGNORS
 from quorumlog.server.coordinator.member import JOIN_EPOCH, STATIC_LEAVE_EPOCH
 from quorumlog.server.coordinator.subscriptions import InvalidPatternError, compiled
-from quorumlog.server.metadata.records import INTERNAL_PREFIX
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import errors_pb2, groups_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
+from quorumlog.v1.topic_names import is_internal
 
 #: Characters of a consumer group's id, of a static name, of a topic's name; of a member's id.
 MAX_NAME_LENGTH = 249
@@ -74,7 +74,7 @@ def _check_subscription(
             return error(
                 ErrorCode.INVALID_TOPIC, f"a topic's name has 1 to {MAX_NAME_LENGTH} characters, not {len(topic)}"
             )
-        if topic.startswith(INTERNAL_PREFIX):
+        if is_internal(topic):
             return error(ErrorCode.INVALID_TOPIC, f"topic {topic} belongs to the cluster itself: subscribe to others")
     if request.assignor and request.assignor not in ASSIGNORS:
         known = ", ".join(sorted(ASSIGNORS))

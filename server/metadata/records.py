@@ -8,15 +8,12 @@ from dataclasses import dataclass, field
 from quorumlog.raft.types import NO_NODE
 from quorumlog.server.client_origin import Listener
 from quorumlog.v1 import metadata_log_pb2, peer_pb2
+from quorumlog.v1.topic_names import is_internal
 
 #: The metadata group itself.
 METADATA_GROUP = 0
 #: Groups of partitions start here.
 FIRST_PARTITION_GROUP = 1000
-#: Topics whose name begins with this belong to the cluster itself.
-INTERNAL_PREFIX = "__"
-#: The topic whose partitions are no logs but coordinators of consumer groups.
-GROUPS_TOPIC = "__groups"
 #: Stands for the id of a topic where there is none: no topic has it.
 NO_TOPIC_ID = bytes(16)
 #: Producer ids are given to brokers in blocks of this many.
@@ -99,7 +96,7 @@ class Topic:
     @property
     def is_internal(self) -> bool:
         """Whether it belongs to the cluster itself."""
-        return self.name.startswith(INTERNAL_PREFIX)
+        return is_internal(self.name)
 
 
 @dataclass(slots=True, eq=False)

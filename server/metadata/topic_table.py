@@ -18,6 +18,7 @@ from quorumlog.server.metadata.replica_index import ReplicaIndex
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import admin_pb2, errors_pb2, metadata_log_pb2, peer_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
+from quorumlog.v1.topic_names import collision_key
 
 #: As in Kafka: the name becomes a file name in many tools.
 MAX_NAME_CHARACTERS = 249
@@ -61,7 +62,7 @@ class TopicTable:
 
     def colliding(self, name: str) -> str | None:
         """An existing topic whose name is the same but for '.' and '_'; metric names cannot tell the two apart."""
-        other = self._names.get(_collision_key(name))
+        other = self._names.get(collision_key(name))
         return None if other == name else other
 
     def was_deleted(self, group: int) -> bool:
@@ -103,7 +104,7 @@ class TopicTable:
         assert topic.topic_id not in self.by_id, f"topic id of {topic.name} is taken"
         self.by_name[topic.name] = topic
         self.by_id[topic.topic_id] = topic
-        self._names[_collision_key(topic.name)] = topic.name
+        self._names[collision_key(topic.name)] = topic.name
         self._enter(topic.partitions)
 
     def _enter(self, partitions: Sequence[PartitionRecord]) -> None:
@@ -163,7 +164,7 @@ class TopicTable:
         if topic is None:
             return ApplyResult(_deleted("", _gone()))
         del self.by_name[topic.name]
-        del self._names[_collision_key(topic.name)]
+        del self._names[collision_key(topic.name)]
         for partition in topic.partitions:
             del self.partitions[partition.group]
             self.index.leave(partition)
@@ -188,10 +189,6 @@ def no_such_topic(name: str) -> errors_pb2.Error:
     """What is said of a name that no topic has, and of a topic that must not be known of."""
     shown = name if name.isprintable() and len(name) <= 80 else ascii(name[:80])
     return error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {shown} does not exist: check its name")
-
-
-def _collision_key(name: str) -> str:
-    return name.replace(".", "_")
 
 
 def _gone() -> errors_pb2.Error:

@@ -9,7 +9,7 @@ from quorumlog.server.broker.former_replicas import forgotten_replica
 from quorumlog.server.controller.metadata_replica import applied_row
 from quorumlog.server.hosting.sealing import GroupSealer
 from quorumlog.server.metadata.image import MetadataImage
-from quorumlog.server.metadata.records import GROUPS_TOPIC, METADATA_GROUP
+from quorumlog.server.metadata.records import METADATA_GROUP
 from quorumlog.server.node.formation import Membership
 from quorumlog.server.node.own_directory import CLUSTER_ROW
 from quorumlog.server.recovery.plan import PartitionOutcome, RecoveryPlan
@@ -18,6 +18,7 @@ from quorumlog.storage.interface import StorageReader
 from quorumlog.storage.snapshot_slices import cut, describe
 from quorumlog.storage.transaction import RaftGroupWrite, Transaction
 from quorumlog.v1.partition_log_pb2 import BeginRestore, FinishRestore, PartitionCommand
+from quorumlog.v1.topic_names import GROUPS_TOPIC
 
 #: Offsets of a partition that begins anew begin here, and so much further with each recovery before: none that a
 #: consumer has kept is ever given to another record.
@@ -113,7 +114,7 @@ def _continuation(held: SurveyedGroup, outcome: PartitionOutcome) -> RaftGroupWr
 def _beginning(group: int, outcome: PartitionOutcome, plan: RecoveryPlan) -> RaftGroupWrite:
     goes_on = outcome.goes_on
     entries: list[Entry] = []
-    if not outcome.name.startswith(f"{GROUPS_TOPIC}-"):
+    if outcome.name.rpartition("-")[0] != GROUPS_TOPIC:
         restore_id = bytes.fromhex(plan.plan_id)
         offset = FRESH_OFFSET * len(MetadataImage.from_snapshot(plan.snapshot).former_cluster_ids)
         begin = BeginRestore(restore_id=restore_id, log_start_offset=offset, next_offset=offset)

@@ -13,7 +13,7 @@ from typing import Any
 
 from quorumlog.raft.types import Configuration, EntryId
 from quorumlog.server.metadata.image import MetadataImage
-from quorumlog.server.metadata.records import GROUPS_TOPIC, METADATA_GROUP, PartitionRecord
+from quorumlog.server.metadata.records import METADATA_GROUP, PartitionRecord
 from quorumlog.server.recovery.recovered_metadata import Continuation, Recovered, recovered_snapshot
 from quorumlog.server.recovery.survey import (
     FORMAT,
@@ -24,6 +24,7 @@ from quorumlog.server.recovery.survey import (
     packed,
     unpacked,
 )
+from quorumlog.v1.topic_names import GROUPS_TOPIC
 
 #: Terms that the lost nodes may have come to without a survivor hearing of it: what goes on is above all of them, or
 #: clients would take its leaders for former ones.

@@ -67,7 +67,7 @@ def test_internal_topics_are_not_shown_by_default(run: Run, refuse: Run) -> None
     assert not [name for name in run("list").splitlines() if name.startswith("__")]
     run("list", "--include-internal")
     run("describe", "--include-internal")
-    assert "reserved" in refuse(1, "create", "__mine")
+    assert "reserved" in refuse(1, "create", "__groups")
 
 
 def test_wrong_input_is_refused_in_one_line(run: Run, refuse: Run) -> None:

@@ -457,12 +457,31 @@ def test_topics_are_created_described_grown_changed_emptied_and_deleted(
     until(lambda: name not in admin.list_topics(timeout=DEADLINE_S).topics, "the topic is gone")
 
 
+def test_patterns_find_underscored_topics(cluster: LocalCluster, admin: AdminClient) -> None:
+    """A consumer that subscribes to a pattern reads a tool's topic whose name begins with ``__``."""
+    name = f"__debezium-heartbeat.{next(_numbers)}"
+    created(admin, NewTopic(name, 1, 3))
+    write(cluster, name)
+    settings = {"bootstrap.servers": cluster.kafka_bootstrap_servers, "group.id": name, "log_level": 0}
+    consumer = Consumer({**settings, "auto.offset.reset": "earliest"})
+    found: list[object] = []
+    try:
+        consumer.subscribe(["^__debezium.*"])
+        until(lambda: bool(found.extend(consumer.consume(10, 0.2)) or len(found) >= len(RECORDS)), "records arrive")
+    finally:
+        consumer.close()
+    with quorumlog.Admin(bootstrap_servers=cluster.bootstrap_servers) as ours:
+        listed = ours.list_topics()
+    assert name in listed
+    assert "__groups" not in listed
+
+
 def test_what_is_not_done_is_refused_in_kafkas_words(cluster: LocalCluster, admin: AdminClient, topic: str) -> None:
     def creation(new: NewTopic) -> int:
         return code_of(admin.create_topics([new])[new.topic])
 
     assert creation(NewTopic(topic, 1, 3)) == KafkaError.TOPIC_ALREADY_EXISTS
-    assert creation(NewTopic("__ours", 1, 3)) == KafkaError.TOPIC_EXCEPTION
+    assert creation(NewTopic("__consumer_offsets", 1, 3)) == KafkaError.TOPIC_EXCEPTION
     assert creation(NewTopic("wide", 1, 5)) == KafkaError.INVALID_REPLICATION_FACTOR
     assert creation(NewTopic("unclean", 1, 3, config={"unclean.leader.election.enable": "true"})) == (
         KafkaError.INVALID_CONFIG

@@ -16,6 +16,7 @@ from quorumlog.server.coordinator.records import partition_lists, partitions_of,
 from quorumlog.server.coordinator.topic_catalog import TopicInfo
 from quorumlog.v1 import coordinator_log_pb2
 from quorumlog.v1 import groups_pb2 as pb
+from quorumlog.v1.topic_names import is_internal
 
 GROUP = "g"
 ORIGIN = ClientOrigin("client", "127.0.0.1")
@@ -58,7 +59,7 @@ class Topics:
         return next((topic for topic in self._topics.values() if topic.topic_id == topic_id), None)
 
     def names(self) -> Iterator[str]:
-        return (name for name in self._topics if not name.startswith("__"))
+        return (name for name in self._topics if not is_internal(name))
 
     def racks(self, topic_id: bytes) -> Sequence[frozenset[str]]:
         return self._racks.get(topic_id, ())

@@ -26,6 +26,7 @@ from quorumlog.sdk import (
     TopicPartition,
 )
 from quorumlog.sdk.errors import NetworkError, UnsupportedVersionError
+from quorumlog.v1.topic_names import is_internal
 
 
 def broker(node_id: int, *, fenced: bool = False, epoch: int = 1) -> BrokerDescription:
@@ -45,7 +46,7 @@ def partition(number: int = 0, leader: int | None = 1, epoch: int = 1, changes: 
 
 def topic(name: str, *partitions: PartitionDescription, topic_id: str = "") -> TopicDescription:
     """A topic; its id is its name unless given."""
-    return TopicDescription(name, topic_id or f"id-of-{name}", partitions or (partition(),), {}, name.startswith("__"))
+    return TopicDescription(name, topic_id or f"id-of-{name}", partitions or (partition(),), {}, is_internal(name))
 
 
 def group(group_id: str, assignment: Iterable[TopicPartition] = ()) -> GroupDescription:

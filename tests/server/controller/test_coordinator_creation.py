@@ -5,9 +5,9 @@ from test_controller import Cluster
 
 from quorumlog.server.controller.controller import ControllerOptions
 from quorumlog.server.controller.coordinator_creation import CoordinatorPlan
-from quorumlog.server.metadata.records import GROUPS_TOPIC
 from quorumlog.v1 import admin_pb2, errors_pb2, peer_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
+from quorumlog.v1.topic_names import GROUPS_TOPIC
 
 SECOND = 1_000_000
 

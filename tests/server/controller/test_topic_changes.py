@@ -50,7 +50,7 @@ def topics() -> Topics:
 
 def internal(cluster: Topics) -> None:
     """A topic of the cluster itself, as only the cluster can make one."""
-    body = log.CreateTopic(name="__own", topic_id=b"i" * 16, partitions=[log.ReplicaSet(replicas=[1, 2, 3])])
+    body = log.CreateTopic(name="__groups", topic_id=b"i" * 16, partitions=[log.ReplicaSet(replicas=[1, 2, 3])])
     cluster.image.apply(cluster.image.applied_index + 1, log.MetadataCommand(create_topic=body))
 
 
@@ -121,12 +121,22 @@ def test_a_deletion_frees_a_name_that_collided() -> None:
     assert topics.create(new_topic("a_b"))[0].error.code == ErrorCode.NONE
 
 
+@pytest.mark.parametrize("name", ["__debezium-heartbeat.shop", "__groups-1", "__", "__own", "_._groups"])
+def test_underscored_names_are_ordinary(topics: Topics, name: str) -> None:
+    """Only exact names are reserved: tools create topics of their own whose names begin with ``__``."""
+    assert topics.create(new_topic(name))[0].error.code == ErrorCode.NONE
+    assert not topics.image.topics[name].is_internal
+    assert topics.grow(name, 4).code == ErrorCode.NONE
+    assert topics.alter(name, retention_ms="1000").code == ErrorCode.NONE
+    assert topics.delete(name)[0].code == ErrorCode.NONE
+
+
 def test_what_cannot_be_deleted_is_refused_and_the_others_are_deleted(topics: Topics) -> None:
     internal(topics)
-    codes = [problem.code for problem in topics.delete("nope", "__own", "orders")]
+    codes = [problem.code for problem in topics.delete("nope", "__groups", "orders")]
     assert codes == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC, ErrorCode.NONE]
-    assert [problem.code for problem in topics.delete("__own", "__own")] == [ErrorCode.INVALID_REQUEST] * 2
-    assert list(topics.image.topics) == ["__own"]
+    assert [problem.code for problem in topics.delete("__groups", "__groups")] == [ErrorCode.INVALID_REQUEST] * 2
+    assert list(topics.image.topics) == ["__groups"]
 
 
 def test_a_delayed_change_never_hits_the_next_topic_of_the_name(topics: Topics) -> None:
@@ -183,7 +193,7 @@ def test_what_cannot_grow_is_refused_in_one_line(topics: Topics) -> None:
         (("orders", 5, (1, 2, 3)), ErrorCode.INVALID_REPLICA_ASSIGNMENT, "2 partitions are to be added"),
         (("orders", 4, (1, 2)), ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partition 3 on nodes 1,2: every partition of"),
         (("nope", 4), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "topic nope does not exist"),
-        (("__own", 4), ErrorCode.INVALID_TOPIC, "belongs to the cluster itself"),
+        (("__groups", 4), ErrorCode.INVALID_TOPIC, "belongs to the cluster itself"),
     ):
         problem = topics.grow(*wrong)
         assert (problem.code, line in problem.message) == (code, True), problem
@@ -229,7 +239,7 @@ def test_a_senseless_change_is_refused_in_one_line(topics: Topics) -> None:
     assert "expected an integer number of milliseconds" in topics.alter("orders", retention_ms="week").message
     assert "more than the replication factor 3" in topics.alter("orders", min_insync_replicas="4").message
     assert topics.alter("orders", retention_ms="-2").code == invalid
-    assert topics.alter("__own", retention_ms="1").code == ErrorCode.INVALID_TOPIC
+    assert topics.alter("__groups", retention_ms="1").code == ErrorCode.INVALID_TOPIC
     assert topics.alter("nope", retention_ms="1").code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert topics.image.topics["orders"].configs == {}
 

@@ -428,6 +428,7 @@ def test_a_member_keeps_its_static_name(coordinator: Coordinator) -> None:
         ({"topics": ["t"] * 1_001}, "INVALID_REQUEST"),
         ({"topics": [""]}, "INVALID_TOPIC"),
         ({"topics": ["__groups"]}, "INVALID_TOPIC"),
+        ({"topics": ["__consumer_offsets"]}, "INVALID_TOPIC"),
         ({"topics": ["t" * 250]}, "INVALID_TOPIC"),
         ({"topic_pattern": "("}, "INVALID_REGULAR_EXPRESSION"),
         ({"topic_pattern": "a" * 1_001}, "INVALID_REGULAR_EXPRESSION"),

@@ -40,7 +40,7 @@ REPLICAS = ((1, 2, 3), (2, 1, 4), (3, 4, 5))
 WHOLE, PARTLY, NOWHERE = 1000, 1001, 1002
 
 
-def commands() -> list[metadata_log_pb2.MetadataCommand]:
+def commands(name: str = "t") -> list[metadata_log_pb2.MetadataCommand]:
     """The metadata log of five nodes, of which three vote, and a topic."""
     made = [
         metadata_log_pb2.MetadataCommand(
@@ -51,16 +51,16 @@ def commands() -> list[metadata_log_pb2.MetadataCommand]:
         )
         for node in range(1, 6)
     ]  # fmt: skip
-    topic = metadata_log_pb2.CreateTopic(name="t", topic_id=b"0123456789abcdef")
+    topic = metadata_log_pb2.CreateTopic(name=name, topic_id=b"0123456789abcdef")
     for replicas in REPLICAS:
         topic.partitions.add(replicas=replicas)
     return [*made, metadata_log_pb2.MetadataCommand(create_topic=topic)]
 
 
-def metadata_write(term: int = 3, missing: int = 0) -> RaftGroupWrite:
+def metadata_write(term: int = 3, missing: int = 0, topic: str = "t") -> RaftGroupWrite:
     write = RaftGroupWrite(METADATA_GROUP, create=Configuration((1, 2, 3)))
     last = ORIGIN
-    made = commands()
+    made = commands(topic)
     for command in made[: len(made) - missing]:
         seal = GroupSealer(METADATA_GROUP).command(command.SerializeToString(deterministic=True))
         entry = seal(last.index + 1, term, last.hash)
@@ -290,10 +290,15 @@ def test_every_survivor_has_the_same_metadata_and_its_own_partitions_alone(two: 
         assert entry.kind is EntryKind.CONFIG
 
 
-def test_a_partition_that_begins_anew_gives_no_offset_a_second_time(two: tuple[Path, Path]) -> None:
-    plan = plan_for(*two)
+@pytest.mark.parametrize("topic", ["t", "__groups-1"])
+def test_a_partition_that_begins_anew_gives_no_offset_a_second_time(tmp_path: Path, topic: str) -> None:
+    """A topic whose name only begins with that of the coordinators' topic is a log like any other."""
+    metadata = metadata_write(topic=topic)
+    one = directory(tmp_path, 1, log(WHOLE, [1], voters=(1, 2, 3)), metadata=metadata)
+    other = directory(tmp_path, 4, log(PARTLY, [1], voters=(2, 1, 4)), metadata=metadata)
+    plan = plan_for(one, other)
     fresh = max(plan.outcomes)
-    place = two[0] if plan.outcomes[fresh].goes_on.node == 1 else two[1]
+    place = one if plan.outcomes[fresh].goes_on.node == 1 else other
     apply_plan(plan, place)
     with opened(place) as storage:
         entries = storage.entries(fresh, 1, 2, 1 << 20)

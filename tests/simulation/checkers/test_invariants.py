@@ -12,11 +12,12 @@ from quorumlog.chaos.simulator.disk import DiskOptions, SimDisk
 from quorumlog.chaos.simulator.invariants import ClusterInvariants
 from quorumlog.chaos.simulator.scheduler import Scheduler
 from quorumlog.raft.types import ORIGIN, Configuration, Entry, EntryId, EntryKind, HardState
-from quorumlog.server.metadata.records import GROUPS_TOPIC, PartitionRecord, Topic
+from quorumlog.server.metadata.records import PartitionRecord, Topic
 from quorumlog.server.metadata.topic_table import TopicTable
 from quorumlog.storage.transaction import RaftGroupWrite, Transaction
 from quorumlog.v1 import coordinator_log_pb2, groups_pb2
 from quorumlog.v1.entry import Codec, EnvelopeKind, build_batch, entry_hash, seal, seal_batch
+from quorumlog.v1.topic_names import GROUPS_TOPIC
 
 GROUP = 1000
 VOTERS = Configuration((1, 2, 3))

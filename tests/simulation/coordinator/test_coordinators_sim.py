@@ -10,10 +10,10 @@ from quiet_cluster import SECOND, TOPIC, Quiet
 
 from quorumlog.chaos.simulator.clients import Unanswered
 from quorumlog.server.coordinator.coordinator import Coordinator
-from quorumlog.server.metadata.records import GROUPS_TOPIC
 from quorumlog.server.options import ConsumerGroupOptions
 from quorumlog.v1 import admin_pb2, groups_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
+from quorumlog.v1.topic_names import GROUPS_TOPIC
 
 SESSION_MS = 10_000
 

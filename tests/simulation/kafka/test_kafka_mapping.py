@@ -528,7 +528,7 @@ def test_topics_are_created_as_kafkas_defaults_have_it_and_told_as_they_are() ->
         topic_requests.CreatableTopic("plain", -1, -1),
         topic_requests.CreatableTopic("kept", 2, 1, configs=[config("retention.ms", "5000"), config("flush.ms", "1")]),
         topic_requests.CreatableTopic("unclean", 1, 1, configs=[config("unclean.leader.election.enable", "true")]),
-        topic_requests.CreatableTopic("__ours", 1, 1),
+        topic_requests.CreatableTopic("__groups", 1, 1),
         topic_requests.CreatableTopic("twice", 1, 1),
         topic_requests.CreatableTopic("twice", 1, 1),
         topic_requests.CreatableTopic("odd", 1, 1, configs=[config("no.such.key", "1")]),
@@ -536,7 +536,7 @@ def test_topics_are_created_as_kafkas_defaults_have_it_and_told_as_they_are() ->
     answer = rig.ask(creation(*wanted), 7, CreateTopicsResponse)
     assert [(each.name, each.error_code) for each in answer.topics] == [
         ("plain", KafkaError.NONE), ("kept", KafkaError.NONE), ("unclean", KafkaError.INVALID_CONFIG),
-        ("__ours", KafkaError.INVALID_TOPIC_EXCEPTION), ("twice", KafkaError.INVALID_REQUEST),
+        ("__groups", KafkaError.INVALID_TOPIC_EXCEPTION), ("twice", KafkaError.INVALID_REQUEST),
         ("twice", KafkaError.INVALID_REQUEST), ("odd", KafkaError.INVALID_CONFIG),
     ]  # fmt: skip
     plain, kept = answer.topics[:2]
@@ -544,6 +544,21 @@ def test_topics_are_created_as_kafkas_defaults_have_it_and_told_as_they_are() ->
     assert {each.name: each.value for each in kept.configs or ()}["retention.ms"] == "5000"
     described = rig.metadata("plain", "kept").topics
     assert [each.topic_id for each in described] == [plain.topic_id, kept.topic_id]
+
+
+def test_underscored_topics_serve_records(rig: Rig) -> None:
+    """A topic of a tool whose name begins with ``__`` is like any other; only ``__groups`` is internal."""
+    name = "__debezium-heartbeat.shop"
+    answer = rig.ask(creation(topic_requests.CreatableTopic(name, 1, 3)), 7, CreateTopicsResponse)
+    assert answer.topics[0].error_code == KafkaError.NONE
+    coordinator(rig)
+    rig.until(lambda: rig.topic_leader(name) is not None, 20)
+    leader = rig.topic_leader(name)
+    rig.until(lambda: rig.produce(topic=name, node=leader).error_code == KafkaError.NONE, 20)
+    assert rig.fetch(topic=name, node=leader).error_code == KafkaError.NONE
+    everything = rig.ask(metadata_requests.MetadataRequest(None), 12, MetadataResponse).topics
+    assert {topic.name for topic in everything if topic.is_internal} == {"__groups"}
+    assert name in {topic.name for topic in everything}
 
 
 def test_topics_grow_lose_records_and_go() -> None:

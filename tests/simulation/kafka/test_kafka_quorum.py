@@ -13,7 +13,6 @@ from quorumlog.server.kafka.codec.administration.quorum_requests import (
     NamedQuorumTopic,
 )
 from quorumlog.server.kafka.codec.administration.quorum_responses import DescribeQuorumResponse, QuorumPartition
-from quorumlog.server.kafka.mapping.administration.quorum import METADATA_TOPIC
 from quorumlog.server.kafka.mapping.error_codes import KafkaError
 from quorumlog.server.metadata.records import METADATA_GROUP
 from quorumlog.v1.acls_pb2 import (
@@ -23,6 +22,7 @@ from quorumlog.v1.acls_pb2 import (
     ACL_RESOURCE_CLUSTER,
     Acl,
 )
+from quorumlog.v1.topic_names import METADATA_TOPIC
 from tests.support.kafka_nodes import KafkaNodes, ask_through
 from tests.support.quiet_cluster import TOPIC
 from tests.support.restricted_cluster import Restricted

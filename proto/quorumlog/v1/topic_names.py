@@ -1,0 +1,36 @@
+"""Topic names that no client can create.
+
+Kafka reserves four names, not a prefix: other tools create topics of their own that begin with ``__``, such as
+``__debezium-heartbeat.shop`` of Debezium. Kafka's four are reserved here too, so that tools that look for them never
+find a user's topic.
+"""
+
+from __future__ import annotations
+
+#: The topic whose partitions are coordinators of consumer groups rather than logs.
+GROUPS_TOPIC = "__groups"
+#: The name under which Kafka's DescribeQuorum reports the metadata quorum.
+METADATA_TOPIC = "__cluster_metadata"
+#: The cluster's own topics, and the names that Kafka reserves.
+RESERVED_NAMES = frozenset(
+    {GROUPS_TOPIC, METADATA_TOPIC, "__consumer_offsets", "__transaction_state", "__share_group_state"}
+)
+
+
+def is_internal(name: str) -> bool:
+    """Returns whether a topic belongs to the cluster itself: clients neither read, write, change nor delete it."""
+    return name in RESERVED_NAMES
+
+
+def is_reserved(name: str) -> bool:
+    """Returns whether no client may create a topic of this name.
+
+    A name that differs from a reserved one only in '.' and '_' is reserved too: topics whose names collide cannot exist
+    side by side, so a topic ``_.groups`` would keep the cluster from ever creating ``__groups``.
+    """
+    return collision_key(name) in RESERVED_NAMES
+
+
+def collision_key(name: str) -> str:
+    """Returns what two colliding names have in common: metric names cannot tell '.' from '_'."""
+    return name.replace(".", "_")
