@@ -135,7 +135,8 @@ class BackupRestoration:
                     f"topic {topic.name} exists already: restore into a cluster that has no such topic, or delete it"
                 )
         factor = self._options.replication_factor or max((topic.replication_factor for topic in missing), default=1)
-        nodes = sum(not broker.fenced for broker in response.brokers)
+        # Nodes that are down count: they create their replicas when they return.
+        nodes = len(response.brokers)
         if factor > nodes:
             raise IllegalStateError(
                 f"the backup has topics with {factor} replicas, the cluster has {nodes} nodes: start more, or give"

@@ -11,8 +11,14 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from quorumlog.server.controller.placement import Candidate, place
-from quorumlog.server.controller.replica_assignment import Placement, TopicLimits, candidates, check_room, load
+from quorumlog.server.controller.placement import place
+from quorumlog.server.controller.replica_assignment import (
+    Placement,
+    TopicLimits,
+    candidates,
+    check_room,
+    refuse_minority,
+)
 from quorumlog.server.controller.topic_plans import check_partitions, new_topic_id
 from quorumlog.server.controller.witness_placement import replica_sets, voters_of
 from quorumlog.server.metadata.image import MetadataImage
@@ -58,10 +64,10 @@ def plan_coordinators(
     needed = max(voters, factor)
     if registered < needed:
         return _not_yet(f"{registered} of {needed} nodes have registered")
-    nodes = _nodes(image, under_way, factor)
-    up = sum(not image.is_fenced(node.node_id) for node in nodes)
-    if 2 * (len(nodes) - up) >= factor or len(nodes) < factor:
-        return _not_yet(f"{up} nodes are alive, and each coordinator is to have {factor} replicas")
+    # They are placed once and for all, so that nodes that are being drained have to do where the others are too few.
+    nodes = candidates(image, under_way, factor, drained=True)
+    if len(nodes) < factor:
+        return _not_yet(f"{len(nodes)} nodes can have one, and each coordinator is to have {factor} replicas")
     refused = check_partitions(plan.coordinators, limits) or image.topic_table.check_new(GROUPS_TOPIC)
     if refused is not None:
         return refused
@@ -70,6 +76,9 @@ def plan_coordinators(
     sets = replica_sets(image, under_way, place(plan.coordinators, factor, nodes))
     if isinstance(sets, errors_pb2.Error):
         return _not_yet(f"{factor} replicas need a witness on another node")
+    minority = refuse_minority(image, voters_of(sets))
+    if minority is not None:
+        return _not_yet(minority.message)
     refused = check_room(image, under_way, voters_of(sets), limits)
     if refused is not None:
         return refused
@@ -86,22 +95,6 @@ def _usual_factor(image: MetadataImage, voters: int) -> int:
     if nodes < REPLICAS:
         return 1
     return max(1, min(REPLICAS, nodes - sum(broker.witness_only for broker in image.brokers.values())))
-
-
-def _nodes(image: MetadataImage, under_way: Sequence[Placement], factor: int) -> list[Candidate]:
-    """Nodes that are there and are to stay; and, where those are too few, as many of the others as it takes, those that
-    are up first: a group must not have to wait until a node that has died is repaired."""
-    nodes = candidates(image, under_way)
-    replicas, leaders = load(image, under_way)
-    others = [
-        broker
-        for _, broker in sorted(image.brokers.items())
-        if (broker.fenced or broker.leaving) and not broker.witness_only
-    ]
-    others.sort(key=lambda broker: broker.fenced)
-    for broker in others[: max(0, factor - len(nodes))]:
-        nodes.append(Candidate(broker.node_id, broker.rack, replicas[broker.node_id], leaders[broker.node_id]))
-    return sorted(nodes, key=lambda node: node.node_id)
 
 
 def _not_yet(why: str) -> errors_pb2.Error:

@@ -17,6 +17,8 @@ class Candidate:
         replicas: replicas that it has already.
         leaders: how many of them are preferred leaders.
         witness_only: it takes no replicas, and is the first to take witnesses.
+        tier: 0 for a node that is up and stays. Nodes of a higher tier are used only where those of lower tiers are too
+            few, and lead only where no replica is on a lower one.
     """
 
     node_id: int
@@ -24,6 +26,7 @@ class Candidate:
     replicas: int = 0
     leaders: int = 0
     witness_only: bool = False
+    tier: int = 0
 
 
 def place(partitions: int, replication_factor: int, candidates: Sequence[Candidate]) -> list[tuple[int, ...]]:
@@ -31,7 +34,8 @@ def place(partitions: int, replication_factor: int, candidates: Sequence[Candida
 
     Nodes of a partition are distinct, and so are their racks as long as there are enough. Over the topic, replicas per
     node and preferred leaders per node differ by at most one (with racks: when all racks are of one size and not fewer
-    than the replication factor). What cannot be even goes to the nodes that have least already.
+    than the replication factor). What cannot be even goes to the nodes that have least already. Nodes of a higher tier
+    come last in every partition (as in KRaft's StripedReplicaPlacer).
 
     Arguments:
         partitions: how many, at least 1.
@@ -43,7 +47,9 @@ def place(partitions: int, replication_factor: int, candidates: Sequence[Candida
     if not 1 <= replication_factor <= len(candidates):
         raise ValueError(f"{replication_factor} replicas do not fit on {len(candidates)} nodes")
     chosen = _choose_replicas(partitions, replication_factor, candidates)
-    leaders = _choose_leaders(chosen, {c.node_id: (c.leaders, c.replicas, c.node_id) for c in candidates})
+    tiers = {candidate.node_id: candidate.tier for candidate in candidates}
+    able = [_of_lowest_tier(replicas, tiers) for replicas in chosen]
+    leaders = _choose_leaders(able, {c.node_id: (c.leaders, c.replicas, c.node_id) for c in candidates})
     led = {candidate.node_id: candidate.leaders for candidate in candidates}
     placed = []
     for replicas, leader in zip(chosen, leaders, strict=True):
@@ -51,8 +57,14 @@ def place(partitions: int, replication_factor: int, candidates: Sequence[Candida
         # The second in line leads when the first is gone: not the same one for all partitions of a node.
         first = led[leader] % max(1, len(followers))
         led[leader] += 1
-        placed.append((leader, *followers[first:], *followers[:first]))
+        in_turn = (*followers[first:], *followers[:first])
+        placed.append((leader, *sorted(in_turn, key=tiers.__getitem__)))
     return placed
+
+
+def _of_lowest_tier(replicas: tuple[int, ...], tiers: Mapping[int, int]) -> tuple[int, ...]:
+    lowest = min(tiers[node] for node in replicas)
+    return tuple(node for node in replicas if tiers[node] == lowest)
 
 
 @dataclass(slots=True)
@@ -61,6 +73,7 @@ class _Slot:
 
     node_id: int
     rack: str
+    tier: int
     preference: tuple[int, int, int]
     taken: int = 0
 
@@ -73,7 +86,10 @@ def _choose_replicas(
     Taking the emptiest racks, then the emptiest node in each, keeps both counts within one: a greedy choice by nodes
     alone fills a rack's last free node early and then has to double up elsewhere.
     """
-    slots = [_Slot(c.node_id, c.rack or f"\0node {c.node_id}", (c.replicas, c.leaders, c.node_id)) for c in candidates]
+    slots = [
+        _Slot(c.node_id, c.rack or f"\0node {c.node_id}", c.tier, (c.replicas, c.leaders, c.node_id))
+        for c in candidates
+    ]
     rack_size: dict[str, int] = {}
     for slot in slots:
         rack_size[slot.rack] = rack_size.get(slot.rack, 0) + 1
@@ -87,6 +103,7 @@ def _choose_replicas(
             best = min(
                 free,
                 key=lambda slot: (
+                    slot.tier,
                     in_partition[slot.rack],
                     rack_taken[slot.rack] / rack_size[slot.rack],
                     slot.taken,

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import TypeAlias
 
 from quorumlog.server.controller.placement import Candidate
 from quorumlog.server.metadata.image import MetadataImage
+from quorumlog.server.metadata.records import BrokerRecord
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import errors_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
@@ -16,6 +18,28 @@ from quorumlog.v1.request_limits import MAX_CHANGED_TOPICS
 
 #: Node ids of the replicas of each of some partitions, the preferred leader first.
 Placement: TypeAlias = list[tuple[int, ...]]
+
+
+class Tier(IntEnum):
+    """Order in which nodes are considered for new replicas."""
+
+    UP = 0
+    LEAVING = 1
+    DOWN = 2
+    #: Down, and its disk is being replaced. A partition without a witness gets its replica there afterwards; one with a
+    #: witness would hold the replacement up (``disk_replacement``).
+    LOST = 3
+    #: Down, and being drained.
+    GONE = 4
+
+    @classmethod
+    def of(cls, broker: BrokerRecord) -> Tier:
+        """Returns the tier of a registered node."""
+        if broker.leaving:
+            return cls.GONE if broker.fenced else cls.LEAVING
+        if broker.is_lost:
+            return cls.LOST
+        return cls.DOWN if broker.fenced else cls.UP
 
 
 @dataclass(slots=True, frozen=True)
@@ -59,6 +83,7 @@ def _problem_with(image: MetadataImage, replicas: tuple[int, ...], wanted: int) 
     unknown = [node for node in replicas if node not in image.brokers]
     down = [node for node in replicas if image.is_fenced(node)]
     bare = [node for node in replicas if node in image.brokers and image.brokers[node].witness_only]
+    lost = [node for node in replicas if node in image.brokers and image.brokers[node].is_lost]
     if not replicas:
         return "every partition needs at least one replica"
     if len(set(replicas)) != len(replicas):
@@ -69,7 +94,11 @@ def _problem_with(image: MetadataImage, replicas: tuple[int, ...], wanted: int) 
         return f"node {unknown[0]} is not registered; the nodes are {', '.join(map(str, sorted(image.brokers)))}"
     if bare:
         return f"node {bare[0]} was started with --witness-only and takes no replicas"
-    if 2 * len(down) >= len(replicas):
+    if lost and len(replicas) % 2 == 0:
+        return f"the disk of node {lost[0]} is being replaced: name another node, or wait until it is up again"
+    # An even number of replicas gets a witness besides.
+    voters = len(replicas) + (len(replicas) + 1) % 2
+    if 2 * len(down) > voters:
         return f"node {down[0]} is down, and without a majority of its nodes the partition could elect no leader"
     return ""
 
@@ -86,19 +115,77 @@ def load(image: MetadataImage, under_way: Sequence[Placement]) -> tuple[Counter[
     return replicas, leaders
 
 
-def candidates(image: MetadataImage, under_way: Sequence[Placement]) -> list[Candidate]:
-    """The nodes that new replicas may be placed on: those that are there, and are to stay."""
-    return [each for each in witness_candidates(image, under_way) if not each.witness_only]
+def candidates(
+    image: MetadataImage, under_way: Sequence[Placement], factor: int, *, drained: bool = False
+) -> list[Candidate]:
+    """Returns the nodes on which new replicas may be placed: those that are up and stay, and others only where those
+    are too few.
+
+    A node that is down creates its replica when it returns (as in KRaft). The partition works without it, because a
+    majority of its voters is up (``refuse_minority``).
+
+    Arguments:
+        factor: replicas of a partition.
+        drained: nodes that are being drained may be used too, before those that are down.
+    """
+    placeable = [each for each in _nodes(image, under_way) if not each.witness_only]
+    unusable = set() if drained else {Tier.LEAVING, Tier.GONE}
+    if factor % 2 == 0:
+        unusable.add(Tier.LOST)
+    chosen: list[Candidate] = []
+    for tier in Tier:
+        if len(chosen) < factor and tier not in unusable:
+            chosen += (each for each in placeable if each.tier == tier)
+    return sorted(chosen, key=lambda each: each.node_id)
 
 
 def witness_candidates(image: MetadataImage, under_way: Sequence[Placement]) -> list[Candidate]:
-    """The nodes that new witnesses may be placed on: beside the candidates those that take nothing else."""
+    """Returns the nodes on which new witnesses may be placed: those that stay, also those that take nothing else."""
+    return [each for each in _nodes(image, under_way) if each.tier in (Tier.UP, Tier.DOWN)]
+
+
+def _nodes(image: MetadataImage, under_way: Sequence[Placement]) -> list[Candidate]:
+    """Returns every registered node with its load and tier."""
     replicas, leaders = load(image, under_way)
     return [
-        Candidate(node_id, broker.rack, replicas[node_id], leaders[node_id], broker.witness_only)
+        Candidate(node_id, broker.rack, replicas[node_id], leaders[node_id], broker.witness_only, Tier.of(broker))
         for node_id, broker in sorted(image.brokers.items())
-        if not broker.fenced and not broker.leaving
     ]
+
+
+def registered_nodes(image: MetadataImage, usable: int, factor: int) -> str:
+    """Returns a phrase for messages: how many nodes are registered, and why some of them cannot be used.
+
+    Arguments:
+        usable: how many can be used for a topic with this replication factor.
+    """
+    brokers = image.brokers.values()
+    others = {
+        "being drained": sum(broker.leaving for broker in brokers),
+        "for witnesses only": sum(broker.witness_only for broker in brokers),
+        "whose disk is being replaced": sum(broker.is_lost for broker in brokers) * (factor % 2 == 0),
+    }
+    unusable = "; ".join(f"{count} {why}" for why, count in others.items() if count)
+    registered = f"{len(brokers)} are registered"
+    return f"{usable} of the {len(brokers)} registered can be used ({unusable})" if unusable else registered
+
+
+def refuse_minority(image: MetadataImage, placement: Placement) -> errors_pb2.Error | None:
+    """Returns why partitions could elect no leader, or None where a majority of the voters of each is up.
+
+    Arguments:
+        placement: the voters of each partition, its witness too.
+    """
+    for voters in placement:
+        up = [node for node in voters if not image.is_fenced(node)]
+        if 2 * len(up) <= len(voters):
+            needed = len(voters) // 2 + 1
+            return error(
+                ErrorCode.INVALID_REPLICATION_FACTOR,
+                f"a partition on nodes {', '.join(map(str, sorted(voters)))} needs {needed} of them alive to elect a"
+                f" leader, and {len(up)} are: start more nodes or use a smaller factor",
+            )
+    return None
 
 
 def check_room(

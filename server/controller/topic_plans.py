@@ -14,6 +14,9 @@ from quorumlog.server.controller.replica_assignment import (
     candidates,
     check_assignments,
     check_room,
+    refuse_minority,
+    registered_nodes,
+    witness_candidates,
 )
 from quorumlog.server.controller.witness_placement import replica_sets, too_few_nodes, voters_of
 from quorumlog.server.metadata.image import MetadataImage
@@ -54,7 +57,11 @@ def plan_topic(
     sets = replica_sets(image, under_way, placement)
     if isinstance(sets, errors_pb2.Error):
         return sets
-    refused = _check_configs(topic, len(placement[0])) or check_room(image, under_way, voters_of(sets), limits)
+    refused = (
+        _check_configs(topic, len(placement[0]))
+        or refuse_minority(image, voters_of(sets))
+        or check_room(image, under_way, voters_of(sets), limits)
+    )
     if refused is not None:
         return refused
     return metadata_log_pb2.CreateTopic(
@@ -102,7 +109,8 @@ def _placed(
     refused = check_partitions(topic.num_partitions, limits) or _check_factor(image, topic.replication_factor)
     if refused is not None:
         return refused
-    return place(topic.num_partitions, topic.replication_factor, candidates(image, under_way))
+    nodes = candidates(image, under_way, topic.replication_factor)
+    return place(topic.num_partitions, topic.replication_factor, nodes)
 
 
 def plan_partitions(
@@ -117,37 +125,37 @@ def plan_partitions(
     Arguments:
         under_way: replicas that are proposed and not yet applied; they count as load.
     """
-    present = len(topic.partitions)
-    more = wanted.total_count - present
+    first = len(topic.partitions)
+    more = wanted.total_count - first
     if more <= 0:
         return error(
             ErrorCode.INVALID_PARTITIONS,
-            f"topic {topic.name} has {present} partitions, {wanted.total_count} are asked for: it can only gain some",
+            f"topic {topic.name} has {first} partitions, {wanted.total_count} are asked for: it can only gain some",
         )
     factor = len(topic.partitions[0].replicas)
     refused = check_partitions(wanted.total_count, limits)
     if refused is None and wanted.replica_assignments:
         placement = [tuple(assignment.replicas) for assignment in wanted.replica_assignments]
-        refused = _check_assigned(len(placement), more) or check_assignments(image, placement, factor, present)
+        refused = _check_assigned(len(placement), more) or check_assignments(image, placement, factor, first)
     elif refused is None:
-        nodes = candidates(image, under_way)
+        nodes = candidates(image, under_way, factor)
         if len(nodes) < factor:
-            return error(
-                ErrorCode.INVALID_REPLICATION_FACTOR,
-                f"topic {topic.name} has replication factor {factor}, and {len(nodes)} nodes are alive: start more",
-            )
+            present = registered_nodes(image, len(nodes), factor)
+            problem = f"topic {topic.name} has replication factor {factor}, and {present}: start more nodes"
+            return error(ErrorCode.INVALID_REPLICATION_FACTOR, problem)
         placement = place(more, factor, nodes)
     if refused is not None:
         return refused
     sets = replica_sets(image, under_way, placement)
     if isinstance(sets, errors_pb2.Error):
         return sets
-    refused = check_room(image, under_way, voters_of(sets), limits)
+    voters = voters_of(sets)
+    refused = refuse_minority(image, voters) or check_room(image, under_way, voters, limits)
     if refused is not None:
         return refused
     return metadata_log_pb2.AddPartitions(
         topic_id=topic.topic_id,
-        first_number=present,
+        first_number=first,
         partitions=sets,
     )
 
@@ -179,23 +187,18 @@ def check_partitions(partitions: int, limits: TopicLimits) -> errors_pb2.Error |
 
 
 def _check_factor(image: MetadataImage, factor: int) -> errors_pb2.Error | None:
-    able = [broker for broker in image.brokers.values() if not broker.fenced and not broker.leaving]
-    present = [broker for broker in able if not broker.witness_only]
+    present = len(candidates(image, (), factor))
     if factor < 1:
         problem = f"replication factor {factor} is not possible: use 3, or 1 where a loss does not matter"
-    elif factor % 2 == 0 and factor + 1 > len(able):
-        return too_few_nodes(image, factor, len(able))
-    elif factor % 2 == 0 and factor <= len(present):
-        return refuse_even_below_second(image)
-    elif factor > len(present):
-        leaving = len(image.departures.leaving())
-        drained = f" (of the others {leaving} are being drained)" if leaving else ""
-        if len(able) > len(present):
-            drained += f" ({len(able) - len(present)} more take witnesses only)"
+    elif factor % 2 == 0 and factor + 1 > len(witness_candidates(image, ())):
+        return too_few_nodes(image, factor)
+    elif factor > present:
         problem = (
-            f"replication factor {factor} needs {factor} nodes alive, and {len(present)} of the {len(image.brokers)}"
-            f" registered are{drained}: start more nodes or use a smaller factor"
+            f"replication factor {factor} needs {factor} nodes, and {registered_nodes(image, present, factor)}:"
+            " start more nodes or use a smaller factor"
         )
+    elif factor % 2 == 0:
+        return refuse_even_below_second(image)
     else:
         return None
     return error(ErrorCode.INVALID_REPLICATION_FACTOR, problem)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from quorumlog.raft.types import NO_NODE
 from quorumlog.server.controller.placement import Candidate
-from quorumlog.server.controller.replica_assignment import Placement, witness_candidates
+from quorumlog.server.controller.replica_assignment import Placement, Tier, registered_nodes, witness_candidates
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.records import PartitionRecord
 from quorumlog.server.wire_errors import error
@@ -15,8 +15,8 @@ from quorumlog.v1.errors_pb2 import ErrorCode
 
 
 def place_witnesses(placement: Placement, nodes: Sequence[Candidate]) -> list[int]:
-    """A witness for each partition: on a node without a replica of it, if possible in a rack without one, then on a
-    node that takes nothing else, then where there is least.
+    """A witness for each partition: on a node without a replica of it, if possible one that is up, then in a rack
+    without one, then on a node that takes nothing else, then where there is least.
 
     Arguments:
         placement: the replicas of each partition.
@@ -27,6 +27,7 @@ def place_witnesses(placement: Placement, nodes: Sequence[Candidate]) -> list[in
     """
     idle = {node.node_id for node in nodes if node.witness_only}
     carried = {node.node_id: node.replicas for node in nodes}
+    tiers = {node.node_id: node.tier for node in nodes}
     racks = {node.node_id: node.rack or f"\0node {node.node_id}" for node in nodes}
     chosen: list[int] = []
     for replicas in placement:
@@ -34,7 +35,9 @@ def place_witnesses(placement: Placement, nodes: Sequence[Candidate]) -> list[in
         taken = {racks[node] for node in replicas if node in racks}
         free = [node.node_id for node in nodes if node.node_id not in replicas]
         best = min(
-            free, key=lambda node: (racks[node] in taken, node not in idle, carried[node], node), default=NO_NODE
+            free,
+            key=lambda node: (tiers[node], racks[node] in taken, node not in idle, carried[node], node),
+            default=NO_NODE,
         )
         if best != NO_NODE:
             carried[best] += 1
@@ -49,25 +52,22 @@ def replica_sets(
     be one."""
     if len(placement[0]) % 2:
         return [metadata_log_pb2.ReplicaSet(replicas=replicas) for replicas in placement]
-    nodes = witness_candidates(image, under_way)
-    witnesses = place_witnesses(placement, nodes)
+    witnesses = place_witnesses(placement, witness_candidates(image, under_way))
     if NO_NODE in witnesses:
-        return too_few_nodes(image, len(placement[0]), len(nodes))
+        return too_few_nodes(image, len(placement[0]))
     return [
         metadata_log_pb2.ReplicaSet(replicas=replicas, witness=witness)
         for replicas, witness in zip(placement, witnesses, strict=True)
     ]
 
 
-def too_few_nodes(image: MetadataImage, factor: int, alive: int) -> errors_pb2.Error:
+def too_few_nodes(image: MetadataImage, factor: int) -> errors_pb2.Error:
     """The refusal of an even number of replicas where no node is left for the witness."""
-    leaving = len(image.departures.leaving())
-    drained = f" (of the others {leaving} are being drained)" if leaving else ""
+    usable = registered_nodes(image, len(witness_candidates(image, ())), factor)
     return error(
         ErrorCode.INVALID_REPLICATION_FACTOR,
-        f"replication factor {factor} needs {factor + 1} nodes alive, {factor} for the copies and one for a witness"
-        f" that has a vote and no data, and {alive} of the {len(image.brokers)} registered are{drained}: start more"
-        f" nodes or use factor {factor - 1}",
+        f"replication factor {factor} needs {factor + 1} nodes, {factor} for the copies and one for a witness that has"
+        f" a vote and no data, and {usable}: start more nodes or use factor {factor - 1}",
     )
 
 
@@ -90,7 +90,7 @@ def witness_for(image: MetadataImage, partition: PartitionRecord, wanted: tuple[
         return broker.node_id
     # A node that has a replica must leave the partition before it can have the witness.
     busy = {*partition.replicas, *partition.target, *partition.former_targets}
-    free = [node for node in witness_candidates(image, ()) if node.node_id not in busy]
+    free = [node for node in witness_candidates(image, ()) if node.tier == Tier.UP and node.node_id not in busy]
     return place_witnesses([wanted], free)[0]
 
 

@@ -75,7 +75,7 @@ def test_wrong_input_is_refused_in_one_line(run: Run, refuse: Run) -> None:
     for status, arguments, line in (
         (1, ("create", "x", "--replica-assignment", "1,1,2"), "a node cannot hold two replicas"),
         (1, ("create", "x", "--replica-assignment", "1,2,9"), "node 9 is not registered; the nodes are 1, 2, 3"),
-        (1, ("create", "x", "--replication-factor", "4"), "needs 5 nodes alive"),
+        (1, ("create", "x", "--replication-factor", "4"), "needs 5 nodes, 4 for the copies"),
         (1, ("create", "x", "-p", "2", "--replica-assignment", "1,2,3"), "2 partitions are asked for, and 1"),
         (2, ("create", "x", "--replica-assignment", "one"), "is not a list of node ids, such as 1,2,3"),
         (1, ("add-partitions", "wrong", "--partitions", "1"), "has 1 partitions, 1 are asked for"),

@@ -41,7 +41,7 @@ def test_a_topic_has_as_many_replicas_as_the_cluster_can_carry_and_says_how_many
 def test_who_asks_for_three_replicas_on_one_node_is_refused(one_node: LocalCluster) -> None:
     refused = cli(one_node, "topics", "create", "many", "--replication-factor", "3")
     assert (refused.returncode, refused.stdout) == (1, "")
-    assert "replication factor 3 needs 3 nodes alive" in refused.stderr
+    assert "replication factor 3 needs 3 nodes, and" in refused.stderr
 
 
 def test_three_nodes_of_which_one_is_down_carry_three_replicas_still(quorumlog_cluster: LocalCluster) -> None:
@@ -50,6 +50,10 @@ def test_three_nodes_of_which_one_is_down_carry_three_replicas_still(quorumlog_c
         created = cli(quorumlog_cluster, "topics", "create", "as-meant")
         assert "one" not in created.stdout, "a smaller factor by itself would be a silent loss of safety"
         assert "replication factor 1" not in created.stdout + created.stderr
+        assert created.returncode == 0, created.stderr
+        with Admin(bootstrap_servers=quorumlog_cluster.bootstrap_servers) as admin:
+            [topic] = admin.describe_topics(["as-meant"])
+        assert [(len(each.replicas), len(each.isr)) for each in topic.partitions] == [(3, 2)]
     finally:
         quorumlog_cluster.start(3)
 

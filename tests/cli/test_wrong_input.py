@@ -319,7 +319,7 @@ ROWS: list[tuple[str, tuple[str, ...], int, tuple[str, ...]]] = [
     ("topics create", (), 2, ("missing argument",)),
     ("topics create", ("orders",), 1, ("orders", "exists")),
     ("topics create", ("x", "--replication-factor", "0"), 1, ("replication factor 0", "use 3")),
-    ("topics create", ("x", "--replication-factor", "4"), 1, ("needs 5 nodes alive", "witness", "use factor 3")),
+    ("topics create", ("x", "--replication-factor", "4"), 1, ("needs 5 nodes, 4 for", "witness", "use factor 3")),
     ("topics create", ("x", "--replication-factor", "5"), 1, ("replication factor 5", "3")),
     ("topics create", ("x", "--partitions", "0"), 1, ("0 partitions", "1 to")),
     ("topics create", ("x", "--partitions", "9" * 20), 2, ("num_partitions", "9" * 20)),

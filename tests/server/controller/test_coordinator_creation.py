@@ -1,11 +1,12 @@
 """The coordinators of groups come to be once, as many and where they should, and not before all nodes are there."""
 
 import pytest
-from test_controller import Cluster
+from test_controller import Cluster, registration
 
 from quorumlog.server.controller.controller import ControllerOptions
 from quorumlog.server.controller.coordinator_creation import CoordinatorPlan
 from quorumlog.v1 import admin_pb2, errors_pb2, peer_pb2
+from quorumlog.v1 import metadata_log_pb2 as log
 from quorumlog.v1.errors_pb2 import ErrorCode
 from quorumlog.v1.topic_names import GROUPS_TOPIC
 
@@ -88,3 +89,15 @@ def test_clients_cannot_create_or_change_their_topic() -> None:
     assert cluster.coordinators().code == ErrorCode.NONE
     deletion = cluster.ask(delete_topics=admin_pb2.DeleteTopicsRequest(names=[GROUPS_TOPIC]))
     assert deletion.delete_topics.results[0].error.code == ErrorCode.INVALID_TOPIC
+
+
+def test_witnessed_coordinators_wait_for_a_lost_disk() -> None:
+    """A partition with a witness is not taken off a lost disk automatically: it would hold the replacement up."""
+    cluster = Planned(2, CoordinatorPlan(4))
+    cluster.ask(register_broker=registration(3, witness_only=True))
+    cluster.beat(3)
+    cluster.beat(2, stopping=True)
+    directory = cluster.image.brokers[2].registration.directory_id
+    cluster.commit_one(replace_disk=log.ReplaceDisk(node_id=2, directory_id=directory, state=log.DISK_STATE_LOST))
+    assert cluster.coordinators().code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert GROUPS_TOPIC not in cluster.image.topics
