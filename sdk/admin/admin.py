@@ -50,6 +50,7 @@ class Admin:
 
     def __init__(self, **options: Unpack[AdminOptions]) -> None:
         self._core = AsyncAdmin(**options)
+        self._core.when_dropped.detach()
         self._background = BackgroundLoop("Admin")
         self._closed = False
         self._background.own(self, self._core.close)

@@ -55,6 +55,7 @@ from quorumlog.sdk.errors import (
 from quorumlog.sdk.help_text import named, shows_options
 from quorumlog.sdk.runtime.backoff import Backoff
 from quorumlog.sdk.runtime.client_runtime import SYSTEM_RUNTIME, ClientRuntime
+from quorumlog.sdk.runtime.event_loop import close_when_dropped
 from quorumlog.sdk.runtime.fork import ForkGuard
 from quorumlog.sdk.runtime.security import ClientSecurity
 from quorumlog.sdk.types import (
@@ -110,6 +111,8 @@ class AsyncAdmin(ClusterAdmin, CredentialAdmin, QuotaAdmin):
         self._quorum = QuorumAdmin(self._cluster, self._limit_s)
         self._nodes = NodeAdmin(self._cluster, self._limit_s)
         self._acls = AclAdmin(self._cluster, self._limit_s)
+        #: Detached by an owner that closes it.
+        self.when_dropped = close_when_dropped(self, self._fork, self._cluster.open_on, self._cluster.close)
 
     def _check_usable(self) -> None:
         self._fork.check()

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from quorumlog.sdk.cluster.connection import CLOSE_TIMEOUT_S, NodeConnection
 from quorumlog.sdk.cluster.metadata import MetadataCache, PartitionView, TopicView, new_leaders
 from quorumlog.sdk.cluster.request_parts import in_parts
+from quorumlog.sdk.cluster.shared_calls import SharedCalls
 from quorumlog.sdk.cluster.topic_use import TopicUse
 from quorumlog.sdk.errors import (
     ClientClosedError,
@@ -47,6 +48,8 @@ _AVOIDED_S = 1.0
 _ATTEMPT_TIMEOUT_S = 5.0
 #: A topic created a moment ago may be unknown to some nodes yet; one unknown for this long does not exist.
 _UNKNOWN_TOPIC_GRACE_S = 2.0
+#: The key of the shared call that refreshes the metadata.
+_REFRESH = "refresh"
 _PORT = re.compile(r"[0-9]{1,5}")
 #: A name or an address of IPv4, or an address of IPv6 in brackets. Whether there is such a host is for the resolver.
 _HOST = re.compile(r"[\w.-]{1,253}|\[[0-9A-Fa-f:.%\w-]{2,100}\]")
@@ -122,12 +125,13 @@ class Cluster:
         self._connections: dict[str, NodeConnection] = {}
         self._wanted: set[str] = set()
         self._use = TopicUse(runtime.monotonic_s)
-        self._refreshing: asyncio.Task[None] | None = None
-        self._background: dict[asyncio.Task[None], None] = {}
+        self._background: dict[asyncio.Task[Any], None] = {}
+        self.shared = SharedCalls(self.in_background)
         self._listeners: list[Callable[[], None]] = []
         self._rotation = 0
         self._reached = False
         self._closed = False
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     def on_change(self, listener: Callable[[], None]) -> None:
         """Calls ``listener`` whenever metadata has been heard."""
@@ -139,6 +143,7 @@ class Cluster:
             raise ClientClosedError("the client is closed")
         found = self._connections.get(address)
         if found is None:
+            self._loop = asyncio.get_running_loop()
             found = self._connections[address] = NodeConnection(
                 address,
                 self._client_id,
@@ -153,6 +158,10 @@ class Cluster:
     def connection_count(self) -> int:
         """The addresses that it has turned to."""
         return len(self._connections)
+
+    def open_on(self) -> asyncio.AbstractEventLoop | None:
+        """Returns the event loop of its connections; None while there are none, and once it is closed."""
+        return None if self._closed else self._loop
 
     def node(self, node_id: int) -> NodeConnection | None:
         """The connection to a node; None when its address is unknown."""
@@ -188,7 +197,7 @@ class Cluster:
         assert view is not None, "its leader is known"
         _log.info("node %d leads %s-%d now, in epoch %d", view.leader, topic, partition, view.leader_epoch)
 
-    def in_background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def in_background(self, work: Coroutine[Any, Any, Reply]) -> asyncio.Task[Reply]:
         """Runs something of the client's until it is closed, which waits for its end."""
         task = asyncio.get_running_loop().create_task(work)
         self._background[task] = None
@@ -216,29 +225,7 @@ class Cluster:
     def request_refresh(self) -> None:
         """Starts a refresh in the background unless one is under way. Failures are left to the next one."""
         if not self._closed:
-            self._single_refresh()
-
-    def _single_refresh(self) -> asyncio.Task[None]:
-        if self._refreshing is None or self._refreshing.done():
-            self._refreshing = self.in_background(self._refresh_once())
-            self._refreshing.add_done_callback(_look_at_error)
-        return self._refreshing
-
-    async def _refreshed(self) -> None:
-        """Waits for a refresh, the one that is under way if one is.
-
-        Raises:
-            ClientClosedError: the client was closed meanwhile.
-            QuorumlogError: the refresh failed.
-        """
-        try:
-            # It is shared: whoever gives up waiting must not end it for the others, who would never hear why.
-            await asyncio.shield(self._single_refresh())
-        except asyncio.CancelledError:
-            # Closing the client cancels the refresh; who waits for it is not cancelled, and must not look so.
-            if self._closed and not asyncio.current_task().cancelling():  # type: ignore[union-attr]
-                raise ClientClosedError("the client is closed") from None
-            raise
+            self.shared.begin(_REFRESH, self._refresh_once)
 
     async def _refresh_once(self) -> None:
         await self.ask_metadata(sorted(self._wanted))
@@ -299,7 +286,7 @@ class Cluster:
             return ignorant
 
     async def ensure_topics(self, topics: Collection[str], limit_s: float) -> dict[str, TopicView]:
-        """The views of topics, asked for where they are not known yet.
+        """Returns the views of topics. Requests those that are not known, once for all tasks that wait for them.
 
         Raises:
             UnknownTopicOrPartitionError: a topic does not exist.
@@ -307,7 +294,14 @@ class Cluster:
             NoBrokersAvailableError: nobody answered.
             RequestTimedOutError: ``limit_s`` was too short.
         """
+        if any(topic not in self.metadata.topics for topic in topics):
+            key = ("topics", frozenset(topics), limit_s)
+            return await self.shared.share(key, lambda: self._look_up_topics(topics, limit_s))
+        # Also those that were known, from an answer about all topics: each refresh asks who leads them.
+        self.watch_topics(topics)
+        return {topic: self.metadata.topics[topic] for topic in topics}
 
+    async def _look_up_topics(self, topics: Collection[str], limit_s: float) -> dict[str, TopicView]:
         async def attempt() -> None:
             self._use.note(topics)
             missing = [topic for topic in topics if topic not in self.metadata.topics]
@@ -330,7 +324,6 @@ class Cluster:
         async for turn in self.backoff.retrying(limit_s, not_there, _UNKNOWN_TOPIC_GRACE_S):
             with turn:
                 await attempt()
-        # Also those that were known, from an answer about all topics: each refresh asks who leads them.
         self.watch_topics(topics)
         return {topic: self.metadata.topics[topic] for topic in topics}
 
@@ -344,7 +337,7 @@ class Cluster:
         found = self.leader(topic, partition)
         if found is None:
             self.watch_topics([topic])
-            await self._refreshed()
+            await self.shared.share(_REFRESH, self._refresh_once)
             found = self.leader(topic, partition)
         if found is None:
             raise LeaderNotAvailableError(f"partition {topic}-{partition} has no leader at the moment: try again")
@@ -462,6 +455,7 @@ class Cluster:
     async def close(self) -> None:
         """Closes every connection. One that is cancelled closes them all the same, at once."""
         self._closed = True
+        self.shared.close()
         connections = list(self._connections.values())
         ending = list(self._background)
         for task in ending:

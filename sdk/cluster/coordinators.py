@@ -104,7 +104,8 @@ class CoordinatorCache:
         return (await self.require_each([group_id]))[group_id]
 
     async def require_each(self, group_ids: Collection[str]) -> dict[str, NodeConnection]:
-        """The nodes that coordinate groups, asked for where they are not known. One attempt.
+        """Returns the nodes that coordinate groups. Requests those that are not known, once for all tasks that wait for
+        them. One attempt.
 
         Raises:
             InvalidGroupIdError: no group can have such an id.
@@ -112,16 +113,23 @@ class CoordinatorCache:
         """
         nodes = {group_id: self.known(group_id) for group_id in group_ids}
         unknown = [group_id for group_id, node in nodes.items() if node is None]
-        for part in in_parts(unknown):
+        if unknown:
+            key = ("coordinators", frozenset(unknown))
+            nodes |= await self._cluster.shared.share(key, lambda: self._look_up(unknown))
+        missing = [group_id for group_id, node in nodes.items() if node is None]
+        if missing:
+            raise CoordinatorNotAvailableError(f"group {missing[0]!r} has no coordinator at the moment: try again")
+        return {group_id: node for group_id, node in nodes.items() if node is not None}
+
+    async def _look_up(self, group_ids: Sequence[str]) -> dict[str, NodeConnection | None]:
+        nodes = dict[str, NodeConnection | None]()
+        for part in in_parts(group_ids):
             for found in await self._find(groups_pb2.FindCoordinatorsRequest(group_ids=part)):
                 if len(self._partitions) >= MAX_REMEMBERED:
                     self._partitions.clear()
                 self._partitions[found.group_id] = found.partition
                 nodes[found.group_id] = self._take(found)
-        missing = [group_id for group_id, node in nodes.items() if node is None]
-        if missing:
-            raise CoordinatorNotAvailableError(f"group {missing[0]!r} has no coordinator at the moment: try again")
-        return {group_id: node for group_id, node in nodes.items() if node is not None}
+        return nodes
 
     async def require_all(self) -> dict[int, NodeConnection]:
         """The node that leads each partition of ``__groups``, asked for. One attempt.

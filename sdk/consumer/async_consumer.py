@@ -27,6 +27,7 @@ from quorumlog.sdk.help_text import named, shows_options
 from quorumlog.sdk.metrics.figures import ClientFigures
 from quorumlog.sdk.records.fetched import FetchedRows, to_table
 from quorumlog.sdk.runtime.client_runtime import SYSTEM_RUNTIME, ClientRuntime
+from quorumlog.sdk.runtime.event_loop import close_when_dropped
 from quorumlog.sdk.types import (
     ConsumerGroupMetadata,
     ConsumerRecord,
@@ -63,6 +64,7 @@ class AsyncConsumer:
         self._core = ConsumerCore(topics, options, runtime)
         self._news = asyncio.Event()
         self._core.assignment.listen(self._news.set)
+        close_when_dropped(self, self._core.fork, self._core.cluster.open_on, self._core.close)
 
     async def start(self) -> None:
         """Connects, and looks up the topics' partitions or joins the group. Optional: the first poll does it too."""

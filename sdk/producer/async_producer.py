@@ -46,6 +46,7 @@ from quorumlog.sdk.records.record_batch import (
 )
 from quorumlog.sdk.runtime.backoff import Backoff
 from quorumlog.sdk.runtime.client_runtime import SYSTEM_RUNTIME, ClientRuntime
+from quorumlog.sdk.runtime.event_loop import close_when_dropped
 from quorumlog.sdk.runtime.fork import ForkGuard
 from quorumlog.sdk.runtime.security import ClientSecurity
 from quorumlog.sdk.types import GivenHeaders, Headers
@@ -54,6 +55,8 @@ from quorumlog.v1.payload import KEY
 Taken = TypeVar("Taken")
 
 _LARGEST_TIMESTAMP_MS = (1 << 63) // 1_000_000 - 1
+#: How long the records of a producer that was dropped without being closed are still tried.
+DROPPED_TIMEOUT_S = 30.0
 #: Arrow data goes out in batches of at least this size: its rows are here already, there is no latency to save.
 _ARROW_BATCH_BYTES = 256 * 1024
 
@@ -246,12 +249,18 @@ class ProducerCore:
         return {each.partition for each in views[topic].partitions}
 
     async def load_topic(self, topic: str) -> None:
-        """Makes a topic known, so that records for it can be taken.
+        """Makes a topic known, so that its records are accepted.
 
         Raises:
             UnknownTopicOrPartitionError: it does not exist.
         """
-        checked_topic(topic)
+        await self.cluster.shared.join(self.begin_loading(topic))
+
+    def begin_loading(self, topic: str) -> asyncio.Task[None]:
+        """Returns the task that makes a topic known: one for all callers that wait for it."""
+        return self.cluster.shared.begin(("load", checked_topic(topic)), lambda: self._load_topic(topic))
+
+    async def _load_topic(self, topic: str) -> None:
         if self.accumulator.loop_thread == 0:
             self.bind(asyncio.get_running_loop(), threading.get_ident())
         views = await self.cluster.ensure_topics([topic], self.config.max_block_ms / 1000)
@@ -329,7 +338,10 @@ class AsyncProducer:
     """
 
     def __init__(self, *, runtime: ClientRuntime = SYSTEM_RUNTIME, **options: Unpack[ProducerOptions]) -> None:
-        self._core = ProducerCore(build_config(ProducerConfig, options), runtime)
+        #: The topics that calls wait for.
+        self._waiting: dict[str, _Turn] = {}
+        core = self._core = ProducerCore(build_config(ProducerConfig, options), runtime)
+        close_when_dropped(self, core.fork, core.cluster.open_on, partial(close_core, core, DROPPED_TIMEOUT_S))
 
     async def start(self) -> None:
         """Connects, so that a wrong address is noticed here. Optional: the first send does it too."""
@@ -353,18 +365,36 @@ class AsyncProducer:
         """
         core = self._core
         core.check_usable()
-        handle = core.try_send(topic, value, key, headers, partition, timestamp_ms)
-        if handle is not None:
-            return handle
+        if not self._waiting or checked_topic(topic) not in self._waiting:
+            handle = core.try_send(topic, value, key, headers, partition, timestamp_ms)
+            if handle is not None:
+                return handle
         return await self._until_taken(
             topic, lambda: core.try_send(topic, value, key, headers, partition, timestamp_ms)
         )
 
     async def _until_taken(self, topic: str, attempt: Callable[[], Taken | None]) -> Taken:
+        """Waits until the topic is known and memory is free. Calls for one topic continue in the order they were made.
+
+        No call waits for its turn longer than ``max_block_ms``: those before it began to wait earlier.
+        """
         core = self._core
-        if checked_topic(topic) not in core.accumulator.topics:
-            await core.load_topic(topic)
         deadline = core.clock() + core.config.max_block_ms / 1000
+        loading = None if checked_topic(topic) in core.accumulator.topics else core.begin_loading(topic)
+        turn = self._waiting.setdefault(topic, _Turn())
+        turn.waiting += 1
+        try:
+            async with turn.lock:
+                if loading is not None:
+                    await core.cluster.shared.join(loading)
+                return await self._until_room(attempt, deadline)
+        finally:
+            turn.waiting -= 1
+            if not turn.waiting:
+                del self._waiting[topic]
+
+    async def _until_room(self, attempt: Callable[[], Taken | None], deadline: float) -> Taken:
+        core = self._core
         while True:
             core.check_usable()
             taken = attempt()
@@ -487,6 +517,16 @@ class AsyncProducer:
             await self._core.close()  # What is not full yet is not sent: a batch cut here would be cut so by no replay.
         else:
             await self.close()
+
+
+class _Turn:
+    """The order in which calls that wait for one topic continue: asyncio's lock is fair."""
+
+    __slots__ = ("lock", "waiting")
+
+    def __init__(self) -> None:
+        self.lock = asyncio.Lock()
+        self.waiting = 0
 
 
 async def flush_core(core: ProducerCore, timeout_s: float | None) -> None:

@@ -15,7 +15,7 @@ from quorumlog.sdk.configuration import build_config
 from quorumlog.sdk.errors import RequestTimedOutError
 from quorumlog.sdk.help_text import named, shows_options
 from quorumlog.sdk.metrics.figures import ClientFigures
-from quorumlog.sdk.producer.async_producer import ProducerCore, close_core, flush_core
+from quorumlog.sdk.producer.async_producer import DROPPED_TIMEOUT_S, ProducerCore, close_core, flush_core
 from quorumlog.sdk.producer.config import ProducerConfig, ProducerOptions
 from quorumlog.sdk.producer.delivery import ArrowFuture, ArrowRows, RecordFuture
 from quorumlog.sdk.producer.explanation import BatchNotes, RecordExplanation
@@ -29,8 +29,6 @@ Taken = TypeVar("Taken")
 _GRACE_S = 0.5
 #: How long closing connections may take.
 _CLOSE_S = 10.0
-#: How long the records of a producer that was dropped without being closed are still tried.
-_DROPPED_TIMEOUT_S = 30.0
 
 
 @shows_options(ProducerOptions, ProducerConfig)
@@ -55,7 +53,7 @@ class Producer:
         self._fork = self._core.fork
         #: Look-ups of topics that callers no longer wait for.
         self._overdue: dict[str, LoopCall[None]] = {}
-        self._background.own(self, partial(close_core, self._core, _DROPPED_TIMEOUT_S))
+        self._background.own(self, partial(close_core, self._core, DROPPED_TIMEOUT_S))
 
     def send(
         self,

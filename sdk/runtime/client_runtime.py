@@ -8,10 +8,12 @@ the same seed.
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import random
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import grpc.aio
@@ -52,6 +54,20 @@ def open_grpc_channel(holder: object, address: str, client_id: str) -> grpc.aio.
     return grpc.aio.insecure_channel(address, options=(*CHANNEL_OPTIONS, ("grpc.primary_user_agent", client_id)))
 
 
+async def run_blocking(call: Callable[..., Any], *arguments: Any) -> Any:
+    """Calls a function that may block in a thread of the event loop's executor, like ``asyncio.to_thread``.
+
+    Once the main thread has ended, executors accept no more work, while other threads and their clients still run. The
+    function is then called here, and the loop waits for it.
+    """
+    work = partial(contextvars.copy_context().run, call, *arguments)
+    try:
+        waiting = asyncio.get_running_loop().run_in_executor(None, work)
+    except RuntimeError:
+        return work()
+    return await waiting
+
+
 @dataclass(slots=True, frozen=True)
 class ClientRuntime:
     """The outside world of one client, or of many.
@@ -68,7 +84,7 @@ class ClientRuntime:
     wall_ns: Callable[[], int] = time.time_ns
     rng: random.Random = field(default_factory=random.SystemRandom)
     open_channel: Callable[[object, str, str], grpc.aio.Channel] = open_grpc_channel
-    run_blocking: Callable[..., Awaitable[Any]] = asyncio.to_thread
+    run_blocking: Callable[..., Awaitable[Any]] = run_blocking
 
 
 #: The machine's own.

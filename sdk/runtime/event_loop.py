@@ -13,6 +13,7 @@ import atexit
 import contextlib
 import threading
 import time
+import warnings
 import weakref
 from collections.abc import Callable, Coroutine
 from typing import Any, Generic, Protocol, TypeVar
@@ -29,6 +30,11 @@ from quorumlog.sdk.runtime.fork import ForkGuard
 from quorumlog.sdk.runtime.outcome import Outcome
 from quorumlog.sdk.runtime.wakeup import Wakeup
 
+# asyncio and uvloop import it late. It registers an exit handler, which Python refuses once the main thread has ended,
+# while other threads still run and create clients.
+with contextlib.suppress(RuntimeError):
+    import concurrent.futures.thread  # noqa: F401
+
 Result = TypeVar("Result")
 
 #: How long clients that were left open may take, together, when the interpreter ends.
@@ -36,10 +42,10 @@ _EXIT_TIMEOUT_S = 5.0
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
-    """uvloop's loop if it is installed, otherwise asyncio's."""
+    """Returns uvloop's event loop if uvloop is installed, otherwise asyncio's."""
     try:
         import uvloop
-    except ImportError:
+    except (ImportError, RuntimeError):  # The latter where this module was first imported after the main thread ended.
         return asyncio.new_event_loop()
     return uvloop.new_event_loop()
 
@@ -196,13 +202,13 @@ class BackgroundLoop:
             )
 
     def own(self, client: _Closable, close_core: Callable[[], Coroutine[Any, Any, None]], **at_exit: bool) -> None:
-        """Sees to it that a client is closed in the end, even if its owner never does.
+        """Closes a client that its owner never closes.
 
-        When the interpreter ends, ``client.close`` is called, with ``at_exit``, within limits. When the object is
-        collected before, ``close_core``, which must not refer to it, is run on the loop.
+        When the interpreter exits, ``client.close`` is called, with ``at_exit``, within limits. When the object is
+        collected before that, see :func:`close_when_dropped`.
         """
         _open_clients[client] = at_exit
-        self._finalizer = weakref.finalize(client, _close_dropped, self.fork, self.loop, close_core)
+        self._finalizer = close_when_dropped(client, self.fork, lambda: self.loop, close_core)
         self._finalizer.atexit = False
 
     def release(self, client: _Closable) -> None:
@@ -243,11 +249,55 @@ def _ignore_poller_race(loop: asyncio.AbstractEventLoop, context: dict[str, Any]
 _open_clients: weakref.WeakKeyDictionary[Any, dict[str, bool]] = weakref.WeakKeyDictionary()
 
 
+#: Dropped clients that are being closed: asyncio itself keeps no task alive.
+_closing: set[asyncio.Task[None]] = set()
+
+
+def close_when_dropped(
+    client: object,
+    fork: ForkGuard,
+    open_on: Callable[[], asyncio.AbstractEventLoop | None],
+    close_core: Callable[[], Coroutine[Any, Any, None]],
+) -> weakref.finalize[..., Any]:
+    """Warns with a ResourceWarning when a client is collected, or the interpreter exits, while it is still open, and
+    closes it. Returns the finalizer.
+
+    Arguments:
+        open_on: returns the event loop that the client's connections are on; None if it has none, or is closed.
+        close_core: closes the client, on that loop.
+        Neither may refer to the client.
+    """
+    return weakref.finalize(client, _close_dropped, repr(client), fork, open_on, close_core)
+
+
 def _close_dropped(
-    fork: ForkGuard, loop: asyncio.AbstractEventLoop, close_core: Callable[[], Coroutine[Any, Any, None]]
+    name: str,
+    fork: ForkGuard,
+    open_on: Callable[[], asyncio.AbstractEventLoop | None],
+    close_core: Callable[[], Coroutine[Any, Any, None]],
 ) -> None:
-    if fork.same_process:
-        asyncio.run_coroutine_threadsafe(close_core(), loop)
+    loop = open_on()
+    if loop is None or not fork.same_process:
+        return
+
+    def begin() -> None:
+        task = loop.create_task(close_core())
+        _closing.add(task)
+        task.add_done_callback(_closing.discard)
+
+    if not loop.is_closed():
+        if _runs_here(loop):
+            begin()  # At once: asyncio.run cancels the tasks that it finds when the main task has ended.
+        else:
+            loop.call_soon_threadsafe(begin)
+    warnings.warn(f"unclosed client {name}: call close(), or use it in a with block", ResourceWarning, stacklevel=2)
+
+
+def _runs_here(loop: asyncio.AbstractEventLoop) -> bool:
+    try:
+        return asyncio.get_running_loop() is loop
+    except RuntimeError:
+        return False
 
 
 def _close_left_open() -> None:

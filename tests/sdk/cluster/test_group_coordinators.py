@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 
 import pytest
@@ -213,3 +214,11 @@ async def test_a_coordinator_of_an_older_epoch_is_none(
     assert [named(1, 4), named(2, 5), named(1, 4), named(3, 5)] == [
         "127.0.0.1:7001", "127.0.0.1:7002", "127.0.0.1:7002", "127.0.0.1:7003",
     ]  # fmt: skip
+
+
+async def test_tasks_share_one_coordinator_look_up(
+    script: ScriptedCoordinators, coordinators: CoordinatorCache
+) -> None:
+    found = await asyncio.gather(*(coordinators.require("g") for _ in range(20)))
+    assert len(set(found)) == 1
+    assert script.count("FindCoordinators") == 1

@@ -1,0 +1,64 @@
+"""Calls of which one serves all tasks that wait for the same answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Hashable
+from typing import Any, TypeVar
+
+from quorumlog.sdk.errors import ClientClosedError
+
+Answer = TypeVar("Answer")
+
+
+class SharedCalls:
+    """Calls that are under way, each with any number of tasks waiting for it. Lives on one event loop.
+
+    Only for answers that may be as old as the call: a linearizable look-up must not join one that began earlier.
+
+    Arguments:
+        in_background: runs a coroutine until the client is closed.
+    """
+
+    def __init__(self, in_background: Callable[[Coroutine[Any, Any, Any]], asyncio.Task[Any]]) -> None:
+        self._in_background = in_background
+        self._running: dict[Hashable, asyncio.Task[Any]] = {}
+        self._closed = False
+
+    def close(self) -> None:
+        """The client is closing: calls that are cancelled from now on fail with ClientClosedError."""
+        self._closed = True
+
+    def begin(self, key: Hashable, call: Callable[[], Coroutine[Any, Any, Answer]]) -> asyncio.Task[Answer]:
+        """Returns the call with this key that is under way, or starts ``call``."""
+        task = self._running.get(key)
+        if task is None or task.done():
+            task = self._running[key] = self._in_background(call())
+            task.add_done_callback(lambda ended: self._end(key, ended))
+        return task
+
+    def _end(self, key: Hashable, task: asyncio.Task[Any]) -> None:
+        if self._running.get(key) is task:
+            del self._running[key]
+        if not task.cancelled():
+            task.exception()  # Otherwise asyncio complains if every waiting task has been cancelled.
+
+    async def join(self, task: asyncio.Task[Answer]) -> Answer:
+        """Waits for a call. Tasks that began to wait earlier continue earlier.
+
+        Raises:
+            ClientClosedError: the client was closed while the call was under way.
+            QuorumlogError: the call failed.
+        """
+        try:
+            # A task that is cancelled while it waits must not end the call for the others.
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            # Closing the client cancels the call, but not the tasks that wait for it.
+            if self._closed and not asyncio.current_task().cancelling():  # type: ignore[union-attr]
+                raise ClientClosedError("the client is closed") from None
+            raise
+
+    async def share(self, key: Hashable, call: Callable[[], Coroutine[Any, Any, Answer]]) -> Answer:
+        """Waits for the call with this key that is under way, or for ``call``; see :meth:`join`."""
+        return await self.join(self.begin(key, call))
