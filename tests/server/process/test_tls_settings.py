@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from free_ports import free_base_port
 
 from quorumlog.server.client_origin import Listener
 from quorumlog.server.listening import ListenError, check_listening
@@ -16,6 +17,11 @@ TLS = {
     **PLAIN,
     "peer_listen": "127.0.0.1:19093", "tls_certificate": "n.crt", "tls_key": "n.key", "node_ca": "nodes.crt",
     "client_ca": "clients.crt",
+}  # fmt: skip
+#: Ports that no cluster on default ports has.
+_PORT = free_base_port(2)
+FREE = {
+    "listen": f"127.0.0.1:{_PORT}", "peer_listen": f"127.0.0.1:{_PORT + 1}", "controllers": f"1@127.0.0.1:{_PORT + 1}",
 }  # fmt: skip
 
 
@@ -78,8 +84,8 @@ def test_kafkas_clients_prove_who_they_are_over_tls_only(protocol: str) -> None:
 
 
 def test_kafkas_clients_prove_who_they_are_as_other_clients_do_unless_it_is_said() -> None:
-    own = {"kafka_listen": "192.0.2.7:9092"}
-    assert load({**PLAIN, **own}).kafka_proof is None
+    own = {**FREE, "kafka_listen": "192.0.2.7:9092"}
+    assert load({**PLAIN, "kafka_listen": own["kafka_listen"]}).kafka_proof is None
     assert loaded(**own).kafka_proof is Listener.CLIENT
     assert loaded(**own, password_listen="127.0.0.1:19094").kafka_proof is Listener.PASSWORD
     assert loaded(**own, kafka_security_protocol="SASL_SSL").kafka_proof is Listener.PASSWORD
@@ -94,7 +100,7 @@ def test_listeners_that_ask_who_one_is_may_be_beyond_loopback_and_others_only_if
     with pytest.raises(SettingsError):
         loaded(**everywhere)  # No such port; below, none is bound before the refusal.
     with pytest.raises(ListenError, match=r"plaintext_listen = 192\.0\.2\.7:19094 is beyond loopback"):
-        check_listening(loaded(plaintext_listen="192.0.2.7:19094"))
+        check_listening(loaded(**FREE, plaintext_listen="192.0.2.7:19094"))
     for name in ("listen", "password_listen"):
         with pytest.raises(ListenError, match=f"{name} = 192.0.2.7:19092: 192.0.2.7 is no address of this machine"):
-            check_listening(loaded(**{name: "192.0.2.7:19092"}))
+            check_listening(loaded(**{**FREE, name: "192.0.2.7:19092"}))
