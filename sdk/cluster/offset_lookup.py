@@ -38,7 +38,10 @@ async def find_offsets(
 
     async def attempt() -> None:
         while search.missing:
+            before = search.steps
             await ask_leaders(cluster, search.missing, ask, search.take_answer)
+            if search.steps == before:
+                raise search.stalled()
 
     await cluster.retrying(attempt, limit_s, "the offset look-up")
     return search.found

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from quorumlog.sdk.errors import RequestTimedOutError
 from quorumlog.sdk.types import TopicPartition
 from quorumlog.v1 import data_plane_pb2
 
@@ -57,11 +58,15 @@ class OffsetSearch:
 
     Arguments:
         wanted: of each partition a timestamp in milliseconds, :data:`EARLIEST` or :data:`LATEST`.
+
+    Attributes:
+        steps: counts the answers that have ruled records out or found an offset: a round without one is no progress.
     """
 
     def __init__(self, wanted: Mapping[TopicPartition, int]) -> None:
         self.found: dict[TopicPartition, FoundOffset] = {}
         self.missing = set(wanted)
+        self.steps = 0
         self._wanted = wanted
         self._first_offsets: dict[TopicPartition, int] = {}
 
@@ -89,7 +94,7 @@ class OffsetSearch:
                 itself: its reader decides whether to skip it.
         """
         if result.unfinished:
-            self._first_offsets[tp] = result.offset
+            self._rule_out(tp, result.offset)
         elif result.entry:
             # They load Arrow, which only a search by time needs.
             from quorumlog.sdk.records.fetched import FetchedRows
@@ -105,10 +110,22 @@ class OffsetSearch:
             if place is not None:
                 self._set(tp, FoundOffset(*place))
             else:  # The log begins behind the only such records of the batch.
-                self._first_offsets[tp] = rows.header.last_offset + 1
+                self._rule_out(tp, rows.header.last_offset + 1)
         else:
             self._set(tp, FoundOffset(result.offset, result.timestamp_ms))
 
+    def stalled(self) -> RequestTimedOutError:
+        """Returns the error of a round of answers without progress (retriable)."""
+        tp = min(self.missing)
+        problem = f"the leader of {tp.topic}-{tp.partition} does not advance in its search"
+        return RequestTimedOutError(problem, definite=True)
+
+    def _rule_out(self, tp: TopicPartition, first_offset: int) -> None:
+        if first_offset > self._first_offsets.get(tp, 0):
+            self._first_offsets[tp] = first_offset
+            self.steps += 1
+
     def _set(self, tp: TopicPartition, found: FoundOffset) -> None:
+        self.steps += tp in self.missing
         self.found[tp] = found
         self.missing.discard(tp)

@@ -70,10 +70,12 @@ class ClusterCatalog:
         patience = Patience()
         refresh = False
         while any(search.missing for search in searches):
-            missing = sum(len(search.missing) for search in searches)
+            steps = sum(search.steps for search in searches)
             failure = self._ask_leaders(shapes, searches, refresh)
-            if sum(len(search.missing) for search in searches) < missing:
+            if sum(search.steps for search in searches) > steps:
                 patience.progress()
+            elif failure is None:
+                failure = next(search for search in searches if search.missing).stalled()
             if failure is not None:
                 patience.pause(failure)
             refresh = failure is not None

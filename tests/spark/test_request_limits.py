@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from quorumlog.sdk.cluster.metadata import PartitionView
+from quorumlog.sdk.errors import RequestTimedOutError
 from quorumlog.sdk.spark import cluster_catalog, group_mirror
 from quorumlog.sdk.spark.cluster_catalog import ClusterCatalog
+from quorumlog.sdk.spark.nodes import Patience
 from quorumlog.sdk.spark.planning import Bounds, TopicShape
 from quorumlog.v1 import data_plane_pb2, groups_pb2
 from quorumlog.v1.request_limits import MAX_ITEMS
@@ -52,6 +54,43 @@ def test_where_more_partitions_begin_and_end_than_one_request_takes(monkeypatch:
     bounds = catalog.bounds({"t": TopicShape(TOPIC_ID, count)}, [("t", number) for number in range(count)])
     assert sorted(nodes.sizes) == [2, MAX_ITEMS]
     assert bounds == {("t", number): Bounds(number, number + 1) for number in range(count)}
+
+
+class StalledLeader(OneLeader):
+    """Never finishes a search, after some steps that advance it.
+
+    Arguments:
+        steps: answers that rule records out.
+    """
+
+    def __init__(self, steps: int) -> None:
+        super().__init__()
+        self.steps = steps
+
+    def look_again(self, topics: object) -> None:
+        """Finds the same leader."""
+
+    def future(self, request: data_plane_pb2.ListOffsetsRequest, timeout: float) -> Future[Any]:
+        self.sizes.append(len(request.partitions))
+        (asked,) = request.partitions
+        offset = asked.first_offset + (len(self.sizes) <= self.steps)
+        response = data_plane_pb2.ListOffsetsResponse()
+        response.results.add(partition=asked.partition, unfinished=True, offset=offset)
+        answer: Future[Any] = Future()
+        answer.set_result(response)
+        return answer
+
+
+@pytest.mark.timeout(60)
+def test_searches_that_never_advance_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that advance, however slowly, go on."""
+    nodes = StalledLeader(steps=500)
+    monkeypatch.setattr(cluster_catalog, "nodes_at", lambda servers: nodes)
+    monkeypatch.setattr(cluster_catalog, "Patience", lambda: Patience(0.2))
+    catalog = ClusterCatalog("node:1", newest=False)
+    with pytest.raises(RequestTimedOutError, match="the leader of t-0 does not advance in its search"):
+        catalog.offsets_at({"t": TopicShape(TOPIC_ID, 1)}, {("t", 0): 5})
+    assert 500 < len(nodes.sizes) < 600
 
 
 def test_progress_of_more_partitions_than_one_request_takes_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:

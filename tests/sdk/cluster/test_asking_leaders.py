@@ -37,3 +37,22 @@ async def test_who_hears_that_a_topic_is_not_there_asks_who_leads_it_before_the_
     with pytest.raises(error):
         await asking
     assert cluster.refreshes > before
+
+
+async def test_searches_that_never_advance_back_off() -> None:
+    """Otherwise a client would send requests as fast as a broken leader answers them."""
+    cluster = HandDrivenCluster()
+    cluster.show(1)
+    answered = 0
+    search = asyncio.ensure_future(find_offsets(cluster, {TopicPartition("t", 0): 5}, 60.0))
+    try:
+        async with asyncio.timeout(60):
+            for _ in range(40):
+                await turn()
+                for question in list(cluster.nodes[1].data_plane.asked("ListOffsets")):
+                    answered += 1
+                    stalled = data_plane_pb2.ListOffsetsResult(unfinished=True, offset=0)
+                    question.answer.set_result(data_plane_pb2.ListOffsetsResponse(results=[stalled]))
+    finally:
+        search.cancel()
+    assert answered < 20, "it waits before it asks again"
