@@ -321,3 +321,31 @@ def test_what_no_password_can_be_is_refused_without_repeating_it(wrong: Any) -> 
         prepared_password(wrong)
     assert "bytes" not in said.value.message
     assert said.value.message.isprintable()
+
+
+@pytest.mark.asyncio
+async def test_late_rejections_keep_the_newer_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten calls are in progress when their session ends: they authenticate once, whenever each rejection arrives."""
+    bench = Bench(monkeypatch)
+    old = await bench.session.metadata()
+    over = Error(code=ErrorCode.SASL_SESSION_EXPIRED, message="over", retriable=True, definite=True)
+    rejections = [asyncio.Event() for _ in range(10)]
+
+    def call(number: int) -> Callable[[Metadata], Awaitable[str]]:
+        async def make(metadata: Metadata) -> str:
+            if metadata == old:
+                await rejections[number].wait()
+                raise refused(over)
+            return await bench.ask(metadata)
+
+        return make
+
+    calls = [asyncio.ensure_future(bench.session.call(call(number))) for number in range(10)]
+    for number, each in enumerate(calls):
+        rejections[number].set()
+        assert await asyncio.wait_for(each, 30) == "User:alice"
+    assert bench.sign_ins == 2
+    new = await bench.session.metadata()
+    bench.session.forget(old)
+    assert await bench.session.metadata() == new != old
+    bench.session.close()

@@ -829,3 +829,29 @@ async def test_look_ups_end_with_the_fetcher() -> None:
     bench.fetcher.close()
     await turn()
     assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+@pytest.mark.parametrize("compacted", [0, 1_000])
+async def test_older_responses_answer_no_newer_request(compacted: int) -> None:
+    """Request 1 is unanswered, and request 2 names the partition again after a seek: the response to request 1 is
+    about an offset that nobody reads from now. On a compacted topic nothing else would detect it."""
+    bench = Bench(leaders=(1, 1))
+    with bench.assignment.lock:
+        bench[P0].move(100, "earliest")
+    bench.fetcher.wake()
+    await turn()
+    await bench.answer(holds(0, end=1_000), holds(1))
+    first = bench.under_way()[0]
+    with bench.assignment.lock:
+        bench[P0].move(0, "earliest")
+    bench.fetcher.wake()
+    await turn()
+    assert len(bench.under_way()) == 2
+    assert [(one.partition, one.fetch_offset) for one in bench.asked()[-1].partitions] == [(0, 0)]
+    assert first is bench.under_way()[0]
+    await bench.answer(holds(0, stored_batch(100, 50), end=1_000, compacted=compacted))
+    assert bench.take() == []
+    assert (bench[P0].position, bench[P0].fetch_offset, bench[P0].queued_bytes, bench[P0].failures) == (0, 0, 0, 0)
+    await bench.answer(holds(0, stored_batch(0, 5), end=1_000, compacted=compacted))
+    assert bench.take() == numbers(0, range(5))
+    assert bench[P0].fetch_offset == 5

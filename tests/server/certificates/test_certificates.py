@@ -201,3 +201,56 @@ def test_no_nodes_certificate_has_the_name_of_another_node(tmp_path: Path, autho
     with pytest.raises(CertificateError, match=f"^'{host.replace('*', '.')}' is [^\n]*$"):
         create_node(tmp_path, authority, 3, [host])
     assert create_node(tmp_path, authority, 3, ["not-quorumlog.internal"])
+
+
+def test_a_fix_of_permissions_alone_is_noticed(
+    tmp_path: Path, authority: Issued, node: Issued, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It changes neither the key's time nor its size."""
+    monkeypatch.setattr(pairs, "LOOKED_AT_S", 0.0)
+    refused: list[str] = []
+    taken: list[Pair] = []
+    watched = WatchedPair(PairFiles(node.certificate, node.key), refused.append, taken.append)
+    first = watched.pair
+    fresh = create_node(tmp_path / "fresh", authority, 3, [])
+    fresh.key.chmod(0o644)
+    os.replace(fresh.certificate, node.certificate)
+    os.replace(fresh.key, node.key)
+    for _ in range(3):
+        assert watched.current() is first
+    assert len(refused) == 1 and "others than its owner" in refused[0]
+    before = node.key.stat()
+    node.key.chmod(0o600)
+    after = node.key.stat()
+    assert (before.st_mtime_ns, before.st_size, before.st_ino) == (after.st_mtime_ns, after.st_size, after.st_ino)
+    changed = watched.current()
+    assert changed != first
+    assert (taken, len(refused)) == ([changed], 1)
+
+
+def test_each_new_reason_is_reported_again(
+    tmp_path: Path, authority: Issued, node: Issued, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also the same reason, once the pair has been accepted in between."""
+    monkeypatch.setattr(pairs, "LOOKED_AT_S", 0.0)
+    refused: list[str] = []
+    watched = WatchedPair(PairFiles(node.certificate, node.key), refused.append, lambda pair: None)
+    for turn in (1, 2):
+        fresh = create_node(tmp_path / f"fresh-{turn}", authority, 3, [])
+        os.replace(fresh.certificate, node.certificate)
+        watched.current()
+        assert len(refused) == turn
+        os.replace(fresh.key, node.key)
+        watched.current()
+
+
+@pytest.mark.parametrize(("at", "words"), [("begins_s", ""), ("ends_s", ""), (-1, "from"), (1, "until")])
+def test_certificates_are_valid_to_the_second(node: Issued, at: str | int, words: str) -> None:
+    valid = validity(node.certificate.read_bytes())
+    now_s = getattr(valid, at) if isinstance(at, str) else (valid.begins_s - 1 if at < 0 else valid.ends_s + 1)
+    files = PairFiles(node.certificate, node.key)
+    if not words:
+        assert read_pair(files, lambda: now_s).validity == valid
+        return
+    with pytest.raises(CertificateError, match=f"valid {words}"):
+        read_pair(files, lambda: now_s)
