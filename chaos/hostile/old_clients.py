@@ -16,6 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 from quorumlog.chaos.hostile.kafka_batches import KafkaBatchMaker
 from quorumlog.chaos.hostile.verdict import Watch, complaints
@@ -277,10 +278,10 @@ def _kafka_polled(cluster: LocalCluster, sent: _Sender, topic: str = KEPT) -> Co
             for message in reader.consume(1_000, 1.0):
                 problem = message.error()
                 if problem is None:
-                    found[message.topic(), message.partition()] += 1
+                    found[str(message.topic()), int(message.partition() or 0)] += 1
                     message.headers()
                 elif problem.code() == ClientError._PARTITION_EOF:
-                    left.discard((message.topic(), message.partition()))
+                    left.discard((str(message.topic()), int(message.partition() or 0)))
                 else:
                     raise RuntimeError(str(problem))
             if time.monotonic() > deadline:
@@ -308,11 +309,11 @@ def _spark_read(cluster: LocalCluster, sent: _Sender) -> Counter[Place]:
 
 
 @contextlib.contextmanager
-def _stopped(spark: object) -> Iterator[object]:
+def _stopped(spark: Any) -> Iterator[Any]:
     try:
         yield spark
     finally:
-        spark.stop()  # type: ignore[attr-defined]
+        spark.stop()
 
 
 def _compacted(cluster: LocalCluster, sent: _Sender) -> Counter[Place]:
