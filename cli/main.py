@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -33,6 +35,9 @@ from quorumlog.cli.records import consume, explain, produce
 from quorumlog.cli.recovery import commands as recovery
 from quorumlog.cli.users import commands as users
 from quorumlog.cli.users import quotas
+
+#: What options and arguments of numbers are annotated with.
+_NUMBERS = (int, float, list[int], list[float])
 
 app = typer.Typer(
     name="quorumlog",
@@ -104,10 +109,36 @@ def quorumlog(
     read_command_config(command_config)
 
 
+def _refuse_odd_numbers(command: Any) -> None:
+    """Has the options and arguments of a command tree refuse text that only Python reads as a number: ``1_000``."""
+    for parameter in command.params:
+        kind = getattr(parameter, "type_descriptor", None)
+        if kind is not None and kind.annotation in _NUMBERS:
+            is_whole = kind.annotation in (int, list[int])
+            parameter.process_value = partial(_in_plain_digits, parameter, parameter.process_value, is_whole)
+    for each in getattr(command, "commands", {}).values():
+        _refuse_odd_numbers(each)
+
+
+def _in_plain_digits(
+    parameter: Any, process: Callable[[Any, Any], object], is_whole: bool, context: Any, value: Any
+) -> object:
+    from quorumlog.server.plain_numbers import parse_decimal, parse_integer
+
+    for text in value if isinstance(value, list | tuple) else (value,):
+        if isinstance(text, str):
+            try:
+                (parse_integer if is_whole else parse_decimal)(text)
+            except ValueError as problem:
+                raise typer.BadParameter(f"{text!r} is {problem}", ctx=context, param=parameter) from None
+    return process(context, value)
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Runs the command line and ends the process with its exit status."""
     boundary.say_what_clients_warn_of()
     command = typer.main.get_command(app)
+    _refuse_odd_numbers(command)
     sys.exit(boundary.run(lambda: command.main(arguments, prog_name="quorumlog", standalone_mode=False)))
 
 

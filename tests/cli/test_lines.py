@@ -211,3 +211,20 @@ def test_no_cluster_at_the_address_is_one_line(capsys: pytest.CaptureFixture[str
 @pytest.mark.parametrize(("module", "name"), sorted({*boundary.ERRORS_FOR_USERS, *boundary.WRONG_USAGE_ERRORS}))
 def test_the_families_of_errors_that_commands_know_by_name_exist(module: str, name: str) -> None:
     assert issubclass(getattr(importlib.import_module(module), name), Exception)
+
+
+@pytest.mark.parametrize("number", ["1_0", "+5", "5.0", "\u0665", " 7"])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("topics", "create", "t", "--partitions"),
+        ("consume", "t", "--max-records"),
+        ("partitions", "reassign", "t", "--replicas", "1", "--partition"),
+    ],
+    ids=" ".join,
+)
+def test_odd_numbers_are_refused(arguments: tuple[str, ...], number: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([*arguments, number])
+    assert ended.value.code == boundary.WRONG_USAGE
+    assert f"{number!r} is not an integer: write digits alone" in capsys.readouterr().err
