@@ -17,6 +17,7 @@ from quorumlog.server.kafka.mapping.steps import (
 )
 from quorumlog.server.kafka.mapping.table import SERVED
 from quorumlog.v1 import errors_pb2
+from quorumlog.v1.entry import CorruptEntryError
 from quorumlog.v1.errors_pb2 import ErrorCode
 
 #: Topics that a node knows, by name.
@@ -79,21 +80,29 @@ def serve(
     *,
     fetches: ConnectionFetches | None = None,
     creates_topics: bool = False,
+    most: int = 1_000,
 ) -> Served:
-    """Serves one request to its end."""
+    """Serves one request to its end, or to so many questions."""
     call = KafkaCall(message, version, FixedView(), creates_topics=creates_topics, fetches=fetches)
     steps = SERVED[message.API_KEY].serve(call)
     questions: list[ProtoMessage] = []
     given: Any = None
+    failed: CorruptEntryError | None = None
     try:
         while True:
-            step = steps.send(given)
+            step = steps.send(given) if failed is None else steps.throw(failed)
+            failed = None
             if not isinstance(step, Questions):
-                given = step.work()
+                try:
+                    given = step.work()
+                except CorruptEntryError as problem:
+                    failed = problem
                 continue
             # Copies: what is asked again is made of what was asked.
             questions += (type(each).FromString(each.SerializeToString()) for each in step.messages)
             error = errors_pb2.Error(code=ErrorCode.SERVER_BUSY, message="no reply")
+            if len(questions) > most:
+                return Served(questions, None, "it asks on and on")
             given = [error if (each := reply(question)) is None else each for question in step.messages]
     except StopIteration as end:
         return Served(questions, end.value)
