@@ -24,6 +24,7 @@ TRACEBACK_VARIABLE = "QUORUMLOG_TRACEBACK"
 WRONG_USAGE_ERRORS = (
     ("quorumlog.sdk.errors", "IllegalArgumentError"),
     ("quorumlog.server.settings", "SettingsError"),
+    ("quorumlog.server.local.node_process", "ClusterSettingsError"),
 )
 #: Families whose messages are written for users.
 ERRORS_FOR_USERS = (

@@ -19,8 +19,10 @@ from quorumlog.cli.options import (
     DEFAULT_BOOTSTRAP_SERVERS,
     DEFAULT_DATA_DIRECTORY,
     DataDirectory,
+    NodeSettings,
     Output,
     OutputFormat,
+    node_settings,
 )
 from quorumlog.cli.progress import waiting
 from quorumlog.cli.rendering import plural, print_json, print_table
@@ -62,14 +64,16 @@ def up(
     kafka: Annotated[
         bool, typer.Option("--kafka", help="Serve Kafka's own clients too, each node at a second port.")
     ] = False,
+    settings: NodeSettings = None,
     output: Output = OutputFormat.TABLE,
 ) -> None:
     """Starts a cluster on this machine and waits until it serves. A directory that has held one goes on with its data,
-    its number of nodes and its ports.
+    its number of nodes, its ports and its settings.
 
     In the foreground it runs until Ctrl-C; with --detach the nodes outlive the command.
     """
-    cluster = _cluster(nodes, data_dir, base_port, detached=detach, tls=tls, kafka=kafka)
+    chosen = node_settings(settings)
+    cluster = _cluster(nodes, data_dir, base_port, chosen, detached=detach, tls=tls, kafka=kafka)
     if detach:
         problem = _start(cluster)
         _print(cluster, output)
@@ -120,7 +124,14 @@ def status(*, data_dir: DataDirectory = DEFAULT_DATA_DIRECTORY, output: Output =
 
 
 def _cluster(
-    nodes: int | None, data_dir: Path, base_port: int | None, *, detached: bool, tls: bool, kafka: bool
+    nodes: int | None,
+    data_dir: Path,
+    base_port: int | None,
+    settings: dict[str, str],
+    *,
+    detached: bool,
+    tls: bool,
+    kafka: bool,
 ) -> LocalCluster:
     """The cluster of a directory: as it was if nothing else is asked for, otherwise a new one."""
     from quorumlog.server.local import LocalCluster
@@ -134,6 +145,7 @@ def _cluster(
         3 if nodes is None else nodes,
         data_dir=data_dir,
         base_port=base_port,
+        settings=settings,
         detached=detached,
         tls=tls,
         kafka=kafka,
@@ -141,14 +153,17 @@ def _cluster(
 
 
 def _start(cluster: LocalCluster) -> str:
-    """Starts the nodes; returns why not all of them serve, if the others do."""
-    from quorumlog.server.local import NodeWaitsError
+    """Starts the nodes; returns why not all of them serve, if they run all the same."""
+    from quorumlog.server.local import NodesSlowError, NodeWaitsError
 
     try:
         with waiting("starting the nodes"):
             cluster.up()
     except NodeWaitsError as lacking:
         return str(lacking)
+    except NodesSlowError as slow:
+        look = f"quorumlog cluster status --data-dir {shlex.quote(str(cluster.root))}"
+        return f"{slow}; all nodes keep running: {look} shows when it is ready"
     return ""
 
 

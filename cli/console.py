@@ -11,7 +11,15 @@ from typing import Annotated
 import typer
 
 from quorumlog.cli.boundary import WRONG_USAGE, CommandError
-from quorumlog.cli.options import DEFAULT_BOOTSTRAP_SERVERS, BootstrapServers, Output, OutputFormat, client_options
+from quorumlog.cli.options import (
+    DEFAULT_BOOTSTRAP_SERVERS,
+    BootstrapServers,
+    NodeSettings,
+    Output,
+    OutputFormat,
+    client_options,
+    node_settings,
+)
 from quorumlog.cli.rendering import print_json
 
 EXAMPLE = "Example: quorumlog console --open"
@@ -51,6 +59,7 @@ def console(
     kafka: Annotated[
         bool, typer.Option("--kafka", help="Have the playground's nodes serve Kafka's own clients, too.")
     ] = False,
+    settings: NodeSettings = None,
     allow_changes: Annotated[
         bool,
         typer.Option("--allow-changes", help="Reset groups, set topics' settings and send records from the page."),
@@ -74,8 +83,9 @@ def console(
     from quorumlog.console.process import CannotListenError, ConsoleOptions, is_loopback, serve
     from quorumlog.sdk.runtime.security import SecurityOptions
 
-    if not playground and (kafka or nodes is not None):
-        option = "--kafka" if kafka else "--nodes"
+    chosen = node_settings(settings)
+    if not playground and (kafka or nodes is not None or chosen):
+        option = "--kafka" if kafka else "--set" if chosen else "--nodes"
         raise CommandError(f"{option} is about the cluster of a playground: say --playground, too", WRONG_USAGE)
     host, port = _parsed(listen)
     if not is_loopback(host) and not insecure:
@@ -114,7 +124,7 @@ def console(
         if playground:
             from quorumlog.cli.playground import playground_nodes
 
-            with playground_nodes(nodes or DEFAULT_NODES, kafka=kafka) as controls:
+            with playground_nodes(nodes or DEFAULT_NODES, kafka=kafka, settings=chosen) as controls:
                 own = dataclasses.replace(options, bootstrap_servers=controls.bootstrap_servers)
                 asyncio.run(serve(own, lambda url: announce(url, controls.kafka_bootstrap_servers), controls))
         else:

@@ -53,6 +53,34 @@ Output = Annotated[OutputFormat, typer.Option("--output", "-o", help="For people
 Linearizable = Annotated[
     bool, typer.Option("--linearizable", help="As of now: the node asks the controller first how new it must be.")
 ]
+NodeSettings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Set a setting of every node (docs/operations.md lists them); repeat for each.",
+        show_default=False,
+    ),
+]
+
+
+def node_settings(pairs: list[str] | None) -> dict[str, str]:
+    """Returns the settings of ``--set KEY=VALUE``, by name.
+
+    Raises:
+        CommandError: one has another form, or is given twice.
+    """
+    settings: dict[str, str] = {}
+    for pair in pairs or ():
+        name, equals, value = pair.partition("=")
+        if not name or not equals:
+            raise CommandError(f"--set '{pair}' is not KEY=VALUE, such as --set log_level=debug", WRONG_USAGE)
+        if name in settings:
+            raise CommandError(f"--set {name} is given twice: give it once", WRONG_USAGE)
+        settings[name] = value
+    return settings
+
+
 DataDirectory = Annotated[
     Path, typer.Option("--data-dir", metavar="DIR", parser=path, help="Where the nodes keep their data.")
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -92,10 +92,13 @@ def _done(call: Callable[[int], None], node: int) -> None:
 
 
 @contextmanager
-def playground_nodes(count: int, *, kafka: bool = False) -> Iterator[PlaygroundNodes]:
+def playground_nodes(
+    count: int, *, kafka: bool = False, settings: Mapping[str, str] | None = None
+) -> Iterator[PlaygroundNodes]:
     """A cluster that is there while the block runs; its data is temporary.
 
     Arguments:
+        settings: of every node, by name.
         kafka: nodes also serve Kafka's own clients, whose links are cut like all others.
     """
     from quorumlog.chaos.processes.link_proxy import LinkProxies
@@ -105,9 +108,9 @@ def playground_nodes(count: int, *, kafka: bool = False) -> Iterator[PlaygroundN
         proxies = None
         with waiting("starting the nodes"):
             if not _SOCKETS.exists():
-                cluster = LocalCluster(count, kafka=kafka)
+                cluster = LocalCluster(count, kafka=kafka, settings=settings)
             else:
-                cluster = LocalCluster(count, kafka=kafka, advertise_host=_PROXIED_HOST)
+                cluster = LocalCluster(count, kafka=kafka, settings=settings, advertise_host=_PROXIED_HOST)
                 proxies = running.enter_context(LinkProxies(cluster.node_ids, _PROXIED_HOST, _ports(cluster)))
                 proxies.lead_to({node: cluster.address(node) for node in cluster.node_ids}, cluster.pid)
             running.enter_context(cluster)

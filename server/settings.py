@@ -517,11 +517,28 @@ def load(flags: Mapping[str, object], config: Path | None = None) -> Settings:
     origins = dict.fromkeys(from_file, f"in {config}")
     origins |= {name: f"from {ENV_PREFIX}{name.upper()}" for name in from_environment}
     origins |= {name: f"from --{name.replace('_', '-')}" for name in given}
+    return _validated({**from_file, **from_environment, **given}, origins)
+
+
+def check(values: Mapping[str, object], origin: str) -> None:
+    """Checks settings that a node would be started with, whatever the environment of this process says.
+
+    Arguments:
+        values: all of them, by name.
+        origin: where they come from, for messages.
+
+    Raises:
+        SettingsError: an unknown name, a wrong or a missing value, or values that contradict each other.
+    """
+    _validated(values, dict.fromkeys(values, origin)).node_options()
+
+
+def _validated(values: Mapping[str, object], origins: Mapping[str, str]) -> Settings:
     for name in origins:
         if name not in Settings.model_fields:
             raise SettingsError(f"unknown setting {name!r} {origins[name]}{_suggestion(name)}")
     try:
-        return Settings.model_validate({**from_file, **from_environment, **given})
+        return Settings.model_validate(dict(values))
     except ValidationError as error:
         raise SettingsError(_explain(error, origins)) from None
 
@@ -549,7 +566,7 @@ def _from_file(config: Path) -> dict[str, object]:
 
 
 def _suggestion(name: str) -> str:
-    close = difflib.get_close_matches(name.replace("-", "_"), Settings.model_fields, 1)
+    close = difflib.get_close_matches(name.replace("-", "_").replace(".", "_"), Settings.model_fields, 1)
     return f": did you mean {close[0]!r}?" if close else f": known are {', '.join(sorted(Settings.model_fields))}"
 
 

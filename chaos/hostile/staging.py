@@ -39,7 +39,10 @@ from quorumlog.v1 import admin_pb2, admin_pb2_grpc
 
 NODES = 3
 #: Compaction soon, so that what hostile clients wrote is read by it; small files, for every run has its own.
-SETTINGS: dict[str, object] = {"compaction_interval_ms": 1_000, "storage_map_size_bytes": 16 << 30}
+#: Names that no topic has must be refused, not become topics.
+SETTINGS: dict[str, object] = {
+    "compaction_interval_ms": 1_000, "storage_map_size_bytes": 16 << 30, "kafka_auto_create_topics_enable": False,
+}  # fmt: skip
 _USER = "fuzzer"
 #: Characters of a line of a key that occur nowhere else.
 _KEY_LINE = 40

@@ -10,16 +10,30 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from quorumlog.server.local.cluster import LocalCluster, NodeStatus
-    from quorumlog.server.local.node_process import ClusterError, NodeWaitsError
+    from quorumlog.server.local.node_process import (
+        ClusterError,
+        ClusterSettingsError,
+        NodesSlowError,
+        NodeWaitsError,
+    )
 
 _MODULES = {
     "ClusterError": "node_process",
+    "ClusterSettingsError": "node_process",
     "LocalCluster": "cluster",
     "NodeStatus": "cluster",
     "NodeWaitsError": "node_process",
+    "NodesSlowError": "node_process",
 }
 
-__all__ = ["ClusterError", "LocalCluster", "NodeStatus", "NodeWaitsError"]
+__all__ = [
+    "ClusterError",
+    "ClusterSettingsError",
+    "LocalCluster",
+    "NodeStatus",
+    "NodeWaitsError",
+    "NodesSlowError",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import signal
@@ -17,10 +18,13 @@ from typing import Self
 
 from quorumlog.server.local import janitor
 from quorumlog.server.local.certificates import ADMIN, LocalCertificates
-from quorumlog.server.local.node_process import ClusterError, NodeProcess, NodeWaitsError
-from quorumlog.server.local.ports import ReservedPorts, require_free, wait_listening
+from quorumlog.server.local.cluster_settings import check_settings, unused_variables
+from quorumlog.server.local.node_process import ClusterError, NodeProcess, NodesSlowError, NodeWaitsError
+from quorumlog.server.local.ports import ReservedPorts, are_free, require_free, wait_listening
 from quorumlog.server.local.state import ClusterState, NodeRecord
 from quorumlog.server.local.view import ClusterView
+
+_log = logging.getLogger("quorumlog.local")
 
 HOST = "127.0.0.1"
 #: Folder of a cluster with TLS, in its directory.
@@ -37,7 +41,7 @@ _KILLED_TIMEOUT_S = 30.0
 _ASK_AGAIN_S = 0.5
 _RETURNED_EMPTY = "returned with an empty data directory"
 
-__all__ = ["ClusterError", "LocalCluster", "NodeStatus", "NodeWaitsError"]
+__all__ = ["ClusterError", "LocalCluster", "NodeStatus", "NodeWaitsError", "NodesSlowError"]
 
 
 @dataclass(slots=True, frozen=True)
@@ -67,17 +71,21 @@ class LocalCluster:
             listens unless given.
         advertise_host: the host at which others are told to reach all nodes, at the ports where they listen; instead
             of ``advertise``, and for peers too.
-        settings: of every node, by name as in ``quorumlog.server.settings``.
+        settings: of every node, by name as in ``quorumlog.server.settings``. A cluster that keeps its data keeps them
+            too. Environment variables such as ``QUORUMLOG_RACK`` have no effect.
         node_settings: node id -> settings that only this node has.
         env: environment variables of every node, on top of this process's.
-        kafka: nodes also serve Kafka's own clients; ``kafka_bootstrap_servers`` says where.
+        kafka: nodes also serve Kafka's own clients; ``kafka_bootstrap_servers`` says where. Topics that those mention
+            are created, unless ``kafka_auto_create_topics_enable`` is set to false. A cluster that had no such listener
+            gets one.
         tls: nodes serve nodes and clients by certificate. What that needs is made in ``data_dir``/certs, and
             ``client_tls`` are the options with which clients connect.
         detached: the nodes outlive this process; then ``data_dir`` must be given. ``attach`` finds them again.
 
     Raises:
         ValueError: arguments that make no cluster.
-        ClusterError: the directory holds a cluster of another shape.
+        ClusterSettingsError: a setting that is unknown, wrong, or not to be chosen.
+        ClusterError: the directory holds a cluster of another shape, or one that runs with other settings.
     """
 
     def __init__(
@@ -121,7 +129,12 @@ class LocalCluster:
         self._root = Path(tempfile.mkdtemp(prefix="quorumlog-") if data_dir is None else data_dir).absolute()
         self._root.mkdir(parents=True, exist_ok=True)
         text = {name: str(value) for name, value in (settings or {}).items()}
-        self._state = self._make_state(nodes, base_port, controllers, text, dict(env or {}), tls, kafka)
+        try:
+            self._state = self._make_state(nodes, base_port, controllers, text, dict(env or {}), tls, kafka)
+        except BaseException:
+            if self._temporary:
+                shutil.rmtree(self._root, ignore_errors=True)
+            raise
         self._certificates = None
         if self._state.nodes[0].peer_address:
             more = (advertise_host,) if advertise_host is not None else ()
@@ -146,7 +159,7 @@ class LocalCluster:
     def __enter__(self) -> Self:
         try:
             self.up()
-        except NodeWaitsError:
+        except (NodeWaitsError, NodesSlowError):
             self.shutdown()
             raise
         return self
@@ -239,13 +252,16 @@ class LocalCluster:
     # -- the whole ------------------------------------------------------------------------------------------------
 
     def up(self, timeout_s: float = READY_TIMEOUT_S) -> None:
-        """Starts every node that does not run and waits until all are ready. If that fails, those that it started are
-        stopped again; nodes that ran before go on.
+        """Starts every node that does not run and waits until all are ready. If a node ends, those that it started are
+        stopped again; nodes that ran before continue.
 
         Raises:
             NodeWaitsError: nodes have lost their disks, and all others serve: they go on.
-            ClusterError: a node ended, with what it said, or they were not ready in time.
+            NodesSlowError: nodes were not ready in time; all keep running.
+            ClusterError: a node ended, with what it said.
         """
+        for line in unused_variables():
+            _log.warning("%s", line)
         if not self._detached and any(node.is_running() for node in self._nodes.values()):
             raise ClusterError(
                 f"the cluster in {self._root} is running already: quorumlog cluster down --data-dir {self._root}"
@@ -262,7 +278,7 @@ class LocalCluster:
             for node in absent:
                 self._spawn(node)
             self.wait_ready(timeout_s)
-        except NodeWaitsError:
+        except (NodeWaitsError, NodesSlowError):
             raise
         except BaseException:
             if len(absent) < len(self._nodes):
@@ -277,7 +293,8 @@ class LocalCluster:
 
         Raises:
             NodeWaitsError: all do but those that returned with an empty data directory.
-            ClusterError: a node ended, with what it said, or they were not ready in time.
+            NodesSlowError: they were not ready in time; the message names one of them, and its log.
+            ClusterError: a node ended, with what it said.
         """
         deadline = time.monotonic() + timeout_s
         waiting = [self._nodes[node] for node in sorted(self._wanted)]
@@ -303,17 +320,41 @@ class LocalCluster:
                     empty |= {one: its for one, its in said.items() if _RETURNED_EMPTY in its}
                     expected -= empty.keys()
                 if time.monotonic() > deadline:
-                    why_not = (f"node {one} is not: {its}" for one in missing if (its := view.node(one).reason))
-                    why = "" if seen.ready else seen.reason
-                    why = why or next(why_not, f"it does not see nodes {missing} in the cluster")
-                    raise ClusterError(
-                        f"node {node.node_id} is not ready after {timeout_s:g} s: {why}; {node.log_path}"
-                    )
+                    raise self._slow(view, node.node_id, missing, timeout_s)
                 time.sleep(_POLL_S)
-        for address in (self._kafka_address(node) for node in sorted(self._wanted)):
-            wait_listening(address, deadline)
+        for wanted in sorted(self._wanted):
+            try:
+                wait_listening(self._kafka_address(wanted), deadline)
+            except ClusterError as error:
+                raise self._not_ready(wanted, str(error), timeout_s) from None
         if empty:
             raise NodeWaitsError(f"all other nodes serve, but {'; '.join(empty.values())}")
+
+    def _slow(self, view: ClusterView, asked: int, missing: list[int], timeout_s: float) -> ClusterError:
+        """Returns the error that names the node that is not ready, and the log of that node.
+
+        Arguments:
+            asked: the node that was waited for; others may be what it waits for.
+            missing: those that it does not see in the cluster.
+        """
+        seen = {node: view.node(node) for node in sorted({asked, *missing})}
+        ended = [node for node in seen if not self._nodes[node].is_running()]
+        if ended:
+            return ClusterError(f"node {ended[0]} ended: {self._nodes[ended[0]].last_words()}")
+        # One that does not answer may be what another one waits for; that one says so of itself only.
+        silent = [node for node, its in seen.items() if not its.answers]
+        unready = [node for node, its in seen.items() if not its.ready]
+        node = next(iter([*silent, *unready, *missing, asked]))
+        unseen = f"node {asked} does not see it in the cluster" if node in missing else "it knows of no controller"
+        return self._not_ready(node, seen[node].reason or unseen, timeout_s)
+
+    def _not_ready(self, node: int, why: str, timeout_s: float) -> NodesSlowError:
+        process = self._nodes[node]
+        # The log of a temporary cluster is about to be removed.
+        last = f"; it logged last: {process.last_words()}" if self._temporary else ""
+        return NodesSlowError(
+            f"node {node} is not ready after {timeout_s:g} s: {why}; its log is {process.log_path}{last}"
+        )
 
     def shutdown(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
         """Stops every node and removes temporary data. May be called twice, and does nothing in a forked child.
@@ -422,11 +463,9 @@ class LocalCluster:
                 )
             if tls and not known.nodes[0].peer_address:
                 raise ClusterError(f"{self._root} holds a cluster without TLS: give another directory")
-            if kafka and not known.nodes[0].kafka_address:
-                raise ClusterError(f"{self._root} holds a cluster without Kafka's listener: give another directory")
-            known.settings.update(settings)
-            known.env.update(env)
+            self._bring_up_to_date(known, settings, env, kafka=kafka)
             return known
+        self._check(settings, nodes, tls=tls, kafka=kafka)
         if base_port is None:
             self._ports = ReservedPorts(nodes * (1 + tls + kafka), HOST)
             ports = self._ports.ports
@@ -439,6 +478,41 @@ class LocalCluster:
         for record in records if kafka else ():
             record.kafka_address = next(others)
         return ClusterState(records, list(range(1, controllers + 1)), settings, env)
+
+    def _bring_up_to_date(
+        self, known: ClusterState, settings: dict[str, str], env: dict[str, str], *, kafka: bool
+    ) -> None:
+        """Changes settings of a cluster whose nodes do not run, and gives it a listener for Kafka's clients."""
+        adds_kafka = kafka and not known.nodes[0].kafka_address
+        changed = {name: value for name, value in settings.items() if known.settings.get(name) != value}
+        running = any(self._process(node).is_running() for node in known.nodes)
+        if running and (adds_kafka or changed):
+            what = "without a listener for Kafka's clients" if adds_kafka else f"without {_pairs(changed)}"
+            raise ClusterError(
+                f"the cluster in {self._root} is running {what}: stop it first (quorumlog cluster down --data-dir"
+                f" {self._root}), then start it again"
+            )
+        has_kafka, has_tls = kafka or bool(known.nodes[0].kafka_address), bool(known.nodes[0].peer_address)
+        if settings or self._node_settings:
+            self._check(known.settings | settings, len(known.nodes), tls=has_tls, kafka=has_kafka)
+        if adds_kafka:
+            self._add_kafka_addresses(known)
+        known.settings.update(settings)
+        known.env.update(env)
+
+    def _check(self, settings: dict[str, str], nodes: int, *, tls: bool, kafka: bool) -> None:
+        check_settings(settings, self._node_settings, nodes=nodes, tls=tls, kafka=kafka)
+
+    def _add_kafka_addresses(self, known: ClusterState) -> None:
+        """Chooses ports for Kafka's clients: those behind the ports that the nodes have, if they are free."""
+        taken = [address for node in known.nodes for address in (node.address, node.peer_address) if address]
+        first = max(int(address.rpartition(":")[2]) for address in taken) + 1
+        ports = list(range(first, first + len(known.nodes)))
+        if not are_free(HOST, ports):
+            self._ports = ReservedPorts(len(known.nodes), HOST)
+            ports = self._ports.ports
+        for record, port in zip(known.nodes, ports, strict=True):
+            record.kafka_address = f"{HOST}:{port}"
 
     def _process(self, node: NodeRecord) -> NodeProcess:
         return NodeProcess(
@@ -471,7 +545,14 @@ class LocalCluster:
 
     def _kafka_flags(self, node: int) -> dict[str, str]:
         address = self._kafka_address(node)
-        return {"kafka_listen": address, "kafka_advertise": self._at_advertised_host(address)} if address else {}
+        if not address:
+            return {}
+        return {
+            "kafka_listen": address,
+            "kafka_advertise": self._at_advertised_host(address),
+            # As brokers do by default, and as their clients expect. Where data matters, a typing error is no topic.
+            "kafka_auto_create_topics_enable": "true",
+        }
 
     def _spawn(self, node: NodeProcess) -> None:
         flags = {
@@ -543,6 +624,10 @@ class LocalCluster:
             return NodeStatus(node.node_id, node.address, None, False, False, "it is not running")
         seen = view.node(node.node_id)
         return NodeStatus(node.node_id, node.address, node.pid, True, seen.ready, seen.reason)
+
+
+def _pairs(settings: Mapping[str, str]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in settings.items())
 
 
 def _load(root: Path) -> ClusterState | None:

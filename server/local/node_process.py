@@ -24,8 +24,16 @@ class ClusterError(Exception):
     """A local cluster could not do what was asked. The message is one line that says what to do."""
 
 
+class ClusterSettingsError(ClusterError):
+    """A setting of a local cluster is wrong: its name, its value, or that it is set at all."""
+
+
 class NodeWaitsError(ClusterError):
     """Nodes wait to be taken back, because they returned with empty data directories; all others serve."""
+
+
+class NodesSlowError(ClusterError):
+    """Nodes run, and were not ready in time. They keep running and may become ready later."""
 
 
 class NodeProcess:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import socket
 import time
+from collections.abc import Collection
 
 from quorumlog.server.listening import ListenError, try_to_bind
 from quorumlog.server.local.node_process import ClusterError
 
+MAX_PORT = 65_535
 _CONNECT_S = 10.0
 _ASK_AGAIN_S = 0.02
 
@@ -42,6 +44,18 @@ class ReservedPorts:
         for reserved in self._sockets:
             reserved.close()
         self._sockets.clear()
+
+
+def are_free(host: str, ports: Collection[int]) -> bool:
+    """Returns whether all ports exist and no other process listens at them."""
+    if max(ports) > MAX_PORT:
+        return False
+    try:
+        for port in ports:
+            require_free(f"{host}:{port}")
+    except ClusterError:
+        return False
+    return True
 
 
 def require_free(address: str) -> None:

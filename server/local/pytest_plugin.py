@@ -8,6 +8,7 @@ In ``pytest.ini`` or ``pyproject.toml``:
   ``function``. A test that kills nodes should leave them running again, or use ``function``.
 - ``quorumlog_cluster_nodes``: how many nodes, 3 by default.
 - ``quorumlog_cluster_kafka``: ``true`` to serve Kafka's own clients too, at ``kafka_bootstrap_servers``.
+- ``quorumlog_cluster_settings``: settings of every node, one ``KEY=VALUE`` in a line.
 
 Topics that no other test sees come from ``quorumlog_topic`` (:mod:`quorumlog.sdk.admin.topics_for_tests`).
 """
@@ -30,10 +31,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addini("quorumlog_cluster_scope", "how long one quorumlog_cluster lives", default="module")
     parser.addini("quorumlog_cluster_kafka", "whether it serves Kafka's own clients", type="bool", default=False)
     parser.addini("quorumlog_cluster_nodes", "how many nodes a quorumlog_cluster has", default="3")
+    parser.addini("quorumlog_cluster_settings", "settings of its nodes: KEY=VALUE", type="linelist", default=[])
 
 
 def _scope(fixture_name: str, config: pytest.Config) -> Scope:
     return cast(Scope, config.getini("quorumlog_cluster_scope"))
+
+
+def _settings(config: pytest.Config) -> dict[str, str]:
+    settings: dict[str, str] = {}
+    for line in config.getini("quorumlog_cluster_settings"):
+        name, equals, value = line.partition("=")
+        if not equals:
+            raise pytest.UsageError(f"quorumlog_cluster_settings: {line!r} is not KEY=VALUE")
+        settings[name.strip()] = value.strip()
+    return settings
 
 
 @pytest.fixture(scope=_scope)
@@ -42,5 +54,6 @@ def quorumlog_cluster(pytestconfig: pytest.Config) -> Iterator[LocalCluster]:
     from quorumlog.server.local.cluster import LocalCluster
 
     nodes = int(pytestconfig.getini("quorumlog_cluster_nodes"))
-    with LocalCluster(nodes=nodes, kafka=bool(pytestconfig.getini("quorumlog_cluster_kafka"))) as cluster:
+    kafka = bool(pytestconfig.getini("quorumlog_cluster_kafka"))
+    with LocalCluster(nodes=nodes, kafka=kafka, settings=_settings(pytestconfig)) as cluster:
         yield cluster

@@ -25,10 +25,11 @@ _OPTIONS = (
 @dataclass(slots=True, frozen=True)
 class NodeView:
     """What one node says. ``unfenced`` are the brokers that it sees as alive; ``reason`` why it is not ready, or
-    what else is wrong with it, such as a full disk."""
+    what else is wrong with it, such as a full disk. ``answers``: it says something."""
 
     ready: bool
     reason: str
+    answers: bool = True
     controller: int | None = None
     unfenced: frozenset[int] = frozenset()
 
@@ -67,10 +68,10 @@ class ClusterView:
                 return NodeView(False, reason)
             metadata = self._metadata(node_id, data_plane_pb2.MetadataRequest())
         except grpc.RpcError as error:
-            return NodeView(False, f"it does not answer ({_code(error)})")
+            return NodeView(False, f"it does not answer ({_code(error)})", answers=False)
         unfenced = frozenset(broker.node_id for broker in metadata.brokers if not broker.fenced)
         controller = None if metadata.controller_id < 0 else metadata.controller_id
-        return NodeView(True, reason, controller, unfenced)
+        return NodeView(True, reason, controller=controller, unfenced=unfenced)
 
     def _readiness(self, node_id: int) -> tuple[bool, str]:
         """Whether a node serves, and in one line what keeps it from that, or what it refuses. One that asks for a

@@ -194,3 +194,49 @@ def test_impossible_clusters_are_refused_with_one_line(data_dir: Path) -> None:
         assert done.returncode == 1
         [line] = done.stderr.splitlines()
         assert words in line
+
+
+def test_settings_and_a_listener_are_added_to_a_cluster(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    up = ("cluster", "up", "--nodes", "1", "--data-dir", str(data_dir), "--detach", "--output", "json")
+    down = ("cluster", "down", "--data-dir", str(data_dir))
+    assert "kafka_bootstrap_servers" not in loaded(quorumlog(*up, "--base-port", str(free_base_port(1))))
+    for more, said in (("--kafka",), "without a listener for Kafka's"), (("--set", "rack=a"), "without rack=a"):
+        refused = quorumlog(*up, *more)
+        assert (refused.returncode, refused.stdout, refused.stderr.count("\n")) == (1, "", 1)
+        assert said in refused.stderr
+        assert "quorumlog cluster down --data-dir" in refused.stderr
+    assert quorumlog(*down).returncode == 0
+    monkeypatch.setenv("QUORUMLOG_RACK", "b")
+    added = quorumlog(*up, "--kafka", "--set", "rack=a", "--set", "log_level=debug")
+    assert added.stderr == (
+        "QUORUMLOG_RACK has no effect on a local cluster: use --set rack=b, or settings={'rack': 'b'} in Python\n"
+    )
+    servers = loaded(added)["kafka_bootstrap_servers"]
+    assert quorumlog(*down).returncode == 0
+    monkeypatch.delenv("QUORUMLOG_RACK")
+    again = loaded(quorumlog(*up))
+    assert again["kafka_bootstrap_servers"] == servers
+    nodes = loaded(quorumlog("nodes", "list", "--output", "json", servers=again["bootstrap_servers"]))
+    assert [node["rack"] for node in nodes] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("pairs", "said"),
+    [
+        (("rak=a",), "unknown setting 'rak' of the local cluster: did you mean 'rack'?"),
+        (("rack",), "--set 'rack' is not KEY=VALUE"),
+        (("rack=a", "rack=b"), "--set rack is given twice"),
+        (("node_id=7",), "node_id cannot be set for a local cluster: nodes are numbered from 1"),
+        (("election_timeout_ms=soon",), "wrong value 'soon' for election_timeout_ms"),
+    ],
+)
+@pytest.mark.parametrize("command", [("cluster", "up"), ("console", "--playground")])
+def test_wrong_settings_are_refused_at_once(
+    tmp_path: Path, command: tuple[str, ...], pairs: tuple[str, ...], said: str
+) -> None:
+    place = ("--data-dir", str(tmp_path / "none")) if command == ("cluster", "up") else ()
+    refused = quorumlog(*command, *place, *(part for pair in pairs for part in ("--set", pair)))
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert said in refused.stderr
+    assert refused.stderr.count("\n") == 1
+    assert not (tmp_path / "none" / "cluster.json").exists()

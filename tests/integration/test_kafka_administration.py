@@ -42,7 +42,8 @@ _numbers = count(1)
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[LocalCluster]:
     # Leaderships return when somebody asks for that, and not by themselves in the midst of a test.
-    with LocalCluster(nodes=3, kafka=True, settings={"auto_leader_rebalance_enable": "false"}) as running:
+    settings = {"auto_leader_rebalance_enable": "false", "kafka_auto_create_topics_enable": "false"}
+    with LocalCluster(nodes=3, kafka=True, settings=settings) as running:
         yield running
         for node in running.node_ids:
             assert running.is_running(node), running.log_path(node).read_text()[-2_000:]

@@ -51,7 +51,8 @@ _numbers = count(1)
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[LocalCluster]:
-    with LocalCluster(nodes=3, kafka=True, settings={"kafka_max_connections_per_ip": 60}) as running:
+    settings = {"kafka_max_connections_per_ip": 60, "kafka_auto_create_topics_enable": "false"}
+    with LocalCluster(nodes=3, kafka=True, settings=settings) as running:
         yield running
         for node in running.node_ids:
             assert running.is_running(node), running.log_path(node).read_text()[-2_000:]

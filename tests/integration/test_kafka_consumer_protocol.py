@@ -26,7 +26,11 @@ _numbers = count(1)
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[LocalCluster]:
-    settings = {"group_session_timeout_ms": SESSION_MS, "kafka_max_connections_per_ip": 200}
+    settings = {
+        "group_session_timeout_ms": SESSION_MS,
+        "kafka_max_connections_per_ip": 200,
+        "kafka_auto_create_topics_enable": "false",
+    }
     with LocalCluster(nodes=3, kafka=True, settings=settings) as running:
         yield running
         for node in running.node_ids:

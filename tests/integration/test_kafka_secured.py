@@ -55,7 +55,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     data = tmp_path_factory.mktemp("nodes")
     asking = {
         "authorization": True, "super_users": "User:admin", "kafka_security_protocol": "SASL_SSL",
-        "audit_log": data / "audit.jsonl",
+        "audit_log": data / "audit.jsonl", "kafka_auto_create_topics_enable": "false",
     }  # fmt: skip
     with LocalCluster(nodes=3, tls=True, kafka=True, data_dir=data, settings=asking) as running:
         with Admin(bootstrap_servers=running.bootstrap_servers, **running.client_tls) as admin:
@@ -270,7 +270,7 @@ def test_without_a_sign_in_kafkas_clients_are_told_nothing(cluster: LocalCluster
 
 
 def test_kafkas_clients_prove_who_they_are_by_certificate(tmp_path: Path) -> None:
-    asking = {"authorization": True, "super_users": "User:admin"}
+    asking = {"authorization": True, "super_users": "User:admin", "kafka_auto_create_topics_enable": "false"}
     with LocalCluster(nodes=1, tls=True, kafka=True, settings=asking) as cluster:
         certificates = cluster.certificates
         assert certificates is not None

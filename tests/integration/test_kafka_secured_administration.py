@@ -47,7 +47,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     data = tmp_path_factory.mktemp("nodes")
     asking = {
         "authorization": True, "super_users": "User:admin", "kafka_security_protocol": "SASL_SSL",
-        "audit_log": data / "audit.jsonl",
+        "audit_log": data / "audit.jsonl", "kafka_auto_create_topics_enable": "false",
     }  # fmt: skip
     with LocalCluster(nodes=3, tls=True, kafka=True, data_dir=data, settings=asking) as running:
         with quorumlog.Admin(bootstrap_servers=running.bootstrap_servers, **running.client_tls) as admin:

@@ -46,7 +46,7 @@ def cluster() -> Iterator[LocalCluster]:
     for jars in (JARS, TOOLS_JARS):
         if jars.missing():
             jars.download()
-    settings = {"auto_leader_rebalance_enable": "false"}
+    settings = {"auto_leader_rebalance_enable": "false", "kafka_auto_create_topics_enable": "false"}
     with LocalCluster(nodes=3, kafka=True, settings=settings) as nodes:
         yield nodes
         for node in nodes.node_ids:

@@ -11,10 +11,11 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import confluent_kafka as kafka_client
 import psutil
 import pytest
 
-from quorumlog.server.local import ClusterError, LocalCluster
+from quorumlog.server.local import ClusterError, LocalCluster, NodesSlowError
 from quorumlog.server.local.janitor import start_time
 from quorumlog.server.local.ports import ReservedPorts
 from quorumlog.storage.moved_aside import ID_FILE
@@ -181,12 +182,38 @@ def test_kafkas_clients_are_served_at_ports_of_their_own_that_stay(tmp_path: Pat
             assert second.kafka_bootstrap_servers == servers
 
 
-def test_a_cluster_without_a_listener_for_kafka_is_told_apart(tmp_path: Path) -> None:
-    assert LocalCluster(nodes=1, data_dir=tmp_path).kafka_bootstrap_servers == ""
-    with LocalCluster(nodes=1, data_dir=tmp_path):
-        pass
-    with pytest.raises(ClusterError, match="without Kafka's listener"):
-        LocalCluster(nodes=1, data_dir=tmp_path, kafka=True)
+def mention(cluster: LocalCluster, topic: str) -> None:
+    """Sends a record to a topic that does not exist."""
+    errors: list[object] = []
+    producer = kafka_client.Producer({"bootstrap.servers": cluster.kafka_bootstrap_servers, "log_level": 0})
+    producer.produce(topic, b"value", on_delivery=lambda error, _message: errors.append(error))
+    assert producer.flush(60) == 0
+    assert errors == [None]
+
+
+def test_kafkas_clients_are_served_on_existing_data(tmp_path: Path) -> None:
+    """What a client mentions is created there, too."""
+    with LocalCluster(nodes=1, data_dir=tmp_path) as first:
+        assert first.kafka_bootstrap_servers == ""
+    for kafka in (True, False):
+        with LocalCluster(nodes=1, data_dir=tmp_path, kafka=kafka) as again:
+            mention(again, f"mentioned-{kafka}")
+
+
+def test_a_slow_start_keeps_the_nodes_running(tmp_path: Path) -> None:
+    slow = LocalCluster(nodes=1, data_dir=tmp_path, detached=True)
+    try:
+        with pytest.raises(NodesSlowError, match=r"node 1 is not ready after 0 s: .*; its log is .*node-1\.log"):
+            slow.up(timeout_s=0)
+        assert slow.is_running(1)
+        LocalCluster.attach(tmp_path).wait_ready()
+    finally:
+        slow.shutdown()
+    with LocalCluster(nodes=1) as temporary:
+        temporary.kill(1)
+        temporary._spawn(temporary._nodes[1])
+        with pytest.raises(NodesSlowError, match="it logged last"):
+            temporary.wait_ready(timeout_s=-1)
 
 
 def test_a_detached_cluster_outlives_its_owner_and_is_found_again(tmp_path: Path) -> None:
@@ -235,7 +262,7 @@ def test_a_node_that_cannot_start_is_an_error_with_its_own_words() -> None:
         port = taken.getsockname()[1]
         with pytest.raises(ClusterError, match=f"listen = .*: port {port} is in use by another process"):
             LocalCluster(nodes=1, base_port=port).up()
-    with pytest.raises(ClusterError, match=r"node 1 ended: unknown setting 'heartbeat_interval' .*did you mean"):
+    with pytest.raises(ClusterError, match=r"unknown setting 'heartbeat_interval' .*did you mean"):
         LocalCluster(nodes=1, settings={"heartbeat_interval": 5}).up()
 
 
