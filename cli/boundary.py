@@ -139,7 +139,7 @@ def one_line(error: BaseException) -> str:
     """What an exception says, in one line; an exception that no part raises on purpose is named as such."""
     text = " ".join(str(error).split())
     if isinstance(error, UnicodeEncodeError):
-        return f"{_printable(repr(error.object))} is not text in UTF-8, as names and settings must be; type it anew"
+        return f"{printable(repr(error.object))} is not text in UTF-8, as names and settings must be; type it anew"
     if _is_meant_for_users(error):
         return text or type(error).__name__
     if isinstance(error, OSError) and error.strerror:
@@ -149,16 +149,20 @@ def one_line(error: BaseException) -> str:
 
 def say(line: str) -> None:
     """Writes one line of complaint to stderr. What it quotes may be anything, and is shown escaped and cut."""
-    shown = _printable(line)
+    shown = printable(line)
     if len(shown) > _LONGEST_LINE:
         shown = f"{shown[: _LONGEST_LINE - _SHOWN_OF_THE_END]} … {shown[-_SHOWN_OF_THE_END:]}"
     print(f"quorumlog: {shown}", file=sys.stderr)
 
 
-def _printable(text: str) -> str:
-    if text.isprintable():
+def printable(text: str, encoding: str | None = None) -> str:
+    """Returns the text with escapes for control characters, which a terminal would obey, and for characters that the
+    encoding lacks."""
+    if not text.isprintable():
+        text = "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
+    if encoding is None or text.isascii():
         return text
-    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
+    return text.encode(encoding, "backslashreplace").decode(encoding)
 
 
 def _is_wrong_usage(error: BaseException) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -29,8 +30,10 @@ NodeDirectory = Annotated[
     ),
 ]
 
-#: Columns of the entries: heading and width.
-_ENTRY_COLUMNS = (("INDEX", 10), ("TERM", 6), ("KIND", 8), ("BYTES", 9), ("OFFSETS", 19), ("RECORDS", 8), ("CODEC", 12))
+#: The last one is printed only for damaged entries.
+_ENTRY_COLUMNS = ("INDEX", "TERM", "KIND", "BYTES", "OFFSETS", "RECORDS", "CODEC", "PRODUCER", "PROBLEM")
+#: More entries are printed as further tables.
+_ENTRIES_IN_A_TABLE = 500
 
 
 @app.command("dump", epilog="Example: quorumlog log dump --data-dir /tmp/quorumlog/node-1 --group 1000 --from-index 10")
@@ -113,29 +116,34 @@ def _group_json(row: RaftGroupRow) -> dict[str, object]:
 
 
 def _print_entries(entries: Iterable[EntryRow], output: OutputFormat) -> None:
-    """One line per entry, written as it is read: a log may be larger than the memory."""
+    """Prints entries while they are read: a log may be larger than the memory."""
     if output is OutputFormat.JSON:
         for row in entries:
             sys.stdout.write(json.dumps(_entry_json(row)) + "\n")
         return
-    sys.stdout.write("".join(f"{name:<{width}} " for name, width in _ENTRY_COLUMNS) + "PRODUCER\n")
-    for row in entries:
-        header = row.header
-        cells: tuple[object, ...] = (
-            row.index,
-            "?" if row.term is None else row.term,
-            "?" if row.kind is None else row.kind.name.lower(),
-            row.length_bytes,
-            f"{header.base_offset} to {header.last_offset}" if header else "-",
-            header.record_count if header else "-",
-            _codec(row),
-        )
-        line = "".join(f"{cell!s:<{width}} " for cell, (_name, width) in zip(cells, _ENTRY_COLUMNS, strict=True))
-        if header is not None and header.producer_id >= 0:
-            line += f"{header.producer_id}/{header.producer_epoch} sequence {header.base_sequence}"
-        if row.problem is not None:
-            line += f"  DAMAGED: {row.problem}"
-        sys.stdout.write(line.rstrip() + "\n")
+    cells = map(_entry_cells, entries)
+    page = list(islice(cells, _ENTRIES_IN_A_TABLE))
+    while True:
+        columns = _ENTRY_COLUMNS if any(row[-1] != "-" for row in page) else _ENTRY_COLUMNS[:-1]
+        print_table(columns, [row[: len(columns)] for row in page])
+        if not (page := list(islice(cells, _ENTRIES_IN_A_TABLE))):
+            return
+
+
+def _entry_cells(row: EntryRow) -> tuple[object, ...]:
+    header = row.header
+    has_producer = header is not None and header.producer_id >= 0
+    return (
+        row.index,
+        "?" if row.term is None else row.term,
+        "?" if row.kind is None else row.kind.name.lower(),
+        row.length_bytes,
+        f"{header.base_offset} to {header.last_offset}" if header else "-",
+        header.record_count if header else "-",
+        _codec(row),
+        f"{header.producer_id}/{header.producer_epoch} sequence {header.base_sequence}" if has_producer else "-",
+        "-" if row.problem is None else f"DAMAGED: {row.problem}",
+    )
 
 
 def _codec(row: EntryRow) -> str:

@@ -17,7 +17,7 @@ from quorumlog.cli.options import (
     client_options,
     topic_names,
 )
-from quorumlog.cli.rendering import print_json, print_table
+from quorumlog.cli.rendering import print_json, print_table, symbol
 
 if TYPE_CHECKING:
     from quorumlog.sdk import RecordExplanation, RecordStage
@@ -103,8 +103,8 @@ def _bar(stage: RecordStage, whole_us: int) -> str:
     """The stage on a line of which the whole way is ``_LINE`` characters."""
     first = min(_LINE - 1, stage.begin_us * _LINE // max(1, whole_us))
     if stage.end_us is None:
-        return " " * first + "…"
-    return " " * first + "█" * max(1, min(_LINE, -(-stage.end_us * _LINE // max(1, whole_us))) - first)
+        return " " * first + symbol("…", ".")
+    return " " * first + symbol("█", "#") * max(1, min(_LINE, -(-stage.end_us * _LINE // max(1, whole_us))) - first)
 
 
 def _ms(time_us: int) -> str:
