@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import resource
@@ -69,6 +70,7 @@ def run(command: Callable[[], object]) -> int:
     if (most := _most_files()) < _FEWEST_FILES:
         say(f"this process may open {most} files only, which are too few for a client: type ulimit -n 1024")
         return FAILED
+    _escape_unencodable_output()
     try:
         outcome = command()
         sys.stdout.flush()
@@ -90,6 +92,13 @@ def run(command: Callable[[], object]) -> int:
             traceback.print_exception(error)
         return WRONG_USAGE if _is_wrong_usage(error) else FAILED
     return outcome if isinstance(outcome, int) else 0
+
+
+def _escape_unencodable_output() -> None:
+    """Makes the output escape the characters that its encoding lacks: names of topics, groups and users come from
+    anywhere, and one of them must not keep all others from being printed."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _most_files() -> int:

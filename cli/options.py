@@ -226,7 +226,7 @@ def read_json(file: Path, form: str) -> Any:
         CommandError: it cannot be read, or is no JSON.
     """
     try:
-        return json.loads(file.read_text())
+        return json.loads(file.read_text("utf-8"))
     except OSError as error:
         raise CommandError(f"cannot read {file}: {error.strerror}") from None
     except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -13,7 +13,7 @@ def properties_of(file: Path) -> Iterator[tuple[int, str, str | None]]:
     Raises:
         OSError, UnicodeDecodeError: it cannot be read.
     """
-    for number, line in enumerate(file.read_text().splitlines(), start=1):
+    for number, line in enumerate(file.read_text("utf-8").splitlines(), start=1):
         if line.strip() and not line.lstrip().startswith("#"):
             key, separator, value = (part.strip() for part in line.partition("="))
             yield number, key, value if separator else None

@@ -49,7 +49,7 @@ class LocalCertificates:
         if not (self.folder / f"{ADMIN}.crt").exists():
             create_client(self.folder, self._authority("client-ca"), ADMIN)
         lines = (f"{name.replace('_', '.')}={value}\n" for name, value in self.of_client(ADMIN).items())
-        self.properties.write_text("".join(lines))
+        self.properties.write_text("".join(lines), "utf-8")
 
     def add_user(self, user: str) -> dict[str, str]:
         """Makes the certificate of a user; returns the options with which that user's clients connect."""

@@ -228,3 +228,12 @@ def test_odd_numbers_are_refused(arguments: tuple[str, ...], number: str, capsys
         main([*arguments, number])
     assert ended.value.code == boundary.WRONG_USAGE
     assert f"{number!r} is not an integer: write digits alone" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_unencodable_output_is_escaped(encoding: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name that the output's encoding lacks does not end a command."""
+    raw = io.BytesIO()
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(raw, encoding=encoding, errors="strict"))
+    assert boundary.run(lambda: print("topic 注文")) == 0
+    assert raw.getvalue() == b"topic \\u6ce8\\u6587\n"
