@@ -6,17 +6,20 @@ import io
 import logging
 import os
 import resource
+import signal
 import sys
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 
 import typer
 from typer.exceptions import TyperException
 
-#: Exit statuses: a failed command, a wrong command line, and Ctrl-C as shells count it (128 + SIGINT).
+from quorumlog.cli.entry import INTERRUPTED, end_at_once
+
+#: Exit statuses: a failed command and a wrong command line.
 FAILED = 1
 WRONG_USAGE = 2
-INTERRUPTED = 130
 
 #: Set to any value to get a Python traceback under the one line.
 TRACEBACK_VARIABLE = "QUORUMLOG_TRACEBACK"
@@ -72,8 +75,9 @@ def run(command: Callable[[], object]) -> int:
         return FAILED
     _escape_unencodable_output()
     try:
-        outcome = command()
-        sys.stdout.flush()
+        with _keyboard_interrupts():
+            outcome = command()
+            sys.stdout.flush()
     except TyperException as error:
         if error.format_message():  # Without one the help has been printed, which says it all.
             say(_usage_line(error))
@@ -92,6 +96,19 @@ def run(command: Callable[[], object]) -> int:
             traceback.print_exception(error)
         return WRONG_USAGE if _is_wrong_usage(error) else FAILED
     return outcome if isinstance(outcome, int) else 0
+
+
+@contextmanager
+def _keyboard_interrupts() -> Iterator[None]:
+    """Makes Ctrl-C raise ``KeyboardInterrupt`` while the command runs, where it ends the process before and after."""
+    early = signal.getsignal(signal.SIGINT) is end_at_once
+    if early:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        if early:
+            signal.signal(signal.SIGINT, end_at_once)
 
 
 def _escape_unencodable_output() -> None:

@@ -126,12 +126,12 @@ def read_command_config(file: Path | None) -> None:
     Raises:
         CommandError: it cannot be read, or has another line.
     """
-    from quorumlog.sdk.runtime.security import PROPERTIES
-
     global _security  # noqa: PLW0603  # once, by the callback before any command
     _security = {}
     if file is None:
         return
+    from quorumlog.sdk.runtime.security import PROPERTIES
+
     for number, key, value in read_properties(file, "--command-config"):
         name = next((option for option, wanted in PROPERTIES.items() if wanted == key), None)
         if value is None or name is None:
