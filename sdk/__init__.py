@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, Any
 # gRPC's own fork handlers start its threads anew in a forked child, where they crash over the parent's connections,
 # even if the child only wants to exit. Clients refuse to work there (`runtime/fork.py`), so nothing needs them.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+# gRPC's C core prints lines on stderr that no logging configuration reaches, such as "Got goaway" when a node closes an
+# idle connection. The clients report every failure themselves. Set the variable to "info" to see these lines.
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 if TYPE_CHECKING:
     from quorumlog.sdk.acls import (

@@ -5,6 +5,7 @@ May import: `server` itself, and the clients.
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -39,5 +40,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     # Loaded when first used: the pytest plug-in is imported by every run of pytest.
     if name in _MODULES:
+        # gRPC's C core would print its own lines on the stderr of a test run or notebook. It reads this when imported.
+        os.environ.setdefault("GRPC_VERBOSITY", "NONE")
         return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
