@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import logging
 
-from quorumlog.sdk.errors import QuorumlogError
+from quorumlog.sdk.errors import (
+    FencedLeaderEpochError,
+    InvalidFetchSessionEpochError,
+    NotLeaderForPartitionError,
+    OutOfOrderSequenceNumberError,
+    QuorumlogError,
+    UnknownLeaderEpochError,
+)
 from quorumlog.sdk.types import TopicPartition
 
 #: A change of leader takes less; what lasts longer, an application's owner wants to know of.
@@ -12,7 +19,31 @@ QUIET_S = 5.0
 #: The pause between two lines.
 REPEATED_AFTER_S = 30.0
 
+#: What to say instead of an error that reports the state of client and node: its numbers help nobody who operates them.
+_REASONS: tuple[tuple[tuple[type[QuorumlogError], ...], str], ...] = (
+    (
+        (OutOfOrderSequenceNumberError,),
+        "earlier batches of the partition have not been acknowledged yet, because the nodes are overloaded or cannot"
+        " reach each other: send less, or look at 'quorumlog cluster health'",
+    ),
+    (
+        (
+            NotLeaderForPartitionError,
+            FencedLeaderEpochError,
+            UnknownLeaderEpochError,
+            InvalidFetchSessionEpochError,
+        ),
+        "the leader of the partition keeps changing, or the nodes do not agree on it yet: look at"
+        " 'quorumlog cluster health'",
+    ),
+)
+
 _log = logging.getLogger("quorumlog.sdk")
+
+
+def _reason(error: QuorumlogError) -> str:
+    """Returns why something fails, in words that the owner of an application can act on."""
+    return next((reason for kinds, reason in _REASONS if isinstance(error, kinds)), error.message)
 
 
 class Outage:
@@ -34,7 +65,7 @@ class Outage:
         if now - self._since_s < QUIET_S or (self._next_s is not None and now < self._next_s):
             return
         self._next_s = now + REPEATED_AFTER_S
-        _log.warning("%s has failed for %d s; still trying: %s", self._doing, now - self._since_s, error.message)
+        _log.warning("%s has failed for %d s; still trying: %s", self._doing, now - self._since_s, _reason(error))
 
     def succeeded(self, now: float) -> None:
         """It works."""
@@ -71,7 +102,7 @@ class Outages:
         more = f" and {others} more" if others else ""
         _log.warning(
             "%s %s-%d%s has failed for %d s; still trying: %s",
-            self._doing, *tp, more, now - since, error.message,
+            self._doing, *tp, more, now - since, _reason(error),
         )  # fmt: skip
 
     def served(self, tp: TopicPartition, now: float) -> None:

@@ -18,7 +18,15 @@ from quorumlog.sdk.aio import AsyncAdmin, AsyncConsumer, AsyncProducer
 from quorumlog.sdk.cluster.cluster import parse_bootstrap_servers
 from quorumlog.sdk.cluster.offset_search import extent
 from quorumlog.sdk.cluster.outages import Outage, Outages
-from quorumlog.sdk.errors import IllegalArgumentError, NetworkError, UnknownTopicOrPartitionError
+from quorumlog.sdk.errors import (
+    FencedLeaderEpochError,
+    IllegalArgumentError,
+    NetworkError,
+    NotLeaderForPartitionError,
+    OutOfOrderSequenceNumberError,
+    QuorumlogError,
+    UnknownTopicOrPartitionError,
+)
 from quorumlog.sdk.producer.delivery import Delivery, RecordFuture
 
 CLIENTS = (Admin, AsyncAdmin, Consumer, AsyncConsumer, Producer, AsyncProducer)
@@ -195,6 +203,28 @@ def test_a_coordinator_that_is_not_reached_is_told_of_once_that_lasts(caplog: py
         "reaching the coordinator of consumer group g has failed for 35 s; still trying: no connection to a:1",
         "reaching the coordinator of consumer group g works again, after 40 s",
     ]
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (OutOfOrderSequenceNumberError("producer 1 sent sequence 771; 768 comes next"), "the nodes are overloaded"),
+        (NotLeaderForPartitionError("ask for metadata"), "the leader of the partition keeps changing"),
+        (FencedLeaderEpochError("epoch 7 is not 8"), "the leader of the partition keeps changing"),
+    ],
+)
+def test_warnings_give_usable_reasons(caplog: pytest.LogCaptureFixture, error: QuorumlogError, words: str) -> None:
+    """No numbers of the protocol, and what to look at."""
+    outages, outage = Outages("sending to"), Outage("reaching a")
+    for second in range(10):
+        outages.failed(TopicPartition("t", 0), error, second)
+        outage.failed(error, second)
+    lines = own_lines(caplog)
+    assert len(lines) == 2
+    for line in lines:
+        assert words in line
+        assert "quorumlog cluster health" in line
+        assert error.message not in line
 
 
 def test_a_change_of_leader_is_no_outage(caplog: pytest.LogCaptureFixture) -> None:
