@@ -222,3 +222,29 @@ async def test_tasks_share_one_coordinator_look_up(
     found = await asyncio.gather(*(coordinators.require("g") for _ in range(20)))
     assert len(set(found)) == 1
     assert script.count("FindCoordinators") == 1
+
+
+async def test_hints_of_the_same_epoch_are_not_followed(
+    script: ScriptedCoordinators, cluster: Cluster, coordinators: CoordinatorCache
+) -> None:
+    """What led here would lead here again: two nodes that name each other would be asked in turn."""
+    await cluster.ask_metadata([])
+    await fetch(coordinators)
+    partition = script.partition("g")
+    node, epoch = script.leaders[partition]
+    for hinted, known in ((epoch, None), (epoch + 1, node % 3 + 1)):
+        await coordinators.require("g")
+        hint = errors_pb2.LeaderHint(node_id=node % 3 + 1, leader_epoch=hinted)
+        coordinators.learn_from("g", errors_pb2.Error(code=Code.NOT_COORDINATOR, leader=hint, retriable=True))
+        found = coordinators.known("g")
+        assert (found and found.address) == (known and address(script, known))
+
+
+async def test_remembered_groups_are_bounded(
+    script: ScriptedCoordinators, coordinators: CoordinatorCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("quorumlog.sdk.cluster.coordinators.MAX_REMEMBERED", 3)
+    for number in range(10):
+        await coordinators.require(f"g{number}")
+        assert len(coordinators._partitions) <= 3
+    assert coordinators.known("g9") is not None

@@ -205,3 +205,19 @@ def test_sparks_driver_believes_a_linearizable_answer_whatever_a_lagging_node_ha
     assert nodes._take(["t"], answer(NEW, 41, epoch=9))["t"].topic_id == NEW
     assert nodes._take(["t"], answer(None, 50)) == {}, "deleted"
     assert nodes._take(["t"], answer(NEW, 41)) == {}, "and not brought back"
+
+
+def test_one_registration_may_say_its_address_again() -> None:
+    """A node that advertises another address after a reload keeps its registration."""
+    cache = cache_of(registered(1000, 5), registered(2000, 5))
+    assert [address.rpartition(":")[2] for address in cache.addresses.values()] == ["2000"]
+
+
+def test_an_older_answer_does_not_make_the_view_older() -> None:
+    """The index of the newest image that described a topic stays: answers between the two would be believed."""
+    cache = cache_of(answer(OLD, 40), answer(OLD, 20))
+    assert cache.topics["t"].described_at == 40
+    cache.forget("t")
+    with_old = cache.merge(answer(OLD, 30))
+    assert isinstance(with_old["t"], UnknownTopicOrPartitionError)
+    assert cache.merge(answer(OLD, 40)) == {}

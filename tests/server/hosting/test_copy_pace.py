@@ -93,3 +93,33 @@ def test_copies_with_one_limit_share_it_and_a_nodes_own_is_for_all() -> None:
     assert pace.holds(SECOND // 8, 4)
     assert not pace.holds(SECOND // 4, 4)
     assert not pace.holds(0, 0), "the metadata wait for nothing"
+
+
+def test_the_first_copy_that_may_leave_is_named() -> None:
+    """Two limits: the node looks again when the faster one has room, not when both have."""
+    pace = CopyPace(0)
+    pace.throttle_of = {1: RATE, 2: 4 * RATE}.get
+    pace.begin(0)
+    for group in (1, 2):
+        assert not pace.holds(0, group)
+        pace.sent(0, group, RATE)
+    for groups in ((1, 2), (2, 1)):
+        pace.begin(1)
+        assert all(pace.holds(1, group) for group in groups)
+        assert pace.held_until == SECOND // 4
+    pace.begin(SECOND // 4)
+    assert not pace.holds(SECOND // 4, 2)
+    assert pace.holds(SECOND // 4, 1)
+    pace.begin(SECOND)
+    assert not pace.is_busy
+
+
+def test_the_slower_of_two_limits_counts() -> None:
+    pace = CopyPace(2 * RATE)
+    pace.throttle_of = {1: RATE, 2: 0, 3: None}.get
+    pace.begin(0)
+    pace.sent(0, 1, RATE)
+    assert pace.holds(SECOND // 2, 1) and not pace.holds(SECOND // 2, 2)
+    assert pace.holds(SECOND // 2 - 1, 2), "the node's own limit is for all"
+    assert not pace.holds(0, 3)
+    assert [pace.is_paced(group) for group in (1, 2, 3)] == [True, True, False]

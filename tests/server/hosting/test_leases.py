@@ -166,3 +166,24 @@ def test_rounds_that_a_former_life_of_this_node_counted_are_no_answer(node: Sett
     assert restarted.leases.reachable() == set()
     restarted.hear(2)
     assert restarted.leases.reachable() == {2}
+
+
+def test_the_next_deadline_is_the_earliest_lease() -> None:
+    """Of what was heard and of what was answered, whichever runs out first."""
+    setting = Setting()
+    setting.interval(2, 3)
+    sleeper = setting.sleep(7, leader=1)
+    assert sleeper.quiescent
+    for _ in range(3):
+        # Node 3 speaks on, and does not hear this node any more.
+        setting.now += HEARTBEAT
+        setting.leases.begin_round()
+        setting.hear(2)
+        setting.hear(3, heard_round=0)
+    assert setting.leases.next_deadline == HEARTBEAT + TIMEOUT
+    setting.now = HEARTBEAT + TIMEOUT - 1
+    setting.leases.on_time(setting.now)
+    assert sleeper.quiescent
+    setting.now += 1
+    setting.leases.on_time(setting.now)
+    assert not sleeper.quiescent

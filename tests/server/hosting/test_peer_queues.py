@@ -22,7 +22,7 @@ from quorumlog.raft.types import (
 )
 from quorumlog.server.events import PeerFrame, PeerIdentity, Stream
 from quorumlog.server.hosting.copy_pace import CopyPace
-from quorumlog.server.hosting.peer_queues import PeerQueues
+from quorumlog.server.hosting.peer_queues import LARGE_FRAME_BYTES, PeerQueue, PeerQueues
 from quorumlog.server.hosting.raft_host import HostedReplica, RaftHost
 from quorumlog.server.hosting.sealing import GroupSealer
 from quorumlog.storage.transaction import RaftGroupWrite
@@ -160,3 +160,56 @@ def test_the_others_have_every_second_frame_while_the_urgent_group_catches_up() 
     gone = sum((frame for frame in first_frames if frame is not None), Counter())
     assert (gone[7], gone[8]) == (5, 5), f"the first frames had {first_frames}"
     assert gone[URGENT] >= 10
+
+
+def link(sizes: tuple[int, ...] = (), sent_at: tuple[int, ...] = ()) -> PeerQueue:
+    """An open link with frames in flight."""
+    made = PeerQueue(PEER)
+    made.open(PeerIdentity("cluster", PEER, "directory", 1, "peer:1"), 100)
+    for number, size in enumerate(sizes, start=1):
+        made.in_flight.append((number, size, sent_at[number - 1] if sent_at else 0))
+    return made
+
+
+@pytest.mark.parametrize(
+    ("sizes", "may"),
+    [((), True), ((LARGE_FRAME_BYTES - 1,), False), ((LARGE_FRAME_BYTES,), True), ((LARGE_FRAME_BYTES,) * 2, False)],
+)
+def test_two_frames_are_in_flight_where_they_are_large(sizes: tuple[int, ...], may: bool) -> None:
+    assert link(sizes).may_send() is may
+
+
+def test_a_link_is_stuck_with_its_oldest_frame() -> None:
+    made = link((LARGE_FRAME_BYTES,) * 2, sent_at=(10, 900))
+    assert not made.stuck(510, 500)
+    assert made.stuck(511, 500)
+    made.acknowledge(1)
+    assert not made.stuck(1_400, 500)
+    assert made.stuck(1_401, 500)
+    made.acknowledge(2)
+    assert not made.stuck(1 << 40, 500)
+
+
+def test_a_link_that_opens_counts_anew() -> None:
+    """Numbers of frames are those of the stream: the peer would take the first ones for late."""
+    made = link((10, 20))
+    made.sequence = 2
+    made.close()
+    assert not made.up and not made.may_send()
+    made.open(PeerIdentity("cluster", PEER, "directory", 1, "peer:1"), 300)
+    assert (made.sequence, len(made.in_flight), made.may_send()) == (0, 0, True)
+
+
+def test_a_link_that_has_just_opened_is_alive() -> None:
+    """Nothing was heard on it yet: silence counts from its opening."""
+    queues = Leader(7).queues
+    peer = queues[PEER]
+    peer.open(PeerIdentity("cluster", PEER, "directory", 1, "peer:1"), 1_000)
+    peer.heard = 10
+    assert queues.alive(PEER, 1_500, 500)
+    assert not queues.alive(PEER, 1_501, 500)
+    peer.heard = 1_200
+    assert queues.alive(PEER, 1_700, 500)
+    peer.close()
+    assert not queues.alive(PEER, 1_300, 500)
+    assert not queues.alive(9, 1_300, 500)

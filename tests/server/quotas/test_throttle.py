@@ -14,7 +14,7 @@ from quorumlog.server.events import ClientRequest, StreamPause
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.node_service import NodeServices, StepTime
 from quorumlog.server.principal_totals import MOST_PRINCIPALS, OTHERS, PrincipalTotals
-from quorumlog.server.quotas.throttle import MOST_WAIT_US, Throttle, ThrottleLimits
+from quorumlog.server.quotas.throttle import LEAST_FETCH_WAIT_US, MOST_WAIT_US, Throttle, ThrottleLimits
 from quorumlog.v1 import admin_pb2, groups_pb2, sign_in_pb2
 from quorumlog.v1 import data_plane_pb2 as pb
 from quorumlog.v1.errors_pb2 import Error, ErrorCode
@@ -282,3 +282,54 @@ def test_metrics_tell_of_so_many_principals_by_name() -> None:
     assert len(readings) == MOST_PRINCIPALS + 1
     assert readings[(OTHERS,)] == 100
     assert readings[("User:u0",)] == 3
+
+
+@pytest.mark.parametrize(
+    ("max_wait_ms", "waits_us"),
+    [(0, LEAST_FETCH_WAIT_US), (999, LEAST_FETCH_WAIT_US), (1_500, 1_500_000), (2**31 - 1, MOST_WAIT_US)],
+)
+def test_fetches_wait_within_bounds(max_wait_ms: int, waits_us: int) -> None:
+    """At least a second, so that nobody asks again and again; at most half a minute, whatever the client says."""
+    rig = Rig()
+    rig.limit(ALICE, consumer_byte_rate=1)
+    rig.throttle.handed_out(ALICE, 1_000)
+    asked = rig.ask(pb.FetchRequest(max_wait_ms=max_wait_ms))
+    rig.wait(waits_us - 1)
+    assert rig.empty == []
+    rig.wait(1)
+    assert rig.empty == [asked]
+
+
+def test_bytes_that_wait_are_bounded_exactly() -> None:
+    """The bytes of a principal that wait, with the next request, may reach the limit and no more."""
+    rig = Rig(principal_bytes=4_000)
+    rig.limit(ALICE, producer_byte_rate=1)
+    rig.ask(produce(2_000))
+    held = [rig.ask(produce(2_000)), rig.ask(produce(2_000))]
+    assert (len(rig.throttle), rig.refused) == (2, [])
+    late = rig.ask(produce(200))
+    assert [number for number, _ in rig.refused] == [late] and late not in held
+    other = Rig(principal_bytes=4_000)
+    other.limit(ALICE, producer_byte_rate=1)
+    other.ask(produce(2_000))
+    other.ask(produce(2_000))
+    assert (other.ask(produce(2_001)), len(other.throttle)) == (3, 1)
+
+
+@pytest.mark.parametrize(("rate", "most"), [(0.5, 1), (1.9, 1), (700, 700), (10_000, 5_000)])
+def test_answers_hold_at_most_a_burst(rate: float, most: int) -> None:
+    """And never nothing: a client that is given no byte would ask for ever."""
+    rig = Rig()
+    assert rig.throttle.most_bytes(ALICE, 5_000) == 5_000
+    rig.limit(ALICE, consumer_byte_rate=rate)
+    assert rig.throttle.most_bytes(ALICE, 5_000) == most
+
+
+def test_waits_are_measured_to_their_end() -> None:
+    """A request that is served or given up has waited until then, not until its deadline."""
+    rig = Rig()
+    rig.limit(ALICE, producer_byte_rate=1_000)
+    rig.ask(produce(2_000))
+    rig.ask(produce(300, timeout_ms=60_000))
+    rig.wait(1 * SECOND)
+    assert rig.throttle.throttled_seconds.readings() == {(ALICE,): pytest.approx(1)}

@@ -159,3 +159,36 @@ def test_who_has_changed_too_many_partitions_is_told_when_to_come_again() -> Non
     assert "controller_mutation_rate = 2 per second" in refused.message
     assert quota.refusal(0, BOB) is None
     assert quota.refusal(5 * SECOND, ALICE) is None
+
+
+def test_a_new_rate_fills_nothing_of_the_past() -> None:
+    bucket = TokenBucket(10, now=0)
+    bucket.take(0, 110)
+    bucket.change_rate(5 * SECOND, 1_000)
+    assert bucket.wait_us(5 * SECOND) == SECOND // 20, "50 of the debt were paid at the former rate"
+
+
+def test_newcomers_share_the_default() -> None:
+    """Without room for buckets of their own they have those of everybody, not what was set for one of them."""
+    image = MetadataImage()
+    limit(image, "User:*", producer_byte_rate=100)
+    limit(image, ALICE, producer_byte_rate=5_000)
+    limit(image, BOB, producer_byte_rate=7_000)
+    buckets = QuotaBuckets(holder(image), (PRODUCER_BYTE_RATE,), most=1)
+    buckets.of(0, ALICE)[PRODUCER_BYTE_RATE].take(0, 9_000)
+    shared = buckets.of(0, BOB)[PRODUCER_BYTE_RATE]
+    assert shared.rate == 100
+    assert buckets.of(0, "User:carol")[PRODUCER_BYTE_RATE] is shared
+    assert len(buckets) == 1
+
+
+def test_waits_for_partitions_round_up() -> None:
+    """A client that comes again when it was told to is served."""
+    image = MetadataImage()
+    limit(image, ALICE, controller_mutation_rate=3)
+    quota = MutationQuota(holder(image))
+    quota.charge(0, ALICE, 4)
+    refused = quota.refusal(0, ALICE)
+    assert refused is not None and refused.throttle_time_ms == 334
+    assert quota.refusal(333_000, ALICE) is not None
+    assert quota.refusal(334_000, ALICE) is None

@@ -225,3 +225,9 @@ def test_the_library_verifies_what_was_read() -> None:
     body = json.dumps(claims()).encode()[:-1] + b', "sub": "bob"}'
     compact = jwt.PyJWS().encode(body, private_key("first"), algorithm="ES256", headers={"kid": "first"})
     assert verifier().read(compact).user == shown(compact).user == "bob"
+
+
+def test_times_may_be_zero_and_not_beyond_the_year_9999() -> None:
+    last_s = 253_402_300_799
+    assert shown(token(claims(nbf=0, iat=0, exp=last_s))).ends_ms == last_s * 1_000
+    assert "is no time" in refusal(token(claims(exp=last_s + 1)))

@@ -14,7 +14,7 @@ from token_issuer import NOW_S, claims, file_of, options, private_key, public, p
 
 from quorumlog.server.bearer_tokens import KNOWN_ALGORITHMS, TokenError, TokenVerifier
 from quorumlog.server.tokens import watched_keys
-from quorumlog.server.tokens.key_set import MAX_KEYS, KeySetError, parse_keys
+from quorumlog.server.tokens.key_set import MAX_KEY_ID_LENGTH, MAX_KEYS, MIN_RSA_BITS, KeySetError, parse_keys
 from quorumlog.server.tokens.watched_keys import MAX_FILE_BYTES, WatchedKeys, read_keys
 
 
@@ -187,3 +187,17 @@ def test_the_file_is_looked_at_now_and_then_only(tmp_path: Path, monkeypatch: py
 def test_a_key_has_no_private_half() -> None:
     (key,) = parse_keys(file_of(public("first")), ("ES256",)).keys
     assert key.public == private_key("first").public_key()
+
+
+def test_limits_of_a_file_are_inclusive(tmp_path: Path) -> None:
+    many = file_of(*(public(f"k{number}") for number in range(MAX_KEYS)))
+    assert len(parse_keys(many, KNOWN_ALGORITHMS).keys) == MAX_KEYS
+    longest = parse_keys(file_of(public("a" * MAX_KEY_ID_LENGTH)), KNOWN_ALGORITHMS)
+    assert len(longest.keys[0].key_id) == MAX_KEY_ID_LENGTH
+    smallest = parse_keys(file_of(public_rsa("a", MIN_RSA_BITS)), KNOWN_ALGORITHMS)
+    assert smallest.keys[0].key_id == "a"
+    file = tmp_path / "keys.json"
+    write_keys(file, "a")
+    file.write_bytes(file.read_bytes().ljust(MAX_FILE_BYTES))
+    file.chmod(0o600)
+    assert len(read_keys(options(file)).keys) == 1
