@@ -132,7 +132,9 @@ def _print_entries(entries: Iterable[EntryRow], output: OutputFormat) -> None:
 
 def _entry_cells(row: EntryRow) -> tuple[object, ...]:
     header = row.header
-    has_producer = header is not None and header.producer_id >= 0
+    producer = "-"
+    if header is not None and header.producer_id >= 0:
+        producer = f"{header.producer_id}/{header.producer_epoch} sequence {header.base_sequence}"
     return (
         row.index,
         "?" if row.term is None else row.term,
@@ -141,7 +143,7 @@ def _entry_cells(row: EntryRow) -> tuple[object, ...]:
         f"{header.base_offset} to {header.last_offset}" if header else "-",
         header.record_count if header else "-",
         _codec(row),
-        f"{header.producer_id}/{header.producer_epoch} sequence {header.base_sequence}" if has_producer else "-",
+        producer,
         "-" if row.problem is None else f"DAMAGED: {row.problem}",
     )
 

@@ -6,12 +6,15 @@ import itertools
 
 import pytest
 
+from quorumlog.server.client_origin import UNKNOWN_CLIENT
 from quorumlog.server.kafka.codec import position_requests, produce_requests
 from quorumlog.server.kafka.codec.position_responses import ListOffsetsResponse
 from quorumlog.server.kafka.codec.produce_responses import ProduceResponse
 from quorumlog.server.kafka.mapping.error_codes import KafkaError
-from quorumlog.v1 import admin_pb2
+from quorumlog.v1 import admin_pb2, data_plane_pb2
+from quorumlog.v1.errors_pb2 import ErrorCode
 from quorumlog.v1.kafka_batch import KafkaCodec
+from quorumlog.v1.kafka_entry import entry_of_kafka
 from tests.support.kafka_batches import KafkaRow, changed, kafka_batch
 from tests.support.kafka_nodes import KafkaNodes
 
@@ -151,3 +154,19 @@ def test_a_clock_far_ahead_keeps_nothing_for_ever() -> None:
     nodes.cluster.invariants.latest_wall_ms = 0
     assert nodes.produce(kafka_batch(rows_at(WALL_MS))) == KafkaError.NONE
     nodes.run_until_removed(2, "short")
+
+
+def test_batches_of_kafkas_format_come_in_at_their_port_only() -> None:
+    """The gRPC port checks no records."""
+    nodes = Nodes()
+    leader = nodes.leader()
+    assert leader is not None
+    entry = entry_of_kafka(kafka_batch(rows_at(WALL_MS)), null_keys=False)
+    request = data_plane_pb2.ProduceRequest(acks=-1, timeout_ms=1_000)
+    request.batches.add(topic_id=nodes.image.topics["short"].topic_id, partition=0, batch=entry)
+    answers: list[object] = []
+    nodes.cluster.processes[leader].request(request, answers.append, None, 0, UNKNOWN_CLIENT)
+    nodes.until(lambda: bool(answers), 5)
+    [answer] = answers
+    assert isinstance(answer, data_plane_pb2.ProduceResponse)
+    assert answer.results[0].error.code == ErrorCode.INVALID_RECORD
