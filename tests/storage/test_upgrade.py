@@ -109,7 +109,8 @@ def test_an_upgrade_is_made_once_and_goes_on_after_a_crash(tmp_path: Path, monke
     from quorumlog.storage import upgrade
 
     monkeypatch.setattr(upgrade, "_ROWS_AT_ONCE", 2)
-    make_former(tmp_path, [stated(ROWS, -1)] * 5)
+    earlier = [(key, value, time_ms - 1_000, headers) for key, value, time_ms, headers in ROWS]
+    make_former(tmp_path, [stated(ROWS, -1), *[stated(earlier, -1)] * 4])
     times = upgrade._times
     calls: list[int] = []
 
