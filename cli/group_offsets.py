@@ -22,6 +22,7 @@ from quorumlog.cli.options import (
 )
 from quorumlog.cli.rendering import node_list, plural, print_json, print_table
 from quorumlog.cli.reset_targets import PartitionBeforeReset, ResetTarget, Wish, target, within_log
+from quorumlog.cli.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from quorumlog.sdk import Admin, GroupDescription, TopicPartition
@@ -131,7 +132,10 @@ def delete_offsets(
         for name, numbers in scope.items():
             if not any(_is_in(tp, {name: numbers}) for tp in deleted):
                 which = f"{name}:{node_list(numbers)}" if numbers else name
-                raise CommandError(f"group {group} has committed nothing of {which}: there is nothing to delete")
+                groups = [each.group_id for each in admin.list_groups()]
+                nothing = "there is nothing to delete"
+                hint = nothing if group in groups else did_you_mean(group, groups, nothing)
+                raise CommandError(f"group {group} has committed nothing of {which}: {hint}")
         if not dry_run:
             admin.delete_group_offsets(group, list(deleted))
     rows = [

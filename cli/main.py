@@ -33,6 +33,7 @@ from quorumlog.cli.certs import commands as certs
 from quorumlog.cli.options import path, read_command_config
 from quorumlog.cli.records import consume, explain, produce
 from quorumlog.cli.recovery import commands as recovery
+from quorumlog.cli.suggestions import add_suggestions
 from quorumlog.cli.users import commands as users
 from quorumlog.cli.users import quotas
 
@@ -139,6 +140,7 @@ def main(arguments: list[str] | None = None) -> None:
     boundary.say_what_clients_warn_of()
     command = typer.main.get_command(app)
     _refuse_odd_numbers(command)
+    add_suggestions(command)
     sys.exit(boundary.run(lambda: command.main(arguments, prog_name="quorumlog", standalone_mode=False)))
 
 

@@ -11,6 +11,7 @@ from quorumlog.cli.boundary import WRONG_USAGE, CommandError
 from quorumlog.cli.confirmation import confirm
 from quorumlog.cli.options import DEFAULT_BOOTSTRAP_SERVERS, BootstrapServers, Output, OutputFormat, connect
 from quorumlog.cli.rendering import plural, print_json, print_table
+from quorumlog.cli.suggestions import did_you_mean
 from quorumlog.cli.times import parse_time_ms
 
 if TYPE_CHECKING:
@@ -105,7 +106,9 @@ def _named(admin: Admin, names: list[str], before_ms: int | None) -> list[Produc
     known = {each.name: each for name in names for each in admin.list_producers(name)}
     for name in names:
         if name not in known:
-            raise CommandError(f"there is no producer name {name}: 'quorumlog producers list' shows those that are")
+            names_in_use = [each.name for each in admin.list_producers("")]
+            hint = did_you_mean(name, names_in_use, "'quorumlog producers list' shows all")
+            raise CommandError(f"there is no producer name {name}: {hint}")
         if before_ms is not None and known[name].claimed_ms >= before_ms:
             raise CommandError(f"producer name {name} was claimed at {_time(known[name].claimed_ms)}: it is in use")
     return [known[name] for name in dict.fromkeys(names)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -21,6 +20,7 @@ from quorumlog.cli.options import (
     topic_names,
 )
 from quorumlog.cli.rendering import plural, print_json, print_table
+from quorumlog.cli.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from quorumlog.sdk import Admin, TopicDescription
@@ -153,8 +153,7 @@ def _existing(admin: Admin, names: list[str]) -> list[TopicDescription]:
     except UnknownTopicOrPartitionError:
         known = admin.list_topics()
         missing = next((name for name in names if name not in known), names[0])
-        close = difflib.get_close_matches(missing, known, n=1)
-        hint = f"did you mean '{close[0]}'?" if close else "'quorumlog topics list' shows which there are"
+        hint = did_you_mean(missing, known, "'quorumlog topics list' shows which there are")
         raise CommandError(f"topic '{missing}' does not exist, so nothing was deleted; {hint}") from None
 
 

@@ -15,11 +15,12 @@ from quorumlog.cli.options import DEFAULT_BOOTSTRAP_SERVERS, BootstrapServers, O
 from quorumlog.cli.rendering import plural, print_json, print_table
 
 if TYPE_CHECKING:
-    from quorumlog.sdk import UserScramCredential
+    from quorumlog.sdk import Admin, UserScramCredential
 
 app = typer.Typer(no_args_is_help=True, help="Users who sign in by password: create, list, delete.")
 
 #: Bytes of a file with a password.
+from quorumlog.cli.suggestions import did_you_mean
 _MOST_BYTES = 8_192
 
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
@@ -62,7 +63,8 @@ def create(
         if is_there and not replace:
             raise CommandError(f"there is a user {user} already: --replace gives it another password")
         if replace and not is_there:
-            raise CommandError(f"there is no user {user}: leave --replace out")
+            hint = did_you_mean(user, _all_users(admin), "leave --replace out")
+            raise CommandError(f"there is no user {user}: {hint}")
         admin.alter_user_scram_credentials([UserScramCredentialUpsertion(user, password, for_super_user=super_user)])
     if output is OutputFormat.JSON:
         print_json({"user": user, "result": "replaced" if is_there else "created"})
@@ -105,7 +107,8 @@ def delete(
         found = {each.user for each in admin.describe_user_scram_credentials(wanted)}
         missing = [name for name in wanted if name not in found]
         if missing:
-            raise CommandError(f"there is no user {missing[0]} (quorumlog users list)")
+            hint = did_you_mean(missing[0], _all_users(admin), "'quorumlog users list' shows all")
+            raise CommandError(f"there is no user {missing[0]}: {hint}")
         confirm(f"Delete {plural(len(wanted), 'user')}: {', '.join(wanted)}?", yes=yes)
         admin.alter_user_scram_credentials(map(UserScramCredentialDeletion, wanted))
     if output is OutputFormat.JSON:
@@ -146,6 +149,10 @@ def _plain(user: UserScramCredential) -> dict[str, object]:
         "for_super_user": user.for_super_user,
         "changed_ms": user.changed_ms,
     }
+
+def _all_users(admin: Admin) -> list[str]:
+    return [each.user for each in admin.describe_user_scram_credentials()]
+
 
 
 def _time(at_ms: int) -> str:

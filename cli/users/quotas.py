@@ -10,6 +10,7 @@ from quorumlog.cli.boundary import WRONG_USAGE, CommandError
 from quorumlog.cli.confirmation import confirm
 from quorumlog.cli.options import DEFAULT_BOOTSTRAP_SERVERS, BootstrapServers, Output, OutputFormat, connect
 from quorumlog.cli.rendering import plural, print_json, print_table
+from quorumlog.cli.suggestions import did_you_mean
 
 app = typer.Typer(no_args_is_help=True, help="How much users may do in a second: set, list, delete.")
 
@@ -96,14 +97,18 @@ def delete(
     """Deletes quotas of a user: all of them, or those that are named. The default counts from then on."""
     for key in quota or ():
         if key not in _KEYS:
-            raise CommandError(f"--quota: there is no quota {key!r:.60}: choose from {', '.join(_KEYS)}", WRONG_USAGE)
+            hint = did_you_mean(key, _KEYS, f"choose from {', '.join(_KEYS)}")
+            raise CommandError(f"--quota: there is no quota {key!r:.60}: {hint}", WRONG_USAGE)
     with connect(bootstrap_servers) as admin:
-        known = admin.describe_client_quotas([principal]).get(principal, {})
+        everything = admin.describe_client_quotas()
+        known = everything.get(principal, {})
         wanted = list(dict.fromkeys(quota or known))
         missing = [key for key in wanted if key not in known]
         if missing or not known:
             what = missing[0] if missing and known else "quota"
-            raise CommandError(f"{principal} has no {what} (quorumlog quotas list)")
+            candidates = known if known else everything
+            hint = did_you_mean(missing[0] if known else principal, candidates, "'quorumlog quotas list' shows all")
+            raise CommandError(f"{principal} has no {what}: {hint}")
         confirm(f"Delete {plural(len(wanted), 'quota')} of {principal}: {', '.join(wanted)}?", yes=yes)
         admin.alter_client_quotas({principal: dict.fromkeys(wanted)})
     if output is OutputFormat.JSON:
