@@ -63,8 +63,10 @@ def create(
         if is_there and not replace:
             raise CommandError(f"there is a user {user} already: --replace gives it another password")
         if replace and not is_there:
+    from quorumlog.sdk.runtime.passwords import new_password
             hint = did_you_mean(user, _all_users(admin), "leave --replace out")
             raise CommandError(f"there is no user {user}: {hint}")
+    new_password(password)
         admin.alter_user_scram_credentials([UserScramCredentialUpsertion(user, password, for_super_user=super_user)])
     if output is OutputFormat.JSON:
         print_json({"user": user, "result": "replaced" if is_there else "created"})

@@ -16,7 +16,7 @@ from quorumlog.sdk.credentials import (
     UserScramCredentialUpsertion,
 )
 from quorumlog.sdk.errors import IllegalArgumentError
-from quorumlog.sdk.runtime.passwords import prepared_password
+from quorumlog.sdk.runtime.passwords import new_password
 from quorumlog.v1 import credentials_pb2
 from quorumlog.v1.request_limits import MAX_CREDENTIALS_CHANGED
 from quorumlog.v1.scram import MAX_ITERATIONS, MIN_ITERATIONS, MIN_SALT_BYTES, salted_keys
@@ -164,7 +164,7 @@ def _checked_alterations(alterations: Iterable[UserAlteration]) -> list[UserAlte
         if not isinstance(each.user, str) or not is_text(each.user):
             raise IllegalArgumentError(f"user {each.user!r:.80} is not text, such as alice")
         if isinstance(each, UserScramCredentialUpsertion):
-            prepared_password(each.password)
+            new_password(each.password)
             _check_iterations(each.iterations)
     return checked
 
@@ -203,7 +203,7 @@ def _checked_subjects(serials: Iterable[str], principals: Iterable[str]) -> list
 def _credential(upsertion: UserScramCredentialUpsertion) -> credentials_pb2.ScramCredential:
     """What nodes are told of a password."""
     salt = secrets.token_bytes(MIN_SALT_BYTES)
-    keys = salted_keys(prepared_password(upsertion.password), salt, upsertion.iterations)
+    keys = salted_keys(new_password(upsertion.password), salt, upsertion.iterations)
     return credentials_pb2.ScramCredential(
         user=upsertion.user,
         salt=salt,

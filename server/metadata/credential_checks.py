@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterable, Sequence
 
 from quorumlog.server.client_origin import ANONYMOUS, EVERYBODY, USER_PREFIX
@@ -80,6 +81,10 @@ def _problem_with(credential: ScramCredential) -> str | None:
     problem = problem_with_name(credential.user)
     if problem is not None:
         return problem
+    normal = unicodedata.normalize("NFKC", credential.user)
+    if normal != credential.user:
+        # Some clients would send the one, others the other, and rules are about one of them.
+        return f"user {credential.user[:40]!r} can be written in two ways (Unicode): use {normal[:40]!r}"
     if not MIN_SALT_BYTES <= len(credential.salt) <= MAX_SALT_BYTES:
         return f"the salt of {credential.user} is not {MIN_SALT_BYTES} to {MAX_SALT_BYTES} bytes"
     if len(credential.stored_key) != KEY_BYTES or len(credential.server_key) != KEY_BYTES:

@@ -31,10 +31,27 @@ def prepared(password: str) -> bytes:
     )
     normal = unicodedata.normalize("NFKC", mapped)
     if not normal or any(prohibited(letter) for letter in normal for prohibited in _PROHIBITED):
-        raise PasswordError("has characters that no password has, such as a line break")
+        raise PasswordError("has characters that no password has, such as a line break or an emoji")
     right_to_left = [stringprep.in_table_d1(letter) for letter in normal]
     if any(right_to_left) and (
         any(map(stringprep.in_table_d2, normal)) or not (right_to_left[0] and right_to_left[-1])
     ):
         raise PasswordError("mixes directions of writing in a way that cannot be typed again")
     return normal.encode()
+
+
+def unambiguous(password: str) -> bytes:
+    """Returns the bytes that every client hashes for a password: those that SASLprep does not change. Kafka's Java
+    clients, librdkafka, kafka-python and aiokafka hash a password as it is typed; Go's clients and quorumlog's prepare
+    it before.
+
+    Raises:
+        PasswordError: it cannot be a password, or clients would hash different bytes.
+    """
+    plain = prepared(password)
+    if plain != password.encode():
+        raise PasswordError(
+            "has characters that some clients normalize before they hash it and others do not, such as a ligature, a"
+            " full-width letter, a no-break space or an accent as a character of its own: choose one without them"
+        )
+    return plain

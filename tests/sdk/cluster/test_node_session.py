@@ -27,7 +27,7 @@ from quorumlog.sdk.errors import (
 )
 from quorumlog.sdk.runtime.bearer_identity import BearerIdentity
 from quorumlog.sdk.runtime.client_runtime import SYSTEM_RUNTIME
-from quorumlog.sdk.runtime.passwords import prepared_password
+from quorumlog.sdk.runtime.passwords import new_password, prepared_password
 from quorumlog.sdk.runtime.scram_client import ScramIdentity
 from quorumlog.sdk.runtime.security import Identity
 from quorumlog.server.options import SESSION_LIFETIME_US as LIFETIME_US
@@ -313,6 +313,14 @@ def test_errors_of_sessions_say_whether_to_try_again() -> None:
 )
 def test_a_password_is_the_same_however_it_was_typed(typed: str, same: str) -> None:
     assert prepared_password(typed) == prepared_password(same)
+
+
+@pytest.mark.parametrize("password", ["ﬁsh", "Ⅸ", "ｐ", "a\u00a0b", "pass\u00adword", "pa\u0308ss", "1ª"])
+def test_new_passwords_are_unambiguous(password: str) -> None:
+    """What Kafka's clients would hash otherwise is no password for a user."""
+    with pytest.raises(IllegalArgumentError, match="some clients normalize"):
+        new_password(password)
+    assert new_password("größe 注文") == "größe 注文".encode()
 
 
 @pytest.mark.parametrize("wrong", ["", "a\nb", "\x00", "x" * 1_025, 5, None, b"bytes", "\u0627\u0031"])

@@ -74,6 +74,8 @@ def controller() -> Controller:
     [
         (users(), "0 users are to be changed"),
         (users(credential("")), "1 to 249 printable characters"),
+        (users(credential("ﬁsh")), "use 'fish'"),
+        (users(credential("ma\u0308rz")), "use 'märz'"),
         (users(credential("a\nb")), "printable"),
         (users(credential("x" * 250)), "1 to 249"),
         (users(credential("User:alice")), "without User:"),
