@@ -46,6 +46,8 @@ _HEDGE_AFTER_S = 0.15
 _AVOIDED_S = 1.0
 #: How long a single node may take over a question that any node can answer.
 _ATTEMPT_TIMEOUT_S = 5.0
+#: Where no node answers, so many addresses are examined for what serves there instead.
+_EXAMINED_ADDRESSES = 3
 #: A topic created a moment ago may be unknown to some nodes yet; one unknown for this long does not exist.
 _UNKNOWN_TOPIC_GRACE_S = 2.0
 #: The key of the shared call that refreshes the metadata.
@@ -377,12 +379,19 @@ class Cluster:
             if not isinstance(error, NetworkError | RequestTimedOutError):
                 self._reached = True  # A node has answered, if only to say why it cannot help.
                 raise
-            tried = ", ".join(self.bootstrap_servers)
-            raise NoBrokersAvailableError(
-                f"no quorumlog node answered at {tried} ({error.message}): is the cluster up, the address right?"
-            ) from None
+            raise NoBrokersAvailableError(await self._why_nobody_answers(error)) from None
         self._reached = True
         return reply
+
+    async def _why_nobody_answers(self, error: QuorumlogError) -> str:
+        """Returns what is wrong with the addresses, and what to do."""
+        tls = self._tls_files is not None
+        for address in self.bootstrap_servers[:_EXAMINED_ADDRESSES]:
+            problem: str | None = await self.runtime.run_blocking(self.runtime.what_answers, address, tls)
+            if problem is not None:
+                return problem
+        tried = ", ".join(self.bootstrap_servers)
+        return f"no quorumlog node answered at {tried} ({error.message}): is the cluster up, the address right?"
 
     async def _ask_round(self, ask: Callable[[NodeConnection, float], Awaitable[Reply]]) -> Reply:
         limit_s = min(_ATTEMPT_TIMEOUT_S, self.request_timeout_s, max(0.1, self._bootstrap_timeout_s))

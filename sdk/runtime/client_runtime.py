@@ -19,6 +19,7 @@ from typing import Any
 import grpc.aio
 
 from quorumlog.sdk.runtime.fork import connecting
+from quorumlog.sdk.runtime.other_protocol import what_answers
 
 #: Messages larger than this are refused: a fetch is bounded by its max_bytes, but its first batch is always whole.
 MAX_MESSAGE_BYTES = 256 * 1024 * 1024
@@ -78,6 +79,7 @@ class ClientRuntime:
         rng: for jitter and for ids that must not be chosen twice.
         open_channel: makes a channel for a holder, an address and a client id; see :func:`open_grpc_channel`.
         run_blocking: calls a function with its arguments where it may block, such as on files, and gives its result.
+        what_answers: what is wrong with an address where no node answers; see :func:`other_protocol.what_answers`.
     """
 
     monotonic_s: Callable[[], float] = time.monotonic
@@ -85,7 +87,8 @@ class ClientRuntime:
     rng: random.Random = field(default_factory=random.SystemRandom)
     open_channel: Callable[[object, str, str], grpc.aio.Channel] = open_grpc_channel
     run_blocking: Callable[..., Awaitable[Any]] = run_blocking
+    what_answers: Callable[[str, bool], str | None] = lambda _address, _tls: None
 
 
 #: The machine's own.
-SYSTEM_RUNTIME = ClientRuntime()
+SYSTEM_RUNTIME = ClientRuntime(what_answers=what_answers)
