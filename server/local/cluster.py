@@ -21,7 +21,7 @@ from quorumlog.server.local.certificates import ADMIN, LocalCertificates
 from quorumlog.server.local.cluster_settings import check_settings, unused_variables
 from quorumlog.server.local.node_process import ClusterError, NodeProcess, NodesSlowError, NodeWaitsError
 from quorumlog.server.local.ports import ReservedPorts, are_free, require_free, wait_listening
-from quorumlog.server.local.state import ClusterState, NodeRecord
+from quorumlog.server.local.state import MAX_NODES, ClusterState, NodeRecord
 from quorumlog.server.local.view import ClusterView
 
 _log = logging.getLogger("quorumlog.local")
@@ -29,7 +29,6 @@ _log = logging.getLogger("quorumlog.local")
 HOST = "127.0.0.1"
 #: Folder of a cluster with TLS, in its directory.
 CERTIFICATES = "certs"
-MAX_NODES = 64
 #: More voters of the metadata quorum than this only make it slower.
 MAX_CONTROLLERS = 5
 #: A busy machine takes half a minute for what an idle one does in two seconds.

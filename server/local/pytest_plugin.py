@@ -16,9 +16,11 @@ Topics that no other test sees come from ``quorumlog_topic`` (:mod:`quorumlog.sd
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Literal, get_args
 
 import pytest
+
+from quorumlog.server.local.state import MAX_NODES
 
 if TYPE_CHECKING:
     from quorumlog.server.local.cluster import LocalCluster
@@ -34,8 +36,28 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addini("quorumlog_cluster_settings", "settings of its nodes: KEY=VALUE", type="linelist", default=[])
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Checks the settings.
+
+    Raises:
+        pytest.UsageError: one has a value that it cannot have; names the setting and its values.
+    """
+    scopes = get_args(Scope)
+    scope = config.getini("quorumlog_cluster_scope")
+    if scope not in scopes:
+        raise pytest.UsageError(f"quorumlog_cluster_scope = {scope!r:.80}: choose from {', '.join(scopes)}")
+    try:
+        config.getini("quorumlog_cluster_kafka")
+    except (ValueError, pytest.UsageError) as error:  # Which one depends on pytest's version.
+        raise pytest.UsageError(f"quorumlog_cluster_kafka: {error}: choose from true, false") from None
+    nodes = config.getini("quorumlog_cluster_nodes")
+    if not (nodes.isascii() and nodes.isdecimal() and len(nodes) < 10 and 1 <= int(nodes) <= MAX_NODES):
+        raise pytest.UsageError(f"quorumlog_cluster_nodes = {nodes!r:.80}: give a number from 1 to {MAX_NODES}")
+
+
 def _scope(fixture_name: str, config: pytest.Config) -> Scope:
-    return cast(Scope, config.getini("quorumlog_cluster_scope"))
+    scope: Scope = config.getini("quorumlog_cluster_scope")
+    return scope
 
 
 def _settings(config: pytest.Config) -> dict[str, str]:
@@ -51,7 +73,7 @@ def _settings(config: pytest.Config) -> dict[str, str]:
 @pytest.fixture(scope=_scope)
 def quorumlog_cluster(pytestconfig: pytest.Config) -> Iterator[LocalCluster]:
     """A cluster of real node processes on free loopback ports; everything of it is gone afterwards."""
-    from quorumlog.server.local.cluster import LocalCluster
+    from quorumlog.server.local import LocalCluster
 
     nodes = int(pytestconfig.getini("quorumlog_cluster_nodes"))
     kafka = bool(pytestconfig.getini("quorumlog_cluster_kafka"))

@@ -7,6 +7,8 @@ import os
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+#: Nodes of one local cluster.
+MAX_NODES = 64
 FILE_NAME = "cluster.json"
 
 

@@ -303,6 +303,30 @@ def test_the_fixture_gives_a_running_cluster(pytester: pytest.Pytester) -> None:
     pytester.runpytest_subprocess().assert_outcomes(passed=1)
 
 
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("quorumlog_cluster_scope = sesion", "'sesion': choose from session, package, module, class, function"),
+        ("quorumlog_cluster_scope =", "'': choose from session, package, module, class, function"),
+        ("quorumlog_cluster_nodes = three", "'three': give a number from 1 to 64"),
+        ("quorumlog_cluster_nodes = 0", "'0': give a number from 1 to 64"),
+        ("quorumlog_cluster_nodes = -1", "'-1': give a number from 1 to 64"),
+        ("quorumlog_cluster_nodes = 65", "'65': give a number from 1 to 64"),
+        (f"quorumlog_cluster_nodes = {'9' * 5000}", "give a number from 1 to 64"),
+        ("quorumlog_cluster_kafka = ja", "'ja': choose from true, false"),
+    ],
+)
+def test_mistyped_pytest_settings(pytester: pytest.Pytester, setting: str, words: str) -> None:
+    """A wrong value ends the run with one line that names the setting and its values."""
+    pytester.makeini(f"[pytest]\nasyncio_default_fixture_loop_scope = function\n{setting}\n")
+    pytester.makepyfile("def test(quorumlog_cluster): ...")
+    done = pytester.runpytest_subprocess()
+    assert done.ret == pytest.ExitCode.USAGE_ERROR
+    [line] = [line for line in done.errlines if line]
+    assert line.startswith(f"ERROR: {setting.partition(' ')[0]}")
+    assert words in line
+
+
 def test_topics_of_a_test_do_not_leak_into_the_next_one_of_a_session(pytester: pytest.Pytester) -> None:
     pytester.makeini(
         "[pytest]\nquorumlog_cluster_nodes = 1\nquorumlog_cluster_scope = session\n"
