@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import logging
 import os
@@ -50,6 +51,19 @@ _FEWEST_FILES = 64
 #: Characters of the one line; of a longer one the beginning is shown, and the end, which says what to do.
 _LONGEST_LINE = 500
 _SHOWN_OF_THE_END = 150
+#: Characters of a wrong value.
+_SHOWN_OF_A_VALUE = 60
+#: What to do about errors of the operating system.
+_ADVICE = {
+    errno.ENOTDIR: "part of the path is a file",
+    errno.EISDIR: "give a file",
+    errno.EEXIST: "give another path",
+    errno.EACCES: "check its permissions",
+    errno.EPERM: "check its permissions",
+    errno.EROFS: "give a path that can be written to",
+    errno.ENAMETOOLONG: "give a shorter path",
+    errno.ENOSPC: "free some space",
+}
 
 
 class CommandError(TyperException):
@@ -169,8 +183,15 @@ def one_line(error: BaseException) -> str:
     if _is_meant_for_users(error):
         return text or type(error).__name__
     if isinstance(error, OSError) and error.strerror:
-        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+        problem = os_problem(error)
+        return f"{error.filename}: {problem}" if error.filename else problem
     return f"internal error, {type(error).__name__}: {text} (set {TRACEBACK_VARIABLE}=1 to see where, and report it)"
+
+
+def os_problem(error: OSError) -> str:
+    """Returns what the operating system says, and what to do about it."""
+    advice = _ADVICE.get(error.errno or 0)
+    return f"{error.strerror}; {advice}" if advice else str(error.strerror)
 
 
 def say(line: str) -> None:
@@ -210,7 +231,30 @@ def _is_one_of(error: BaseException, families: Iterable[tuple[str, str]]) -> boo
     return False
 
 
+def _invalid_value(error: typer.BadParameter) -> str | None:
+    """Returns what is wrong with a value, in place of the words of pydantic, which are for developers."""
+    cause = error.__cause__
+    if cause is None or not hasattr(cause, "errors"):
+        return None
+    found = cause.errors()[0]
+    value = f"'{str(found['input'])[:_SHOWN_OF_A_VALUE]}'"
+    for kind, noun in (
+        ("int_", "an integer: write digits alone"),
+        ("float_", "a number: write digits, and a point if need be"),
+    ):
+        if found["type"].startswith(kind):
+            return f"{value} is not {noun}"
+    limits = found.get("ctx", {})
+    if "ge" in limits:
+        return f"{value} is too small; give {limits['ge']} or more"
+    if "le" in limits:
+        return f"{value} is too large; give {limits['le']} or less"
+    return None
+
+
 def _usage_line(error: TyperException) -> str:
+    if isinstance(error, typer.BadParameter) and (problem := _invalid_value(error)):
+        error.message = problem
     text = " ".join(error.format_message().split()).rstrip(".").replace(": Value error, ", ": ")
     context = getattr(error, "ctx", None)
     if context is None:

@@ -11,7 +11,7 @@ import typer
 
 from quorumlog.chaos.hostile.caller import HostileCaller
 from quorumlog.cli.boundary import FAILED, WRONG_USAGE, CommandError
-from quorumlog.cli.options import Output, OutputFormat, path
+from quorumlog.cli.options import Output, OutputFormat, directory_path, file_path
 from quorumlog.cli.rendering import print_json, print_table
 
 app = typer.Typer(
@@ -41,7 +41,9 @@ def run(
     records: Annotated[int | None, typer.Option("--records", min=1, help="Sent in all by exactly-once; 60000.")] = None,
     report: Annotated[
         Path | None,
-        typer.Option("--report", metavar="DIR", parser=path, help="Write history and verdict into this directory."),
+        typer.Option(
+            "--report", metavar="DIR", parser=directory_path, help="Write history and verdict into this directory."
+        ),
     ] = None,
     secure: Annotated[
         bool, typer.Option("--secure", help="With TLS, sign-in by password, and rules of who may do what.")
@@ -108,13 +110,18 @@ def fuzz_nodes(
     report: Annotated[
         Path | None,
         typer.Option(
-            "--report", metavar="DIR", parser=path, help="Write verdict and last requests into this directory."
+            "--report",
+            metavar="DIR",
+            parser=directory_path,
+            help="Write verdict and last requests into this directory.",
         ),
     ] = None,
     kafka: Annotated[bool, typer.Option("--kafka", help="By Kafka's protocol, on the port for its clients.")] = False,
     replay: Annotated[
         Path | None,
-        typer.Option("--replay", metavar="FILE", parser=path, help="Send what an earlier run has recorded, instead."),
+        typer.Option(
+            "--replay", metavar="FILE", parser=file_path, help="Send what an earlier run has recorded, instead."
+        ),
     ] = None,
     reduce: Annotated[
         bool, typer.Option("--reduce", help="With --replay: find the fewest requests that still do harm.")

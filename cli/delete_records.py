@@ -14,7 +14,7 @@ from quorumlog.cli.options import (
     Output,
     OutputFormat,
     connect,
-    path,
+    file_path,
     read_json,
 )
 from quorumlog.cli.rendering import print_json, print_table
@@ -39,7 +39,7 @@ def delete_records(
         typer.Option(
             "--offset-json-file",
             metavar="FILE",
-            parser=path,
+            parser=file_path,
             help="As kafka-delete-records takes it, instead of the others.",
         ),
     ] = None,

@@ -18,7 +18,7 @@ from quorumlog.cli.options import (
     OutputFormat,
     client_options,
     connect,
-    path,
+    file_path,
 )
 from quorumlog.cli.rendering import node_list, plural, print_json, print_table
 from quorumlog.cli.reset_targets import PartitionBeforeReset, ResetTarget, Wish, target, within_log
@@ -72,7 +72,7 @@ def reset_offsets(
     from_file: Annotated[
         Path | None,
         typer.Option(
-            "--from-file", metavar="FILE", parser=path, help="To what a file of --export says, of its partitions."
+            "--from-file", metavar="FILE", parser=file_path, help="To what a file of --export says, of its partitions."
         ),
     ] = None,
     execute: Annotated[bool, typer.Option("--execute", help="Do it; without this nothing is changed.")] = False,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from quorumlog.cli.boundary import FAILED, WRONG_USAGE, CommandError
-from quorumlog.cli.options import Output, OutputFormat, path
+from quorumlog.cli.options import Output, OutputFormat, directory_path
 from quorumlog.cli.progress import progress
 from quorumlog.cli.rendering import node_list, plural, print_json, print_table
 
@@ -26,7 +26,10 @@ app = typer.Typer(no_args_is_help=True, help="A stopped node's data: dump, verif
 NodeDirectory = Annotated[
     Path,
     typer.Option(
-        "--data-dir", metavar="DIR", parser=path, help="The data directory of one node, which must not be running."
+        "--data-dir",
+        metavar="DIR",
+        parser=directory_path,
+        help="The data directory of one node, which must not be running.",
     ),
 ]
 

@@ -30,7 +30,7 @@ from quorumlog.cli import (
 from quorumlog.cli.acls import commands as acls
 from quorumlog.cli.backup import commands as backup
 from quorumlog.cli.certs import commands as certs
-from quorumlog.cli.options import path, read_command_config
+from quorumlog.cli.options import file_path, read_command_config
 from quorumlog.cli.records import consume, explain, produce
 from quorumlog.cli.recovery import commands as recovery
 from quorumlog.cli.suggestions import add_suggestions
@@ -101,7 +101,7 @@ def quorumlog(
             "--command-config",
             envvar="QUORUMLOG_COMMAND_CONFIG",
             metavar="FILE",
-            parser=path,
+            parser=file_path,
             help="How nodes are reached: lines such as security.protocol=SSL, ssl.ca.location=node-ca.crt.",
         ),
     ] = None,

@@ -17,7 +17,7 @@ from quorumlog.cli.options import (
     Output,
     OutputFormat,
     client_options,
-    path,
+    file_path,
     read_properties,
 )
 from quorumlog.cli.progress import counting
@@ -46,7 +46,7 @@ def mirror(
         typer.Option(
             "--from-config",
             metavar="FILE",
-            parser=path,
+            parser=file_path,
             help="How the source is reached: lines of librdkafka's properties, such as security.protocol=SASL_SSL.",
         ),
     ] = None,

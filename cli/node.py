@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from quorumlog.cli.options import path
+from quorumlog.cli.options import directory_path, file_path
 
 app = typer.Typer(no_args_is_help=True, help="One node: start.")
 
@@ -26,14 +26,17 @@ def start(
     *,
     config: Annotated[
         Path | None,
-        typer.Option("--config", metavar="FILE", parser=path, help="TOML with the settings below; flags win over it."),
+        typer.Option(
+            "--config", metavar="FILE", parser=file_path, help="TOML with the settings below; flags win over it."
+        ),
     ] = None,
     node_id: Annotated[int | None, typer.Option("--node-id", help="Unique in the cluster; needed.")] = None,
     listen: Annotated[
         str | None, typer.Option("--listen", metavar="HOST:PORT", help="Where clients and peers connect; needed.")
     ] = None,
     data_dir: Annotated[
-        Path | None, typer.Option("--data-dir", metavar="DIR", parser=path, help="Made if it does not exist; needed.")
+        Path | None,
+        typer.Option("--data-dir", metavar="DIR", parser=directory_path, help="Made if it does not exist; needed."),
     ] = None,
     controllers: Annotated[
         str | None,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from quorumlog.cli.boundary import WRONG_USAGE, CommandError
+from quorumlog.cli.boundary import WRONG_USAGE, CommandError, os_problem
 
 if TYPE_CHECKING:
     from quorumlog.sdk import Admin
@@ -37,6 +37,20 @@ def path(text: str) -> Path:
     if not text:
         raise typer.BadParameter("it is empty; say '.' for the current directory")
     return Path(text)
+
+
+def file_path(text: str) -> Path:
+    """The path of a file, which may be missing."""
+    if os.path.isdir(text):
+        raise typer.BadParameter(f"'{text}' is a directory; give a file")
+    return path(text)
+
+
+def directory_path(text: str) -> Path:
+    """The path of a directory, which may be missing."""
+    if os.path.isfile(text):
+        raise typer.BadParameter(f"'{text}' is a file; give a directory")
+    return path(text)
 
 
 BootstrapServers = Annotated[
@@ -82,7 +96,7 @@ def node_settings(pairs: list[str] | None) -> dict[str, str]:
 
 
 DataDirectory = Annotated[
-    Path, typer.Option("--data-dir", metavar="DIR", parser=path, help="Where the nodes keep their data.")
+    Path, typer.Option("--data-dir", metavar="DIR", parser=directory_path, help="Where the nodes keep their data.")
 ]
 
 
@@ -154,7 +168,7 @@ def read_properties(file: Path, option: str) -> Iterator[tuple[int, str, str | N
     try:
         yield from properties_of(file)
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        reason = os_problem(error) if isinstance(error, OSError) else "it is no text"
         raise CommandError(f"{option}: cannot read {file}: {reason}") from None
 
 
@@ -228,7 +242,7 @@ def read_json(file: Path, form: str) -> Any:
     try:
         return json.loads(file.read_text("utf-8"))
     except OSError as error:
-        raise CommandError(f"cannot read {file}: {error.strerror}") from None
+        raise CommandError(f"cannot read {file}: {os_problem(error)}") from None
     except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise CommandError(f"{file} is no JSON: {error}; expected {form}", WRONG_USAGE) from None
 

@@ -22,7 +22,7 @@ from quorumlog.cli.options import (
     OutputFormat,
     Throttle,
     connect,
-    path,
+    file_path,
     read_json,
 )
 from quorumlog.cli.progress import copying
@@ -59,7 +59,10 @@ def reassign(
     file: Annotated[
         Path | None,
         typer.Option(
-            "--file", metavar="FILE", parser=path, help="As kafka-reassign-partitions takes it, instead of the others."
+            "--file",
+            metavar="FILE",
+            parser=file_path,
+            help="As kafka-reassign-partitions takes it, instead of the others.",
         ),
     ] = None,
     cancel: Annotated[bool, typer.Option("--cancel", help="Partitions that are being moved go back.")] = False,

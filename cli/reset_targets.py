@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from quorumlog.cli.boundary import WRONG_USAGE, CommandError
+from quorumlog.cli.boundary import WRONG_USAGE, CommandError, os_problem
 from quorumlog.cli.times import parse_duration_ms, parse_time_ms
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def read_offsets(file: Path) -> dict[TopicPartition, int]:
         with file.open(newline="", encoding="utf-8") as lines:
             rows = [row for row in csv.reader(lines, strict=True) if row]
     except OSError as error:
-        raise CommandError(f"cannot read {file}: {error.strerror}") from None
+        raise CommandError(f"cannot read {file}: {os_problem(error)}") from None
     except (csv.Error, UnicodeDecodeError) as error:
         raise CommandError(f"{file} is no CSV: {error}; expected {FILE_FORM}", WRONG_USAGE) from None
     offsets: dict[TopicPartition, int] = {}

@@ -49,7 +49,8 @@ class Mutant:
     @property
     def modules(self) -> list[str]:
         """Import names of what is changed."""
-        found = (change.file.removeprefix("proto/quorumlog/").removesuffix(".py") for change in self.changes)
+        files = (change.file.removeprefix("proto/quorumlog/") for change in self.changes)
+        found = (file.removesuffix(".py").removesuffix("/__init__") for file in files)
         return sorted({f"quorumlog.{path.replace('/', '.')}" for path in found})
 
     def apply(self, tree: Path) -> None:

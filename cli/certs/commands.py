@@ -9,7 +9,7 @@ import typer
 
 from quorumlog.cli.boundary import CommandError
 from quorumlog.cli.certs import revocations
-from quorumlog.cli.options import Output, OutputFormat, path
+from quorumlog.cli.options import Output, OutputFormat, directory_path, file_path
 from quorumlog.cli.rendering import print_json, print_table
 
 if TYPE_CHECKING:
@@ -25,10 +25,10 @@ DEFAULT_DIRECTORY = Path("quorumlog-certs")
 _NODE_AUTHORITY, _CLIENT_AUTHORITY = "node-ca", "client-ca"
 
 Directory = Annotated[
-    Path, typer.Option("--dir", metavar="DIR", parser=path, help="Where authorities and certificates are.")
+    Path, typer.Option("--dir", metavar="DIR", parser=directory_path, help="Where authorities and certificates are.")
 ]
 Days = Annotated[int, typer.Option("--days", min=1, max=36_500, help="How long it is valid.")]
-CertificateFile = Annotated[Path, typer.Argument(metavar="FILE", parser=path, help="A certificate in PEM.")]
+CertificateFile = Annotated[Path, typer.Argument(metavar="FILE", parser=file_path, help="A certificate in PEM.")]
 
 
 @app.command("create-ca", epilog="Example: quorumlog certs create-ca --dir quorumlog-certs")
@@ -102,9 +102,10 @@ def show(certificate: CertificateFile, *, output: Output = OutputFormat.TABLE) -
 def check(
     certificate: CertificateFile,
     *,
-    key: Annotated[Path | None, typer.Option("--key", metavar="FILE", parser=path, help="Its key.")] = None,
+    key: Annotated[Path | None, typer.Option("--key", metavar="FILE", parser=file_path, help="Its key.")] = None,
     authority: Annotated[
-        Path | None, typer.Option("--ca", metavar="FILE", parser=path, help="The authority that should have signed it.")
+        Path | None,
+        typer.Option("--ca", metavar="FILE", parser=file_path, help="The authority that should have signed it."),
     ] = None,
     output: Output = OutputFormat.TABLE,
 ) -> None:

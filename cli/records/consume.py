@@ -22,7 +22,7 @@ from quorumlog.cli.options import (
     OutputFormat,
     client_options,
     connect,
-    path,
+    file_path,
     topic_names,
     unescape,
 )
@@ -107,7 +107,7 @@ def consume(
         str | None, typer.Option("--key-separator", "-k", help="Print keys too, with this between key and value.")
     ] = None,
     file: Annotated[
-        Path | None, typer.Option("--file", "-f", metavar="FILE", parser=path, help="Write to this file.")
+        Path | None, typer.Option("--file", "-f", metavar="FILE", parser=file_path, help="Write to this file.")
     ] = None,
     bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
     output: Output = OutputFormat.TABLE,

@@ -23,7 +23,7 @@ from quorumlog.cli.options import (
     Output,
     OutputFormat,
     client_options,
-    path,
+    file_path,
     topic_names,
     unescape,
 )
@@ -97,7 +97,9 @@ def produce(
     *,
     file: Annotated[
         Path | None,
-        typer.Option("--file", "-f", metavar="FILE", parser=path, help="Read this file instead of standard input."),
+        typer.Option(
+            "--file", "-f", metavar="FILE", parser=file_path, help="Read this file instead of standard input."
+        ),
     ] = None,
     key_separator: Annotated[
         str | None, typer.Option("--key-separator", "-k", help="What stands before it in a line is the record's key.")

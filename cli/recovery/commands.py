@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from quorumlog.cli.boundary import WRONG_USAGE, CommandError
-from quorumlog.cli.options import Output, OutputFormat, path, read_json
+from quorumlog.cli.boundary import WRONG_USAGE, CommandError, os_problem
+from quorumlog.cli.options import Output, OutputFormat, directory_path, file_path, read_json
 from quorumlog.cli.rendering import print_json
 
 if TYPE_CHECKING:
@@ -21,7 +21,10 @@ app = typer.Typer(no_args_is_help=True, help="The last resort after a majority i
 Directory = Annotated[
     Path,
     typer.Option(
-        "--data-dir", metavar="DIR", parser=path, help="The data directory of a survivor, which must not be running."
+        "--data-dir",
+        metavar="DIR",
+        parser=directory_path,
+        help="The data directory of a survivor, which must not be running.",
     ),
 ]
 Acceptance = Annotated[
@@ -48,7 +51,9 @@ def survey(*, data_dir: Directory) -> None:
 
 @app.command("plan", epilog="Example: quorumlog recover plan node-1.json node-4.json > plan.json")
 def plan(
-    files: Annotated[list[Path], typer.Argument(metavar="SURVEY…", parser=path, help="The surveys of all survivors.")],
+    files: Annotated[
+        list[Path], typer.Argument(metavar="SURVEY…", parser=file_path, help="The surveys of all survivors.")
+    ],
 ) -> None:
     """Prints who goes on with what, and says in words (on standard error) what is lost or may be lost. Changes
     nothing."""
@@ -63,7 +68,7 @@ def plan(
 
 @app.command("apply", epilog="Example: quorumlog recover apply plan.json --data-dir /var/lib/quorumlog --accept-loss")
 def apply(
-    file: Annotated[Path, typer.Argument(metavar="PLAN", parser=path, help="The plan.", show_default=False)],
+    file: Annotated[Path, typer.Argument(metavar="PLAN", parser=file_path, help="The plan.", show_default=False)],
     *,
     data_dir: Directory,
     accept_loss: Acceptance = False,
@@ -84,7 +89,10 @@ def local(
     data_dirs: Annotated[
         list[Path],
         typer.Option(
-            "--data-dir", metavar="DIR", parser=path, help="The data directory of a survivor; once for each of them."
+            "--data-dir",
+            metavar="DIR",
+            parser=directory_path,
+            help="The data directory of a survivor; once for each of them.",
         ),
     ],
     accept_loss: Acceptance = False,
@@ -104,7 +112,7 @@ def local(
     try:
         kept.write_text(json.dumps(made.to_json()))
     except OSError as error:
-        raise CommandError(f"cannot keep the plan in {kept}: {error.strerror}; nothing was changed") from None
+        raise CommandError(f"cannot keep the plan in {kept}: {os_problem(error)}; nothing was changed") from None
     try:
         _apply(made, data_dirs, output)
     except Exception:

@@ -9,10 +9,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from quorumlog.cli.boundary import WRONG_USAGE, CommandError
+from quorumlog.cli.boundary import WRONG_USAGE, CommandError, os_problem
 from quorumlog.cli.confirmation import confirm
-from quorumlog.cli.options import DEFAULT_BOOTSTRAP_SERVERS, BootstrapServers, Output, OutputFormat, connect, path
+from quorumlog.cli.options import (
+    DEFAULT_BOOTSTRAP_SERVERS,
+    BootstrapServers,
+    Output,
+    OutputFormat,
+    connect,
+    file_path,
+)
 from quorumlog.cli.rendering import plural, print_json, print_table
+from quorumlog.cli.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from quorumlog.sdk import Admin, UserScramCredential
@@ -20,7 +28,6 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, help="Users who sign in by password: create, list, delete.")
 
 #: Bytes of a file with a password.
-from quorumlog.cli.suggestions import did_you_mean
 _MOST_BYTES = 8_192
 
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
@@ -40,7 +47,7 @@ def create(
         typer.Option(
             "--password-file",
             metavar="FILE",
-            parser=path,
+            parser=file_path,
             help="A file with the password in its only line, readable by nobody else.",
         ),
     ],
@@ -56,17 +63,17 @@ def create(
 ) -> None:
     """Creates a user. Nodes learn what comes of the password, and not the password."""
     from quorumlog.sdk import UserScramCredentialUpsertion
+    from quorumlog.sdk.runtime.passwords import new_password
 
     password = read_password(password_file)
+    new_password(password)
     with connect(bootstrap_servers) as admin:
         is_there = bool(admin.describe_user_scram_credentials([user]))
         if is_there and not replace:
             raise CommandError(f"there is a user {user} already: --replace gives it another password")
         if replace and not is_there:
-    from quorumlog.sdk.runtime.passwords import new_password
             hint = did_you_mean(user, _all_users(admin), "leave --replace out")
             raise CommandError(f"there is no user {user}: {hint}")
-    new_password(password)
         admin.alter_user_scram_credentials([UserScramCredentialUpsertion(user, password, for_super_user=super_user)])
     if output is OutputFormat.JSON:
         print_json({"user": user, "result": "replaced" if is_there else "created"})
@@ -131,7 +138,7 @@ def read_password(file: Path) -> str:
             mode = file.stat().st_mode
             content = opened.read(_MOST_BYTES + 1)
     except OSError as error:
-        raise CommandError(f"--password-file: cannot read {file}: {error.strerror}", WRONG_USAGE) from None
+        raise CommandError(f"--password-file: cannot read {file}: {os_problem(error)}", WRONG_USAGE) from None
     if stat.S_ISREG(mode) and mode & (stat.S_IRWXG | stat.S_IRWXO):
         raise CommandError(f"--password-file: others may read {file}: type chmod 600 {file}", WRONG_USAGE)
     try:
@@ -143,6 +150,10 @@ def read_password(file: Path) -> str:
     return text
 
 
+def _all_users(admin: Admin) -> list[str]:
+    return [each.user for each in admin.describe_user_scram_credentials()]
+
+
 def _plain(user: UserScramCredential) -> dict[str, object]:
     return {
         "user": user.user,
@@ -151,10 +162,6 @@ def _plain(user: UserScramCredential) -> dict[str, object]:
         "for_super_user": user.for_super_user,
         "changed_ms": user.changed_ms,
     }
-
-def _all_users(admin: Admin) -> list[str]:
-    return [each.user for each in admin.describe_user_scram_credentials()]
-
 
 
 def _time(at_ms: int) -> str:

@@ -145,6 +145,8 @@ def open_store(location: str) -> BackupStore:
     if not location:
         raise IllegalArgumentError("the place of the backup is empty: give a directory, or an address of fsspec")
     if "://" not in location:
+        if os.path.isfile(location):
+            raise IllegalArgumentError(f"{location} is a file: give the directory of the backup")
         return DirectoryStore(Path(location))
     try:
         import fsspec

@@ -82,7 +82,7 @@ def test_wrong_input_is_refused_in_one_line(run: Run, refuse: Run) -> None:
         (1, ("add-partitions", "none", "--partitions", "2"), "topic none does not exist"),
         (1, ("add-partitions", "wrong", "--partitions", "99999"), "1 to 2000 are allowed"),
         (2, ("add-partitions", "wrong"), "missing option '--partitions'"),
-        (2, ("add-partitions", "wrong", "--partitions", "many"), "valid integer"),
+        (2, ("add-partitions", "wrong", "--partitions", "many"), "'many' is not an integer"),
         (2, ("alter", "wrong"), "give at least one --config KEY=VALUE or --delete-config KEY"),
         (2, ("alter", "wrong", "--config", "retention.ms"), "is not KEY=VALUE"),
         (2, ("alter", "wrong", "--config", "a=1", "--delete-config", "a"), "a is to be set and to be deleted"),

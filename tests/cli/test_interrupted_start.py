@@ -71,3 +71,26 @@ def test_interrupts_of_a_caller_are_left() -> None:
     with pytest.raises(SystemExit):
         main(["version"])
     assert signal.getsignal(signal.SIGINT) is before
+
+
+#: Runs a command that gets Ctrl-C itself, in the program.
+DURING_COMMAND = """
+import os, signal, sys, time
+from quorumlog.cli import boundary, entry, main
+
+def command():
+    try:
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(60)
+    finally:
+        print("closed")
+
+main.main = lambda: sys.exit(boundary.run(command))
+entry.main()
+"""
+
+
+def test_interrupted_commands_clean_up() -> None:
+    """Within a command Ctrl-C is an exception: clients are closed, and nodes that it has started are stopped."""
+    done = interrupted(DURING_COMMAND)
+    assert (done.returncode, done.stdout, done.stderr) == (INTERRUPTED, "closed\n", "")

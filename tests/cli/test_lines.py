@@ -230,6 +230,31 @@ def test_odd_numbers_are_refused(arguments: tuple[str, ...], number: str, capsys
     assert f"{number!r} is not an integer: write digits alone" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("topics", "create", "x", "--partitions", "three"), "'three' is not an integer: write digits alone"),
+        (("topics", "create", "x", "--partitions", "1.5"), "'1.5' is not an integer: write digits alone"),
+        (("topics", "create", "x", "--partitions", "9" * 5_000), "is not an integer: write digits alone"),
+        (("cluster", "up", "--nodes", "0"), "'0' is too small; give 1 or more"),
+        (("cluster", "up", "--nodes", "65"), "'65' is too large; give 64 or less"),
+        (("chaos", "run", "x", "--duration", "long"), "'long' is not a number"),
+        (("cluster", "up", "--data-dir", __file__), "is a file; give a directory"),
+        (("produce", "x", "--file", "/tmp"), "'/tmp' is a directory; give a file"),
+    ],
+)
+def test_wrong_values_get_plain_words(
+    arguments: tuple[str, ...], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The line names the value and what to give instead."""
+    with pytest.raises(SystemExit) as ended:
+        main(list(arguments))
+    assert ended.value.code == boundary.WRONG_USAGE
+    [line] = capsys.readouterr().err.splitlines()
+    assert words in line
+    assert "Input should" not in line
+
+
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
 def test_unencodable_output_is_escaped(encoding: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A name that the output's encoding lacks does not end a command."""
