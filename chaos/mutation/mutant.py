@@ -14,6 +14,8 @@ from pathlib import Path
 #: The source checkout: mutants are looked for with its tests.
 CHECKOUT = Path(__file__).resolve().parents[2]
 MUTANTS = Path(__file__).resolve().parent / "mutants"
+#: The files of the console's page, which are changed like modules, and the module that reads them.
+PAGE, PAGE_SERVER = "console/static", "console/assets.py"
 
 
 class StalePatchError(Exception):
@@ -48,10 +50,10 @@ class Mutant:
 
     @property
     def modules(self) -> list[str]:
-        """Import names of what is changed."""
-        files = (change.file.removeprefix("proto/quorumlog/") for change in self.changes)
-        found = (file.removesuffix(".py").removesuffix("/__init__") for file in files)
-        return sorted({f"quorumlog.{path.replace('/', '.')}" for path in found})
+        """Import names of what is changed; of a file of the console's page, of what serves it."""
+        found = (change.file if change.file.endswith(".py") else PAGE_SERVER for change in self.changes)
+        paths = (file.removeprefix("proto/quorumlog/").removesuffix(".py").removesuffix("/__init__") for file in found)
+        return sorted({f"quorumlog.{path.replace('/', '.')}" for path in paths})
 
     def apply(self, tree: Path) -> None:
         """Plants the fault into a copy that ``copy_packages`` made.
@@ -106,6 +108,7 @@ def copy_packages(target: Path, checkout: Path = CHECKOUT) -> None:
                 place = target.joinpath(*filter(None, name.split(".")), *module.parent.relative_to(root).parts)
                 place.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(module, place)
+    shutil.copytree(checkout / PAGE, target / "quorumlog" / PAGE)
 
 
 def copy_tree(source: Path, target: Path) -> None:
