@@ -66,7 +66,7 @@ def link_tree(tree: Path) -> None:
         tree.joinpath(*name.split("."), each.name): each
         for name, folder in folders().items()
         for each in folder.iterdir()
-        if each.is_file()
+        if each.is_file() and each.suffix != ".so"
     }
     page = ROOT / "console" / "static"
     sources |= {tree / "quorumlog" / each.relative_to(ROOT): each for each in page.rglob("*") if each.is_file()}
