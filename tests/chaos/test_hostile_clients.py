@@ -13,12 +13,13 @@ import grpc
 import grpc.aio
 import pytest
 
-from quorumlog.chaos.hostile import fuzzer
+from quorumlog.chaos.hostile import fuzzer, old_clients
 from quorumlog.chaos.hostile.batches import FIELDS, BatchMaker, assemble
 from quorumlog.chaos.hostile.boundaries import integers
 from quorumlog.chaos.hostile.caller import HostileCaller
 from quorumlog.chaos.hostile.entrance import Entrance
 from quorumlog.chaos.hostile.fuzzer import fuzz
+from quorumlog.chaos.hostile.old_clients import fuzz_batches
 from quorumlog.chaos.hostile.record import Action, SentLog, SentRequest, read_record, write_record
 from quorumlog.chaos.hostile.replay import fewest_that
 from quorumlog.chaos.hostile.requests import RequestMaker
@@ -63,6 +64,17 @@ def test_nodes_live_on_whatever_comes_to_the_port_for_kafkas_clients() -> None:
     assert report.passed, report.findings
     assert report.requests > 1_000
     assert report.outcomes["kafka answered"] > 100
+
+
+@pytest.mark.cluster
+@pytest.mark.timeout(240)
+def test_accepted_batches_are_readable_by_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever old clients state in headers: a batch is refused, or every reader reads it."""
+    monkeypatch.setattr(old_clients, "RETENTION_S", 0.0)
+    report = fuzz_batches(batches=600, say=print)
+    assert report.passed, report.findings
+    assert report.answers["NONE"] > 100 and report.answers["INVALID_RECORD"] > 100
+    assert report.readers.keys() == {"poll", "poll_arrow", "kafka", "compaction", "backup"}
 
 
 @pytest.mark.cluster
