@@ -2,6 +2,10 @@
 
 Shared by the thread that polls and the loop that fetches, under one lock. A seek makes a new *generation* of a
 partition's state: what was asked for before it is dropped when it arrives.
+
+A signal handler may raise in the thread that polls between any two instructions. So whatever that thread changes here,
+it changes by :meth:`Assignment.change`: completely, or not at all. Rows that were taken out stay in
+:attr:`Assignment.handed` until the last instruction of the poll that returns them.
 """
 
 from __future__ import annotations
@@ -10,13 +14,18 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from operator import attrgetter
+from types import TracebackType
+from typing import NamedTuple, TypeVar
 
 from quorumlog.sdk.arguments import checked_partition
 from quorumlog.sdk.cluster.offset_search import lag
 from quorumlog.sdk.errors import IllegalStateError, QuorumlogError, UnreadableBatchError
 from quorumlog.sdk.records.fetched import FetchedRows
+from quorumlog.sdk.runtime.caller_lock import held_by_caller, let_go
 from quorumlog.sdk.types import OffsetAndMetadata, TopicPartition
+
+Result = TypeVar("Result")
 
 
 class Start(NamedTuple):
@@ -155,6 +164,51 @@ class PartitionState:
         self.unproven = False
 
 
+class _Saved:
+    """What a change began with, to be restored if it is interrupted."""
+
+    def __init__(self, assignment: Assignment, states: Iterable[PartitionState]) -> None:
+        self._whole = _whole_of(assignment)
+        self._states: list[tuple[PartitionState, tuple[object, ...], deque[FetchedRows]]] = []
+        for state in states:
+            self.add(state)
+
+    def add(self, state: PartitionState) -> None:
+        """Saves a partition that is about to be changed."""
+        self._states.append((state, _values_of(state), state.queued.copy()))
+
+    def restore(self, assignment: Assignment) -> None:
+        """Undoes what has been done. An interrupted call can be repeated."""
+        for name, value in zip(_WHOLE, self._whole, strict=True):
+            setattr(assignment, name, value)
+        for state, values, queued in self._states:
+            for name, value in zip(PartitionState.__slots__, values, strict=True):
+                setattr(state, name, value)
+            state.queued = queued
+
+
+_WHOLE = ("handed", "before_last", "skipped", "taken_bytes", "unannounced")
+_whole_of = attrgetter(*_WHOLE)
+_values_of = attrgetter(*PartitionState.__slots__)
+
+
+class _LoopLock:
+    """The assignment's lock for the event loop, whose thread no signal handler interrupts."""
+
+    def __init__(self, mutex: threading.RLock, roll_back: Callable[[], None]) -> None:
+        self._mutex = mutex
+        self._roll_back = roll_back
+
+    def __enter__(self) -> None:
+        self._mutex.acquire()
+        self._roll_back()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._mutex.release()
+
+
 class Assignment:
     """All assigned partitions.
 
@@ -165,7 +219,11 @@ class Assignment:
 
     def __init__(self, partition_limit_bytes: int, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock = clock
-        self.lock = threading.Lock()
+        self._mutex = threading.RLock()
+        self.lock = _LoopLock(self._mutex, self._roll_back)
+        #: Whether this thread is in the middle of a change, and a signal handler or the like calls again.
+        self.is_entered = held_by_caller(self._mutex)
+        self._saved: _Saved | None = None
         self.states: dict[TopicPartition, PartitionState] = {}
         self._partition_limit_bytes = partition_limit_bytes
         self._listeners: list[Callable[[], None]] = []
@@ -179,6 +237,42 @@ class Assignment:
         self.before_last: dict[TopicPartition, int] = {}
         #: The unreadable batches that positions were moved past by the last ``take_fetched``.
         self.skipped: list[UnreadableBatchError] = []
+        #: Rows that were taken out, in order, and that the application may not have been given.
+        self.handed: tuple[FetchedRows, ...] = ()
+        #: The fetcher has to look at what was changed, and has not been woken.
+        self.unannounced = False
+
+    def change(self, work: Callable[[_Saved], Result], states: Iterable[PartitionState] = ()) -> Result:
+        """Changes something on a caller's thread, under the lock. When it is interrupted, nothing has changed.
+
+        Arguments:
+            work: makes the change. Before it changes a partition that is not among ``states`` it saves it.
+
+        Raises:
+            IllegalStateError: a signal handler has interrupted another change on this thread.
+        """
+        if self.is_entered():
+            raise IllegalStateError(
+                "a signal handler (or __del__) has interrupted another call to this consumer: set a flag here, and make"
+                " this call later"
+            )
+        try:
+            with self._mutex:
+                self._roll_back()
+                self._saved = saved = _Saved(self, states)
+                result = work(saved)
+                self._saved = None
+                return result
+        except BaseException:
+            let_go(self._mutex)
+            with self.lock:
+                pass  # Rolls back.
+            raise
+
+    def _roll_back(self) -> None:
+        if self._saved is not None:
+            self._saved.restore(self)
+            self._saved = None
 
     def assign(self, partitions: Iterable[TopicPartition], reset: str) -> None:
         """Replaces the assignment; partitions that stay keep their state."""
@@ -227,52 +321,74 @@ class Assignment:
             QuorumlogError: of a failed partition with nothing more to take. Said once; then it is tried again, and what
                 others have is handed out before the next error.
         """
+        error, drained = self.change(lambda saved: self._take(saved, max_records))
+        if error is not None:
+            raise error
+        return list(self.handed), drained
+
+    def _take(self, saved: _Saved, max_records: int) -> tuple[QuorumlogError | None, bool]:
+        self.before_last, self.handed, self.skipped = {}, (), []
+        if self.clock() >= self.valid_until_s:
+            return None, False
+        states = [state for state in self.states.values() if not state.revoked]
+        # One that fails again and again must not keep the records of all others permanently.
+        others_first = self._error_was_said and self.has_records()
+        self._error_was_said = False
+        for state in states:
+            if state.error is not None and not state.paused and not state.queued and not others_first:
+                saved.add(state)
+                error, state.error, state.failures = state.error, None, 0
+                self._error_was_said = self.unannounced = True
+                return error, False
+        self._turn += 1
+        start = self._turn % len(states) if states else 0
         taken: list[FetchedRows] = []
+        left = max_records
         drained = False
-        with self.lock:
-            self.before_last = {}
-            self.skipped = []
-            if self.clock() >= self.valid_until_s:
-                return [], False
-            states = [state for state in self.states.values() if not state.revoked]
-            # One that fails again and again must not keep the records of all others for ever.
-            others_first = self._error_was_said and self.has_records()
-            self._error_was_said = False
-            for state in states:
-                if state.error is not None and not state.paused and not state.queued and not others_first:
-                    error, state.error, state.failures = state.error, None, 0
-                    self._error_was_said = True
-                    raise error
-            self._turn += 1
-            start = self._turn % len(states) if states else 0
-            left = max_records
-            for state in states[start:] + states[:start]:
-                if state.paused or not state.queued:
+        for state in states[start:] + states[:start]:
+            if state.paused or not state.queued:
+                continue
+            saved.add(state)
+            full_before = state.queued_bytes >= self._partition_limit_bytes
+            while left and state.queued:
+                if state.queued[0].skipped is not None:
+                    if taken and taken[-1].tp == state.tp:
+                        break  # For the next call: rows can be given back only while the position is their end.
+                    self._pass_skipped(state)
                     continue
-                full_before = state.queued_bytes >= self._partition_limit_bytes
-                while left and state.queued:
-                    if state.queued[0].skipped is not None:
-                        if taken and taken[-1].tp == state.tp:
-                            break  # For the next call: rows can be given back only while the position is their end.
-                        self._pass_skipped(state)
-                        continue
-                    rows = state.queued.popleft()
-                    if rows.columns.num_rows > left:
-                        rows, rest = rows.split(left)
-                        state.queued.appendleft(rest)
-                    assert rows.offset >= (state.position or 0), "queued rows begin at the position, or after a gap"
-                    self.before_last.setdefault(state.tp, rows.offset)
-                    state.position = rows.next_offset
-                    state.read_epoch = rows.leader_epoch
-                    state.given_topic_id = state.topic_id
-                    state.queued_bytes -= rows.size_bytes
-                    self.taken_bytes += rows.size_bytes
-                    left -= rows.columns.num_rows
-                    taken.append(rows)
-                drained |= full_before and state.queued_bytes < self._partition_limit_bytes
-                if not left:
-                    break
-        return taken, drained
+                rows = self._take_next(state, left)
+                left -= rows.columns.num_rows
+                taken.append(rows)
+            drained |= full_before and state.queued_bytes < self._partition_limit_bytes
+            if not left:
+                break
+        self.handed = tuple(taken)
+        self.unannounced |= drained
+        return None, drained
+
+    def _take_next(self, state: PartitionState, most: int) -> FetchedRows:
+        """Takes the next rows of a partition that has some, ``most`` at most, and moves its position."""
+        rows = state.queued.popleft()
+        if rows.columns.num_rows > most:
+            rows, rest = rows.split(most)
+            state.queued.appendleft(rest)
+        assert rows.offset >= (state.position or 0), "queued rows begin at the position, or after a gap"
+        self.before_last.setdefault(state.tp, rows.offset)
+        state.position = rows.next_offset
+        state.read_epoch = rows.leader_epoch
+        state.given_topic_id = state.topic_id
+        state.queued_bytes -= rows.size_bytes
+        self.taken_bytes += rows.size_bytes
+        return rows
+
+    def drop(self, part: FetchedRows) -> None:
+        """Lets go of handed rows that the application has been given completely, the first of them."""
+
+        def drop(saved: _Saved) -> None:
+            if self.handed and self.handed[0] is part:
+                self.handed = self.handed[1:]
+
+        self.change(drop)
 
     def _pass_skipped(self, state: PartitionState) -> None:
         """Moves the position past an unreadable batch at the head of the queue. Under the lock."""
@@ -282,17 +398,31 @@ class Assignment:
         self.skipped.append(part.skipped)
 
     def give_back(self, parts: Sequence[FetchedRows]) -> None:
-        """Queues rows again that were taken out last, in their order; the positions are before them again."""
-        with self.lock:
-            behind: dict[TopicPartition, int | None] = {part.tp: part.next_offset for part in parts}
-            for part in reversed(parts):
-                state = self.states.get(part.tp)
-                if state is None or state.position != behind[part.tp]:
-                    continue  # The log has been cut off under it, and its position was reset.
-                state.queued.appendleft(part)
-                state.queued_bytes += part.size_bytes
-                state.position = behind[part.tp] = part.offset
-                state.read_epoch = -1
+        """Queues rows again that were taken out last, in their order; the positions are before them again.
+
+        What else was handed has been given to the application.
+        """
+        if parts or self.handed:
+            self.change(lambda saved: self._give_back(saved, parts))
+
+    def _give_back(self, saved: _Saved, parts: Sequence[FetchedRows]) -> None:
+        for tp in {part.tp for part in parts}:
+            if tp in self.states:
+                saved.add(self.states[tp])
+        behind: dict[TopicPartition, int | None] = {part.tp: part.next_offset for part in parts}
+        for part in reversed(parts):
+            state = self.states.get(part.tp)
+            if state is None or state.position != behind[part.tp]:
+                continue  # The log has been cut off under it, and its position was reset.
+            state.queued.appendleft(part)
+            state.queued_bytes += part.size_bytes
+            state.position = behind[part.tp] = part.offset
+            state.read_epoch = -1
+        self.handed = ()
+
+    def read(self, look: Callable[[], Result]) -> Result:
+        """Looks at several partitions on a caller's thread, at one moment."""
+        return self.change(lambda saved: look())
 
     def queued_bytes(self) -> int:
         """Bytes fetched ahead, over all partitions."""

@@ -106,12 +106,16 @@ class AsyncConsumer:
         """Records by partition; see :meth:`quorumlog.sdk.Consumer.poll`."""
         self._core.iteration.give_back()
         limit = self._core.config.max_poll_records if max_records is None else max_records
-        return self._core.records(await self._take(timeout_ms, limit))
+        records = self._core.records(await self._take(timeout_ms, limit))
+        self._core.assignment.handed = ()  # Without an await in between: no cancellation comes after they were taken.
+        return records
 
     async def poll_arrow(self, timeout_ms: float = 0, max_records: int | None = None) -> pa.Table:
         """Records as a table; see :meth:`quorumlog.sdk.Consumer.poll_arrow`."""
         self._core.iteration.give_back()
-        return to_table(await self._take(timeout_ms, MAX_ARROW_ROWS if max_records is None else max_records))
+        table = to_table(await self._take(timeout_ms, MAX_ARROW_ROWS if max_records is None else max_records))
+        self._core.assignment.handed = ()
+        return table
 
     async def _take(self, timeout_ms: float, max_records: int) -> list[FetchedRows]:
         check_poll_arguments(timeout_ms, max_records)
@@ -119,7 +123,9 @@ class AsyncConsumer:
         core.check_usable()
         await core.ensure_assigned()
         deadline = core.clock() + timeout_ms / 1000
-        with core.in_poll():
+        poll = object()
+        try:
+            core.begin_poll(poll)
             core.came_back()
             while True:
                 self._news.clear()
@@ -132,6 +138,8 @@ class AsyncConsumer:
                 with suppress(TimeoutError):  # asyncio.wait_for would lose a cancellation that comes with the news.
                     async with asyncio.timeout(min(left, LONGEST_WAIT_S)):
                         await self._news.wait()
+        finally:
+            core.end_poll(poll)
 
     async def _settle(self) -> None:
         """Does in the application's name what its group has changed."""
@@ -162,11 +170,12 @@ class AsyncConsumer:
         while True:
             record = core.next_record()
             if record is not None:
+                core.iteration.given += 1
                 return record
             left_ms = (deadline - core.clock()) * 1000
             if left_ms <= 0:
                 raise StopAsyncIteration
-            core.iteration.add(await self._take(min(left_ms, 60_000.0), core.config.max_poll_records))
+            await self._take(min(left_ms, 60_000.0), core.config.max_poll_records)
 
     def assignment(self) -> set[TopicPartition]:
         """The partitions being read."""

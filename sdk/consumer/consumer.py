@@ -71,7 +71,7 @@ class Consumer:
 
     def __init__(self, *topics: str, **options: Unpack[ConsumerOptions]) -> None:
         self._core = ConsumerCore(topics, options)
-        self._background = BackgroundLoop("Consumer")
+        self._background = BackgroundLoop("Consumer", self._core.assignment.is_entered)
         self._news = Wakeup()
         self._core.assignment.listen(self._news.set)
         self._limit_s = self._core.config.request_timeout_ms / 1000
@@ -98,9 +98,18 @@ class Consumer:
             InvalidGroupIdError, InvalidRegularExpressionError, GroupMaxSizeReachedError: the group refuses the member.
             ClientClosedError, ForkedClientError: this object cannot be used (any more, or here).
         """
-        self._core.iteration.give_back()
-        limit = self._core.config.max_poll_records if max_records is None else max_records
-        return self._core.records(self._take(timeout_ms, limit))
+        core = self._core
+        core.iteration.give_back()
+        limit = core.config.max_poll_records if max_records is None else max_records
+        records = core.records(self._take(timeout_ms, limit))
+        handed = core.assignment.handed
+        try:
+            # The last step: interrupted before it, or here, the next poll returns these records.
+            core.assignment.handed = ()
+            return records
+        except BaseException:
+            core.assignment.handed = handed
+            raise
 
     def poll_arrow(self, timeout_ms: float = 0, max_records: int | None = None) -> pa.Table:
         """Returns records as a table of topic, partition, offset, timestamp, key, value, headers; no Python per record.
@@ -108,28 +117,46 @@ class Consumer:
         Arguments and errors are those of :meth:`poll`; by default it returns all that has been fetched ahead
         (``fetch_max_bytes`` at most). Deserializers are not applied.
         """
-        self._core.iteration.give_back()
-        return to_table(self._take(timeout_ms, MAX_ARROW_ROWS if max_records is None else max_records))
+        core = self._core
+        core.iteration.give_back()
+        table = to_table(self._take(timeout_ms, MAX_ARROW_ROWS if max_records is None else max_records))
+        handed = core.assignment.handed
+        try:
+            core.assignment.handed = ()  # As in poll.
+            return table
+        except BaseException:
+            core.assignment.handed = handed
+            raise
 
     def _take(self, timeout_ms: float, max_records: int) -> list[FetchedRows]:
+        """Waits for rows. They stay in the assignment's ``handed`` until the caller has returned them."""
         check_poll_arguments(timeout_ms, max_records)
         core = self._core
         core.check_usable()
-        if not core.assigned:
-            self._background.run(core.ensure_assigned())
-        deadline = time.monotonic() + timeout_ms / 1000
-        with core.in_poll():
-            core.came_back()
-            while True:
-                self._news.clear()
-                core.check_usable()
-                self._settle()
-                rows = core.take_fetched(max_records)
-                left = deadline - time.monotonic()
-                if rows or left <= 0:
-                    return rows
-                self._background.check_may_block()
-                self._news.wait(min(left, LONGEST_WAIT_S))
+        self._ensure_assigned()
+        poll = object()
+        try:
+            try:
+                core.begin_poll(poll)
+                return self._take_in_poll(time.monotonic() + timeout_ms / 1000, max_records)
+            finally:
+                core.end_poll(poll)
+        finally:  # Where a signal handler has kept the first from it.
+            core.end_poll(poll)
+
+    def _take_in_poll(self, deadline_s: float, max_records: int) -> list[FetchedRows]:
+        core = self._core
+        core.came_back()
+        while True:
+            self._news.clear()
+            core.check_usable()
+            self._settle()
+            rows = core.take_fetched(max_records)
+            left_s = deadline_s - time.monotonic()
+            if rows or left_s <= 0:
+                return rows
+            self._background.check_may_block()
+            self._news.wait(min(left_s, LONGEST_WAIT_S))
 
     def _settle(self) -> None:
         """Does in the application's name what its group has changed."""
@@ -159,11 +186,17 @@ class Consumer:
         while True:
             record = core.next_record()
             if record is not None:
-                return record
+                given = core.iteration.given
+                try:
+                    core.iteration.given = given + 1  # The last step: interrupted, the next call returns the record.
+                    return record
+                except BaseException:
+                    core.iteration.given = given
+                    raise
             left_ms = (deadline - time.monotonic()) * 1000
             if left_ms <= 0:
                 raise StopIteration
-            core.iteration.add(self._take(min(left_ms, 60_000.0), core.config.max_poll_records))
+            self._take(min(left_ms, 60_000.0), core.config.max_poll_records)
 
     # --- what is read, and where it is ---------------------------------------------------------------------------
 

@@ -6,7 +6,6 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -181,6 +180,7 @@ class ConsumerCore:
             if subscription.pattern or subscription.listener is not None:
                 raise IllegalArgumentError("a pattern or a listener needs a consumer group: give group_id")
             self._stop_watching()
+            self.iteration.give_back()
             self.assigned = False
         elif self.assigned and self.subscription is None:
             raise IllegalStateError("partitions are assigned by hand: unsubscribe before you subscribe")
@@ -194,11 +194,13 @@ class ConsumerCore:
         """Reads nothing any more; out of the group."""
         self._stop_watching()
         self.iteration.give_back()
-        if self.group is not None:
-            await self.group.leave(self._limit_s)
-        self.assignment.remove(list(self.assignment.states))
         self.subscription = None
         self.assigned = False
+        try:
+            if self.group is not None:
+                await self.group.leave(self._limit_s)
+        finally:
+            self.assignment.remove(list(self.assignment.states))
 
     async def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Reads exactly these partitions from now on."""
@@ -275,20 +277,33 @@ class ConsumerCore:
     def _move(self, partitions: Iterable[TopicPartition], offset: int | None, reset: str) -> None:
         states = [self.assignment.state(tp) for tp in partitions]
         self.iteration.give_back()
-        with self.assignment.lock:
+
+        def move(saved: object) -> None:
             for state in states:
                 state.move(offset, reset)
                 state.given_topic_id = None
-        self.wake()
+            self.assignment.unannounced = True
+
+        self.assignment.change(move, states)
+        self._announce()
 
     def pause(self, partitions: Iterable[TopicPartition], paused: bool) -> None:
         """Sets or clears the pause of partitions."""
         states = [self.assignment.state(tp) for tp in partitions]
         self.iteration.give_back()
-        with self.assignment.lock:
+
+        def pause(saved: object) -> None:
             for state in states:
                 state.paused = paused
+            self.assignment.unannounced = True
+
+        self.assignment.change(pause, states)
+        self._announce()
+
+    def _announce(self) -> None:
+        """Has the fetcher look at a change. If this is interrupted, the next poll does it."""
         self.wake()
+        self.assignment.unannounced = False
 
     def paused(self) -> set[TopicPartition]:
         """The partitions that are paused."""
@@ -304,12 +319,13 @@ class ConsumerCore:
         unread = self.iteration.positions().get(partition)
         if unread is not None:
             return unread
-        with self.assignment.lock:
-            if state.position is None and state.error is not None:
-                error, state.error = state.error, None
-                self.wake()
-                raise error
-            return state.position
+        position, error = state.position, state.error
+        if position is None and error is not None:
+            self.assignment.unannounced = True
+            state.error = None
+            self._announce()
+            raise error
+        return position
 
     def highwater(self, partition: TopicPartition) -> int | None:
         """The high watermark that the last fetch told, if any."""
@@ -320,9 +336,7 @@ class ConsumerCore:
         """What the consumer has counted, and where it is, by group and name."""
         now = self.clock()
         figures = self._metrics.figures(now, in_group=self.group is not None)
-        with self.assignment.lock:
-            known = {tp: each.lag() for tp, each in self.assignment.states.items()}
-            buffered = self.assignment.queued_bytes()
+        known, buffered = self.assignment.read(self._lags_and_bytes)
         lags = {tp: lag for tp, lag in known.items() if lag is not None}
         figures[FETCHES]["buffered-bytes"] = float(buffered)
         figures[FETCHES]["records-lag-max"] = float(max(lags.values(), default=0))
@@ -332,12 +346,15 @@ class ConsumerCore:
         figures[CONSUMER] = {"connection-count": float(self.cluster.connection_count)}
         return figures
 
+    def _lags_and_bytes(self) -> tuple[dict[TopicPartition, int | None], int]:
+        return {tp: each.lag() for tp, each in self.assignment.states.items()}, self.assignment.queued_bytes()
+
     def take_fetched(self, max_records: int) -> list[FetchedRows]:
         """What has been fetched, up to a number of records."""
         try:
-            rows, drained = self.assignment.take_fetched(max_records)
+            rows, _ = self.assignment.take_fetched(max_records)
         except QuorumlogError:
-            self.wake()  # What has failed was left alone until somebody heard of it.
+            self._announce()  # What has failed was left alone until the application was told.
             raise
         for error in self.assignment.skipped:
             self._metrics.skipped(error.record_count, self.clock())
@@ -346,8 +363,8 @@ class ConsumerCore:
                 *error.partition, error.first_offset, error.last_offset, error.reason,
             )  # fmt: skip
         count = sum(part.columns.num_rows for part in rows)
-        if drained or self.fetcher.wants_a_look(all_taken=count < max_records):
-            self.wake()
+        if self.assignment.unannounced or self.fetcher.wants_a_look(all_taken=count < max_records):
+            self._announce()
         if rows:
             self._metrics.returned(count, sum(part.size_bytes for part in rows), self.clock())
         return rows
@@ -373,18 +390,27 @@ class ConsumerCore:
         if self.group is not None and self._loop is not None and self.group.came_back():
             self._loop.call_soon_threadsafe(self.group.commit_done, self.consumed())
 
-    def in_poll(self) -> AbstractContextManager[None]:
-        """While the application waits in a poll, it is not absent."""
-        return nullcontext() if self.group is None else self.group.in_poll()
+    def begin_poll(self, poll: object) -> None:
+        """The application waits in a poll from now on, and is not absent."""
+        if self.group is not None:
+            self.group.begin_poll(poll)
+
+    def end_poll(self, poll: object) -> None:
+        """It waits no longer. May be called twice, and for a poll that has not begun."""
+        if self.group is not None:
+            self.group.end_poll(poll)
 
     def next_record(self) -> ConsumerRecord | None:
-        """The next record of the last poll, for an application that iterates; None when a poll has to bring more."""
+        """The next record of the last poll, for an application that iterates; None when a poll has to bring more.
+
+        It is the next one until the caller has counted it (:attr:`Iteration.given`).
+        """
         self.check_usable()
         if self.group is not None:
             self.came_back()
             if self.group.out_of_date():
                 self.iteration.give_back()
-        return self.iteration.next()
+        return self.iteration.peek()
 
     def consumed(self, *, but_the_last: bool = False) -> ReadOffsets:
         """How far the application has come in each partition: the offset after what it has been given.
@@ -399,19 +425,21 @@ class ConsumerCore:
                 places = self.assignment.before_last | places
             else:
                 places[TopicPartition(current.topic, current.partition)] = current.offset
+        return self.assignment.read(lambda: self._consumed(places, but_the_last))
+
+    def _consumed(self, places: Mapping[TopicPartition, int], but_the_last: bool) -> ReadOffsets:
         consumed = ReadOffsets()
-        with self.assignment.lock:
-            for tp, state in self.assignment.states.items():
-                offset = places.get(tp, state.position)
-                if but_the_last and offset is not None and offset < state.said_done <= (state.position or 0):
-                    offset = state.said_done
-                if offset is not None:
-                    known = state.read_epoch >= 0 and offset == state.position
-                    consumed[tp] = OffsetAndMetadata(offset, "", state.read_epoch if known else None)
-                    # What the application was given may be of a topic that has been deleted since.
-                    topic_id = state.topic_id if offset == state.position else state.given_topic_id or state.topic_id
-                    if topic_id is not None:
-                        consumed.topic_ids[tp] = topic_id
+        for tp, state in self.assignment.states.items():
+            offset = places.get(tp, state.position)
+            if but_the_last and offset is not None and offset < state.said_done <= (state.position or 0):
+                offset = state.said_done
+            if offset is not None:
+                known = state.read_epoch >= 0 and offset == state.position
+                consumed[tp] = OffsetAndMetadata(offset, "", state.read_epoch if known else None)
+                # What the application was given may be of a topic that has been deleted since.
+                topic_id = state.topic_id if offset == state.position else state.given_topic_id or state.topic_id
+                if topic_id is not None:
+                    consumed.topic_ids[tp] = topic_id
         return consumed
 
     def require_group(self, what: str) -> GroupConsumer:
@@ -429,16 +457,18 @@ class ConsumerCore:
         self.check_usable()
         self.require_group("commit")
         done = self.consumed() if offsets is None else ReadOffsets(checked_commits(offsets))
-        with self.assignment.lock:
-            for tp, committed in done.items():
-                state = self.assignment.states.get(tp)
-                if state is not None:
-                    state.said_done = committed.offset
-                    # What is said to be done is of the topic whose records were given last.
-                    topic_id = state.given_topic_id or state.topic_id
-                    if topic_id is not None:
-                        done.topic_ids.setdefault(tp, topic_id)
+        self.assignment.read(lambda: self._note_done(done))
         return done
+
+    def _note_done(self, done: ReadOffsets) -> None:
+        for tp, committed in done.items():
+            state = self.assignment.states.get(tp)
+            if state is not None:
+                state.said_done = committed.offset
+                # What is said to be done is of the topic whose records were given last.
+                topic_id = state.given_topic_id or state.topic_id
+                if topic_id is not None:
+                    done.topic_ids.setdefault(tp, topic_id)
 
     async def commit(self, offsets: ReadOffsets) -> None:
         """Commits."""
@@ -497,7 +527,11 @@ class ConsumerCore:
     def call_back(self) -> None:
         """Calls the callbacks of commits that are through."""
         while self.completed:
-            self.completed.popleft()()
+            callback = self.completed[0]
+            try:
+                callback()
+            finally:  # One that was interrupted, or has failed, has been called.
+                self.completed.popleft()
 
     async def close(self) -> None:
         """Stops fetching, leaves the group and closes connections."""

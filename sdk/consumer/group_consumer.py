@@ -11,8 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from typing import Any
 
 from quorumlog.sdk.cluster.cluster import Cluster
@@ -107,7 +106,8 @@ class GroupConsumer:
         self._auto_commit: asyncio.Task[None] | None = None
         self._next_commit_s = clock() + config.auto_commit_interval_ms / 1000
         self._last_poll_s = clock()
-        self._polling = False
+        #: The poll that the application waits in.
+        self._polling: object | None = None
         #: What the listener has been told to give up, and has not returned from.
         self._being_told: set[TopicPartition] = set()
         self._committing: set[asyncio.Future[None]] = set()
@@ -127,24 +127,27 @@ class GroupConsumer:
         self._next_commit_s = now + self._config.auto_commit_interval_ms / 1000
         return True
 
-    @contextmanager
-    def in_poll(self) -> Iterator[None]:
-        """While the application waits in a poll, it is not absent. On its own thread.
+    def begin_poll(self, poll: object) -> None:
+        """The application waits in a poll from now on, and is not absent. On its own thread.
+
+        Arguments:
+            poll: stands for this poll.
 
         Raises:
             IllegalStateError: it is in one already: what that one returns would count as done when this one begins.
         """
-        if self._polling:
+        if self._polling is not None:
             raise IllegalStateError(
                 "another poll is under way: a rebalance listener may commit and seek, but not poll, and a consumer"
                 " belongs to one thread or task at a time"
             )
-        try:
-            self._polling = True
-            yield
-        finally:
-            self._polling = False
+        self._polling = poll
+
+    def end_poll(self, poll: object) -> None:
+        """Ends a poll, if it has begun. On the application's own thread."""
+        if self._polling is poll:
             self._last_poll_s = self._clock()
+            self._polling = None
 
     def out_of_date(self) -> bool:
         """Whether what has been taken out for the application must not be handed to it any more. On its own thread."""
@@ -172,7 +175,7 @@ class GroupConsumer:
             return
         limit_s = self._config.max_poll_interval_ms / 1000
         now = self._clock()
-        left_s = limit_s if self._polling else self._last_poll_s + limit_s - now
+        left_s = limit_s if self._polling is not None else self._last_poll_s + limit_s - now
         if left_s > 0:
             self._poll_timer = asyncio.get_running_loop().call_later(left_s, self._watch_polls)
             return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dis
+import gc
 import sys
 from collections.abc import Callable, Iterator
 from types import FrameType
@@ -49,11 +50,13 @@ def at_step(step: int, call: Callable[[], object], act: Callable[[], None], *, l
         return local
 
     former = sys.gettrace()
+    gc.disable()  # What is collected during the call is another object's business.
     sys.settrace(trace)
     try:
         call()
     finally:
         sys.settrace(former)
+        gc.enable()
     return left <= 0
 
 

@@ -11,7 +11,7 @@ from quorumlog.sdk.consumer.assignment import Assignment, PartitionState, Start
 from quorumlog.sdk.consumer.iteration import Iteration
 from quorumlog.sdk.errors import CorruptRecordError, IllegalStateError
 from quorumlog.sdk.records.fetched import FetchedRows, to_records
-from quorumlog.sdk.types import TopicPartition
+from quorumlog.sdk.types import ConsumerRecord, TopicPartition
 
 P0, P1, P2 = (TopicPartition("t", number) for number in range(3))
 TOPIC_ID = b"0123456789abcdef"
@@ -308,8 +308,15 @@ def test_what_was_sought_or_taken_away_meanwhile_is_not_given_back() -> None:
 
 def iterating(reading: Reading) -> Iteration:
     iteration = Iteration(reading.assignment, to_records)
-    iteration.add(reading.assignment.take_fetched(100)[0])
+    reading.assignment.take_fetched(100)
     return iteration
+
+
+def next_of(iteration: Iteration) -> ConsumerRecord | None:
+    """The next record, which the application is given."""
+    record = iteration.peek()
+    iteration.given += record is not None
+    return record
 
 
 def test_an_iteration_knows_where_it_is_in_every_partition() -> None:
@@ -318,13 +325,13 @@ def test_an_iteration_knows_where_it_is_in_every_partition() -> None:
     reading.fetch(2, P1)
     iteration = iterating(reading)
     assert iteration.positions() == {P0: 0, P1: 0} and iteration.current() is None
-    first = iteration.next()
+    first = next_of(iteration)
     assert first is not None and iteration.current() is first
     tp = TopicPartition("t", first.partition)
     assert iteration.positions() == {P0: 0, P1: 0} | {tp: 1}
-    assert iteration.next() is not None
+    assert next_of(iteration) is not None
     assert iteration.positions() == {P1 if tp == P0 else P0: 0}
-    assert [iteration.next() is not None for _ in range(3)] == [True, True, False]
+    assert [next_of(iteration) is not None for _ in range(3)] == [True, True, False]
     assert iteration.positions() == {} and iteration.current() is None
 
 
@@ -334,9 +341,9 @@ def test_the_rest_of_an_iteration_is_given_back_from_the_next_record_on() -> Non
     reading.fetch(2)
     iteration = iterating(reading)
     for _ in range(2):
-        iteration.next()
+        next_of(iteration)
     iteration.give_back()
-    assert iteration.next() is None and iteration.positions() == {} and iteration.current() is None
+    assert next_of(iteration) is None and iteration.positions() == {} and iteration.current() is None
     assert reading[P0].position == 2
     assert reading.take() == the(0, 2, 3, 4)
 
@@ -348,6 +355,6 @@ def test_what_was_handed_out_to_its_end_is_not_given_back(steps: int, rest: list
     reading.fetch(2)
     iteration = iterating(reading)
     for _ in range(steps):
-        assert iteration.next() is not None
+        assert next_of(iteration) is not None
     iteration.give_back()
     assert reading.take() == the(0, *rest)

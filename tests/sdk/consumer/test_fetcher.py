@@ -677,7 +677,7 @@ async def test_who_waits_in_a_poll_is_woken_when_a_topic_was_made_anew() -> None
     bench = Bench(auto_offset_reset="none")
     told: list[bool] = []
     # Who is told looks what there is, which takes the lock.
-    bench.assignment.listen(lambda: told.append(bench[P0].error is not None and not bench.assignment.lock.locked()))
+    bench.assignment.listen(lambda: told.append(bench[P0].error is not None and not bench.assignment.is_entered()))
     bench.cluster.show(1, topic_id=ANOTHER_ID)
     assert told == [True]
     await bench.after(1)

@@ -214,10 +214,12 @@ async def test_one_long_poll_is_no_absence_and_time_counts_from_its_end() -> Non
     bench = Bench(max_poll_interval_ms=60)
     await bench.join(0)
     bench.cluster.clock.follow_the_machine()
-    with bench.group.in_poll():
-        await asyncio.sleep(0.2)
-        assert bench.group.membership.state is MembershipState.MEMBER
-        waited_until = bench.cluster.clock()
+    poll = object()
+    bench.group.begin_poll(poll)
+    await asyncio.sleep(0.2)
+    assert bench.group.membership.state is MembershipState.MEMBER
+    waited_until = bench.cluster.clock()
+    bench.group.end_poll(poll)
     assert bench.group._last_poll_s >= waited_until, "it was away from then on, and not from when the poll began"
     async with asyncio.timeout(30):
         while bench.group.membership.state is MembershipState.MEMBER:  # noqa: ASYNC110
@@ -244,11 +246,14 @@ async def test_a_poll_right_after_an_absence_joins_again_though_nobody_was_told_
 
 async def test_a_poll_within_a_poll_is_refused_and_the_first_goes_on_to_its_end() -> None:
     bench = Bench()
-    with bench.group.in_poll():
-        with pytest.raises(IllegalStateError, match="another poll is under way"), bench.group.in_poll():
-            pass
-        assert bench.group._polling
-    assert not bench.group._polling
+    first, second = object(), object()
+    bench.group.begin_poll(first)
+    with pytest.raises(IllegalStateError, match="another poll is under way"):
+        bench.group.begin_poll(second)
+    bench.group.end_poll(second)
+    assert bench.group._polling is first
+    bench.group.end_poll(first)
+    assert bench.group._polling is None
     await bench.end()
 
 

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import sys
 import threading
+import time
 from collections.abc import Callable
 from types import FrameType
 
 import pytest
+from interruptions import SoftTimeLimit, interrupted, steps
 from scripted_cluster import ScriptedCluster
+from scripted_reading import fill
 from test_closing_from_another_thread import cluster, loop
 
-from quorumlog.sdk import Admin, Consumer, Producer
+from quorumlog.sdk import Admin, Consumer, Producer, RequestTimedOutError, TopicPartition
 from quorumlog.sdk.cluster.cluster import Cluster
 from quorumlog.sdk.consumer.commit_future import CommitFuture
 from quorumlog.sdk.producer.delivery import Delivery
@@ -33,8 +37,8 @@ numbers = itertools.count()
 STEPS = 2_000
 
 
-def is_interrupted(step: int, call: Callable[[], object]) -> bool:
-    """Makes a call with a KeyboardInterrupt at the n-th place where Python looks for signals: where a function written
+def is_interrupted(step: int, call: Callable[[], object], error: type[BaseException] = KeyboardInterrupt) -> bool:
+    """Makes a call with an exception at the n-th place where Python looks for signals: where a function written
     in Python begins, and where one written in C has returned. Says whether the call has so many."""
     left, struck = step, False
 
@@ -43,12 +47,12 @@ def is_interrupted(step: int, call: Callable[[], object]) -> bool:
         left -= event in {"call", "c_return"}
         if left == 0 and not struck:
             struck = True
-            raise KeyboardInterrupt
+            raise error
 
     sys.setprofile(profile)
     try:
         call()
-    except KeyboardInterrupt:
+    except error:
         assert struck
     finally:
         sys.setprofile(None)
@@ -83,13 +87,16 @@ def member_in_use(servers: str) -> tuple[Consumer, Cluster]:
     return consumer, consumer._core.cluster
 
 
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SoftTimeLimit])
 @pytest.mark.parametrize("in_use", [admin_in_use, producer_in_use, member_in_use])
 def test_a_close_that_is_interrupted_anywhere_is_made_good_by_another(
-    cluster: ScriptedCluster, in_use: Callable[[str], tuple[Admin | Producer | Consumer, Cluster]]
+    cluster: ScriptedCluster,
+    in_use: Callable[[str], tuple[Admin | Producer | Consumer, Cluster]],
+    error: type[BaseException],
 ) -> None:
     for step in range(1, STEPS, 3):
         client, its_cluster = in_use(cluster.bootstrap_servers)
-        interrupted = is_interrupted(step, client.close)
+        interrupted = is_interrupted(step, client.close, error)
         client.close()
         open_ones = [node.address for node in its_cluster._connections.values() if not node._closed]
         assert open_ones == [], f"an interrupt at step {step} leaves connections for good"
@@ -104,6 +111,87 @@ def in_another_thread(what: Callable[[], object]) -> bool:
     thread.start()
     thread.join(DEADLINE_S)
     return not thread.is_alive()
+
+
+def test_an_interrupted_call_is_cancelled_whatever_was_raised() -> None:
+    background = BackgroundLoop("Client")
+    began, ended = threading.Event(), threading.Event()
+
+    async def work() -> None:
+        began.set()
+        try:
+            await asyncio.sleep(DEADLINE_S * 2)
+        finally:
+            ended.set()
+
+    def call() -> None:
+        with contextlib.suppress(RequestTimedOutError):
+            background.run(work(), 0.05)
+
+    for step in range(1, STEPS):
+        began.clear()
+        ended.clear()
+        is_waiting = is_interrupted(step, call, SoftTimeLimit)
+        assert not began.wait(0.01) or ended.wait(DEADLINE_S), f"step {step} leaves the call running"
+        if not is_waiting:
+            return
+
+
+@pytest.mark.parametrize("call", ["poll", "next", "commit", "commit_async", "position"])
+def test_a_member_interrupted_at_any_line_works(cluster: ScriptedCluster, call: str) -> None:
+    """Neither skips nor repeats a record, and commits how far it is."""
+    for partition in range(2):
+        fill(cluster, 6_000, partition=partition, per_batch=50)
+    read: dict[TopicPartition, int] = {}
+
+    def take(consumer: Consumer) -> None:
+        deadline_s = time.monotonic() + DEADLINE_S
+        before = dict(read)
+        while read == before:
+            assert time.monotonic() < deadline_s
+            for tp, records in consumer.poll(100, max_records=2).items():
+                for record in records:
+                    assert record.offset == read.get(tp, 0), "records are skipped or repeated"
+                    read[tp] = record.offset + 1
+
+    def interrupt(consumer: Consumer) -> None:
+        if call == "poll":
+            consumer.poll(0, max_records=2)
+        elif call == "next":
+            next(consumer)
+        elif call == "position":
+            consumer.position(next(iter(consumer.assignment())))
+        else:
+            getattr(consumer, call)()
+
+    with Consumer(
+        "t", bootstrap_servers=cluster.bootstrap_servers, group_id="g", enable_auto_commit=False, max_poll_records=2
+    ) as consumer:
+        for step in steps():
+            take(consumer)
+            was_interrupted = interrupted(step, lambda: interrupt(consumer), lines=True)
+            if not was_interrupted:
+                break
+            take(consumer)
+            consumer.commit()
+            for tp, offset in read.items():
+                assert consumer.position(tp) == offset
+                assert consumer.committed(tp) == offset
+
+
+@pytest.mark.parametrize("call", ["flush", "send"])
+def test_a_producer_interrupted_at_any_line_works(cluster: ScriptedCluster, call: str) -> None:
+    with Producer(bootstrap_servers=cluster.bootstrap_servers, compression_type="zstd") as producer:
+        for step in steps():
+            before = producer.send("t", b"before", key=b"k", headers={"h": "v"})
+            arguments = ["t", b"now", b"k"] * (call == "send")
+            was_interrupted = interrupted(step, lambda: getattr(producer, call)(*arguments), lines=True)  # noqa: B023
+            after = producer.send("t", b"after", key=b"k")
+            before.result(DEADLINE_S)
+            after.result(DEADLINE_S)
+            producer.flush(DEADLINE_S)
+            if not was_interrupted:
+                return
 
 
 def test_a_call_to_the_clients_loop_may_be_interrupted_anywhere() -> None:
