@@ -47,6 +47,11 @@ from quorumlog.sdk.types import (
     TopicPartition,
 )
 
+#: How much longer than the loop a caller waits: the loop knows why something takes so long.
+_GRACE_S = 0.5
+#: A call may wait for so many requests, such as a commit for those before it.
+_CALLS_IN_A_ROW = 10
+
 
 @shows_options(ConsumerOptions, ConsumerConfig)
 class Consumer:
@@ -71,10 +76,13 @@ class Consumer:
 
     def __init__(self, *topics: str, **options: Unpack[ConsumerOptions]) -> None:
         self._core = ConsumerCore(topics, options)
-        self._background = BackgroundLoop("Consumer", self._core.assignment.is_entered)
+        self._limit_s = self._core.config.request_timeout_ms / 1000
+        self._first_use_s = self._limit_s + self._core.config.bootstrap_timeout_ms / 1000 + _GRACE_S
+        self._background = BackgroundLoop(
+            "Consumer", self._core.assignment.is_entered, _CALLS_IN_A_ROW * self._limit_s + self._first_use_s
+        )
         self._news = Wakeup()
         self._core.assignment.listen(self._news.set)
-        self._limit_s = self._core.config.request_timeout_ms / 1000
         # Where a program ends without closing, nobody knows whether what was handed out last is done.
         self._background.own(self, self._core.close, autocommit=False)
 
@@ -267,7 +275,7 @@ class Consumer:
     def _ensure_assigned(self) -> None:
         self._core.check_usable()
         if not self._core.assigned:
-            self._background.run(self._core.ensure_assigned())
+            self._background.run(self._core.ensure_assigned(), self._first_use_s)
 
     def topics(self) -> set[str]:
         """The names of all topics, internal ones left out."""

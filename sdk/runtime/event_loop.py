@@ -116,10 +116,15 @@ class BackgroundLoop:
     Arguments:
         client: what to call the owner in errors.
         holds_lock: whether the calling thread holds a lock that the loop may need.
+        limit_s: how long a call takes at most that names no limit: the caller may hold a lock of its own that the
+            loop's thread waits for, and then no limit of the loop's is kept.
     """
 
-    def __init__(self, client: str, holds_lock: Callable[[], bool] = lambda: False) -> None:
+    def __init__(
+        self, client: str, holds_lock: Callable[[], bool] = lambda: False, limit_s: float | None = None
+    ) -> None:
         self.fork = ForkGuard(client)
+        self._limit_s = limit_s
         self._holds_lock = holds_lock
         shared = _shared_thread()
         self.loop = shared.loop
@@ -153,6 +158,7 @@ class BackgroundLoop:
         except Exception:
             coroutine.close()
             raise
+        timeout_s = self._limit_s if timeout_s is None else timeout_s
         call = LoopCall(coroutine)
         try:
             self.loop.call_soon_threadsafe(call.start)

@@ -209,11 +209,18 @@ def test_call_within_poll_returns_or_raises(call: str) -> None:
             return
 
 
-def test_unsubscribing_ends_an_iteration() -> None:
+@pytest.mark.parametrize("how", ["unsubscribe", "subscribe"])
+def test_unsubscribing_ends_an_iteration(how: str) -> None:
+    """The rest of the earlier poll is neither returned nor counted as read."""
     rig = Rig()
     rig.fetch(P0, 3)
     rig.iterate()
-    rig.consumer.unsubscribe()
+    if how == "unsubscribe":
+        rig.consumer.unsubscribe()
+    else:
+        rig.consumer.subscribe(["other"])
+        assert rig.assignment.states[P0].position == 1
+        rig.assignment.remove([P0, P1])  # As the first poll of the other topic does.
     other = TopicPartition("other", 0)
     rig.assignment.add([other], "earliest")
     rig.consumer._core.assigned = True

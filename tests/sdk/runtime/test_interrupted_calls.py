@@ -12,7 +12,7 @@ from collections.abc import Callable
 from types import FrameType
 
 import pytest
-from interruptions import SoftTimeLimit, interrupted, steps
+from interruptions import SoftTimeLimit, at_step, interrupted, steps
 from scripted_cluster import ScriptedCluster
 from scripted_reading import fill
 from test_closing_from_another_thread import cluster, loop
@@ -22,6 +22,7 @@ from quorumlog.sdk.cluster.cluster import Cluster
 from quorumlog.sdk.consumer.commit_future import CommitFuture
 from quorumlog.sdk.producer.delivery import Delivery
 from quorumlog.sdk.runtime.event_loop import BackgroundLoop
+from quorumlog.sdk.runtime.outcome import Outcome
 from quorumlog.sdk.runtime.wakeup import Wakeup
 
 __all__ = ["cluster", "loop"]  # The fixtures.
@@ -221,6 +222,19 @@ def test_waiting_for_an_acknowledgement_may_be_interrupted_anywhere() -> None:
             deliveries.pop().succeed(0, -1)
 
     at_every_step(wait, lambda: in_another_thread(acknowledge))
+
+
+@pytest.mark.interpreted("compiled code has no instructions of Python to stop at")
+def test_an_outcome_resolved_at_any_moment_calls_back_once() -> None:
+    """Between any two instructions of the call that asks for it."""
+    for step in steps():
+        outcome, told = Outcome(loop_thread=-1), list[int]()
+        was_resolved = at_step(step, lambda: outcome.when_done(lambda: told.append(1)), outcome.resolve)  # noqa: B023
+        if not was_resolved:
+            outcome.resolve()
+        assert told == [1], f"resolved at step {step}"
+        if not was_resolved:
+            return
 
 
 def test_waiting_for_a_commit_may_be_interrupted_anywhere() -> None:
