@@ -232,14 +232,16 @@ class Accumulator:
     ) -> RecordFuture | None:
         """Adds a record while this very thread is in the middle of a section, whose state it must not touch: as a batch
         that is queued when the section has ended. None when there are too many, or the memory is full."""
-        if self._shut or len(self._aside) >= MOST_ASIDE or size > self._free_bytes:
+        reserved = size + BATCH_BASE_BYTES
+        aside = sum(batch.reserved_bytes for _, batch in self._aside)
+        if self._shut or len(self._aside) >= MOST_ASIDE or aside + reserved > self._free_bytes:
             return None
         try:
             buffer = (topic.sticky or topic.next_partition()) if partition is None else topic.partitions[partition]
         except IndexError:
             return None
         batch = ProducerBatch(buffer.topic, buffer.partition, self._clock(), self.loop_thread)
-        batch.reserved_bytes = size + BATCH_BASE_BYTES
+        batch.reserved_bytes = reserved
         future = RecordFuture(batch.delivery, batch.add(*record))
         self._aside.append((buffer, batch))
         self._wake()

@@ -198,7 +198,8 @@ class Program:
 def servers() -> Iterator[str]:
     with LocalCluster(nodes=1) as cluster:
         with Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
-            admin.create_topics([NewTopic("t", PARTITIONS)])
+            # The records bear times long past: retention would be right to remove them.
+            admin.create_topics([NewTopic("t", PARTITIONS, 1, {"retention.ms": -1})])
         yield cluster.bootstrap_servers
 
 

@@ -3,15 +3,18 @@ and every partition is as it was or as it should be."""
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from array import array
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
 from typing import Any, cast
 
 import pytest
 from interruptions import at_step, interrupted, steps
+from scripted_cluster import ScriptedCluster
+from scripted_reading import consumer_on, fill
 
 from quorumlog.sdk import Consumer, IllegalStateError, TopicPartition
 from quorumlog.sdk.consumer.assignment import PartitionState
@@ -24,6 +27,20 @@ pytestmark = pytest.mark.thorough
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 LIMIT_S = 10.0
+
+
+@cache
+def fetched(tp: TopicPartition, first: int, count: int) -> FetchedRows:
+    """A batch of records whose keys, values and headers say their offsets."""
+    offsets = [b"%d" % offset for offset in range(first, first + count)]
+    columns = batch_from_columns(
+        offsets, offsets, array("q", range(0, count * 1_000_000, 1_000_000)), {0: [("offset", offsets[0])]}
+    )
+    made = encode(columns, Codec.ZSTD)
+    batch = build_batch(
+        made.payload, record_count=count, codec=Codec.ZSTD, base_timestamp_ms=0, max_timestamp_ms=count - 1
+    )
+    return FetchedRows.of_entry(tp, seal_batch(batch, group=1, term=1, index=1, previous_hash=0, base_offset=first))
 
 
 class StubLoop:
@@ -53,23 +70,22 @@ class Rig:
         self.read: dict[TopicPartition, list[int]] = {P0: [], P1: []}
 
     def fetch(self, tp: TopicPartition, count: int) -> None:
-        """Fetches a batch of records whose keys, values and headers say their offsets."""
+        """Fetches a batch of records."""
         state = self.assignment.states[tp]
         first = state.fetch_offset or 0
-        offsets = [b"%d" % offset for offset in range(first, first + count)]
-        columns = batch_from_columns(
-            offsets, offsets, array("q", range(0, count * 1_000_000, 1_000_000)), {0: [("offset", offsets[0])]}
-        )
-        made = encode(columns, Codec.ZSTD)
-        batch = build_batch(
-            made.payload, record_count=count, codec=Codec.ZSTD, base_timestamp_ms=0, max_timestamp_ms=count - 1
-        )
-        entry = seal_batch(batch, group=1, term=1, index=1, previous_hash=0, base_offset=first)
         with self.assignment.lock:
-            rows = FetchedRows.of_entry(tp, entry)
+            rows = fetched(tp, first, count)
             state.queued.append(rows)
             state.queued_bytes += rows.size_bytes
             state.fetch_offset = first + count
+
+    def begin(self) -> None:
+        """Goes to the beginning of everything, so that each step is the same instruction in the same state."""
+        self.assignment._turn = 0
+        self.loop.wakes = 0
+        for tp, state in self.assignment.states.items():
+            state.move(0, "earliest")
+            self.read[tp] = []
 
     def take(self, records: list[ConsumerRecord]) -> None:
         """Notes what the application was given."""
@@ -119,17 +135,19 @@ class Rig:
         assert not self.assignment.unannounced and self.loop.wakes, "the fetcher was woken"
 
 
+@pytest.mark.parametrize("begun", [False, True])
 @pytest.mark.parametrize("lines", [False, True])
 @pytest.mark.parametrize("call", ["poll", "poll_arrow", "iterate"])
-def test_interrupted_poll_skips_nothing(call: str, lines: bool) -> None:
+def test_interrupted_poll_skips_nothing(call: str, lines: bool, begun: bool) -> None:
+    """Between batches, or in the middle of an iteration over one."""
     rig = Rig()
     for step in steps():
+        rig.begin()
         rig.fetch(P0, 3)
         rig.fetch(P0, 2)
         rig.fetch(P1, 3)
-        if step % 2:  # In the middle of a batch, or of an iteration.
+        if begun:
             rig.iterate()
-        rig.loop.wakes = 0
         was_interrupted = interrupted(step, getattr(rig, call), lines=lines)
         rig.check()
         for _ in range(step % 3):
@@ -227,3 +245,25 @@ def test_unsubscribing_ends_an_iteration(how: str) -> None:
     rig.assignment.states[other].position = rig.assignment.states[other].fetch_offset = 0
     rig.fetch(other, 2)
     assert [record.topic for record in rig.consumer] == ["other", "other"]
+
+
+@pytest.mark.parametrize("one_by_one", [False, True])
+async def test_cancelled_poll_skips_nothing(cluster: ScriptedCluster, one_by_one: bool) -> None:
+    """A task that polls is cancelled at any step of its loop."""
+    fill(cluster, 300)
+    seen: list[int] = []
+    async with consumer_on(cluster, "t", max_poll_records=3) as consumer, asyncio.timeout(60):
+        moment = 0
+        while len(seen) < 300:
+            moment += 1
+            polling = asyncio.ensure_future(anext(consumer) if one_by_one else consumer.poll(200))
+            for _ in range(moment % 12):
+                await asyncio.sleep(0)
+            polling.cancel()
+            await asyncio.wait([polling])
+            if polling.cancelled():
+                continue
+            result = polling.result()
+            given = result.get(P0, []) if isinstance(result, dict) else [result]
+            seen += [int(record.value) for record in given]
+    assert seen == list(range(300))

@@ -29,7 +29,7 @@ pytestmark = [
 ]
 
 MEMORY = 2_000_000
-PARTITIONS = 2
+PARTITIONS = 1
 LIMIT_S = 10.0
 
 
@@ -229,6 +229,7 @@ def test_sends_within_send_respect_the_memory() -> None:
     rig.accumulator._memory_bytes = rig.accumulator._free_bytes = 40_000
     with rig.accumulator.lock:
         assert rig.core.try_send("t", bytes(29_000), None, None, None, 1) is not None
+        assert rig.core.try_send("t", bytes(29_000), None, None, None, 1) is None
     rig.drain()
     with rig.accumulator.lock:
         assert rig.core.try_send("t", bytes(29_000), None, None, None, 1) is None
