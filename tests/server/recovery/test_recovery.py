@@ -404,6 +404,31 @@ def test_a_damaged_copy_that_is_ahead_does_not_go_on(tmp_path: Path) -> None:
     assert "node 1 has them, but its copy is damaged" in outcome.why
 
 
+def test_an_unreadable_tail_proves_nothing(tmp_path: Path) -> None:
+    """There may be a change of the members in it: a majority of those that are known means nothing."""
+    write = log(PARTLY, [1] * 100, voters=(2, 1, 4))
+    one = directory(tmp_path, 1, write)
+    other = directory(tmp_path, 4, log(PARTLY, [1] * 100, voters=(2, 1, 4)))
+    assert not survey_directory(one).groups[PARTLY].changes_members
+    assert plan_for(one, other).outcomes[PARTLY].loss is Loss.NOTHING
+    damage(one, write.entries[4])
+    survey = survey_directory(one)
+    assert survey.groups[PARTLY].changes_members
+    # Also where nothing else says that the copy is damaged.
+    survey.groups[PARTLY] = replace(survey.groups[PARTLY], damaged_entries=0)
+    outcome = make_plan([survey, survey_directory(other)]).outcomes[PARTLY]
+    assert (outcome.goes_on.node, outcome.loss) == (1, Loss.NEWEST)
+
+
+def test_an_unreadable_head_proves_enough(tmp_path: Path) -> None:
+    """What is committed cannot change the members any more: they are known from what was applied."""
+    write = log(PARTLY, [1] * 100, voters=(2, 1, 4))
+    write.hard_state = HardState(1, NO_NODE, 50)
+    one = directory(tmp_path, 1, write)
+    damage(one, write.entries[4])
+    assert not survey_directory(one).groups[PARTLY].changes_members
+
+
 def test_the_plan_says_that_a_copy_that_goes_on_is_damaged(tmp_path: Path) -> None:
     one = directory(tmp_path, 1, log(PARTLY, [1] * 100, voters=(2, 1, 4)))
     damage(one, log(PARTLY, [1] * 100, voters=(2, 1, 4)).entries[4])
