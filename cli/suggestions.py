@@ -56,7 +56,7 @@ def _with_suggestions(callback: Callable[..., object]) -> Callable[..., object]:
 
 def _suggestion(error: Exception, arguments: dict[str, Any]) -> str | None:
     """Returns the whole line for an error that says that a name does not exist; None for any other error."""
-    from quorumlog.sdk import Admin, GroupIdNotFoundError, QuorumlogError, UnknownTopicOrPartitionError
+    from quorumlog.sdk.errors import GroupIdNotFoundError, QuorumlogError, UnknownTopicOrPartitionError
 
     listings: tuple[tuple[type[QuorumlogError], str, Callable[[Admin], list[str]]], ...] = (
         (UnknownTopicOrPartitionError, "topic", lambda admin: admin.list_topics(include_internal=True)),
@@ -66,6 +66,8 @@ def _suggestion(error: Exception, arguments: dict[str, Any]) -> str | None:
         typed = [name for name in _names(arguments) if name in str(error)]
         if not isinstance(error, kind) or not typed:
             continue
+        from quorumlog.sdk import Admin
+
         servers = arguments.get("bootstrap_servers") or DEFAULT_BOOTSTRAP_SERVERS
         try:
             with Admin(
