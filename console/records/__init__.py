@@ -6,5 +6,6 @@ May import: what ``console`` may.
 - ``shown``: bytes as a page shows them: exact, cut, never markup.
 - ``search``: reads a stretch of a topic and says of every partition what was searched and what was not.
 - ``follow``: what is being written, so many rows a second, and how many were left out.
+- ``download``: what was found, as a file.
 - ``endpoints``: both as streams of lines of JSON, which end when the page goes.
 """

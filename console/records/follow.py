@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 from quorumlog.console.picture import Thing
 from quorumlog.console.records.conditions import RecordFilter
-from quorumlog.console.records.shown import IN_A_LIST, plain_rows, record_things
+from quorumlog.console.records.shown import DEFAULT_ROWS, RowFormat, plain_rows
 from quorumlog.sdk import TopicPartition
 from quorumlog.sdk.aio import AsyncAdmin, AsyncConsumer
 
@@ -24,8 +24,7 @@ async def follow_topic(
     topic: str,
     partition: int | None,
     wanted: RecordFilter,
-    *,
-    hide_values: bool = False,
+    form: RowFormat = DEFAULT_ROWS,
 ) -> AsyncIterator[Thing]:
     """The newest rows that fit, from now on, the last ones of each moment.
 
@@ -48,7 +47,7 @@ async def follow_topic(
         table = await consumer.poll_arrow(timeout_ms=1_000)
         fitting = await asyncio.to_thread(wanted.fitting, table)
         left_out = max(0, fitting.num_rows - most)
-        rows = record_things(plain_rows(fitting.slice(left_out)), IN_A_LIST, hide_values=hide_values)
+        rows = form.rows(plain_rows(fitting.slice(left_out)))
         # Also without rows: a page that has gone is noticed when something is sent.
         yield {"kind": "rows", "rows": rows, "left_out": left_out, "seen": table.num_rows}
         await asyncio.sleep(max(0.0, SHOWN_EVERY_S - (time.monotonic() - begun_s)))

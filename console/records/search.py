@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +13,7 @@ import pyarrow.compute
 
 from quorumlog.console.picture import Json, Thing
 from quorumlog.console.records.conditions import RecordFilter
-from quorumlog.console.records.shown import ALONE, IN_A_LIST, plain_rows, record_things
+from quorumlog.console.records.shown import DEFAULT_ROWS, plain_rows
 from quorumlog.sdk import QuorumlogError, TopicPartition
 from quorumlog.sdk.aio import AsyncAdmin, AsyncConsumer
 from quorumlog.sdk.records.partitioner import partition_for_key
@@ -70,6 +70,7 @@ class TopicSearch:
     Arguments:
         consumer: of its own: it is assigned to what is searched.
         admin: says which partitions there are.
+        shape: makes what is shown of rows, such as :meth:`RowFormat.rows`.
     """
 
     def __init__(
@@ -79,15 +80,14 @@ class TopicSearch:
         topic: str,
         stretch: Stretch,
         wanted: RecordFilter,
-        *,
-        hide_values: bool = False,
+        shape: Callable[[list[dict[str, Any]]], list[Json]] = DEFAULT_ROWS.rows,
     ) -> None:
         self._consumer = consumer
         self._admin = admin
         self._topic = topic
         self._stretch = stretch
         self._filter = wanted
-        self._hide_values = hide_values
+        self._shape = shape
         self._parts: dict[TopicPartition, _Part] = {}
         self._away: list[int] = []
         self._left_out: list[int] = []
@@ -186,5 +186,4 @@ class TopicSearch:
         cut: dict[int, int] = {}
         for row in fitting.slice(most).select(["partition", "offset"]).to_pylist():
             cut.setdefault(row["partition"], row["offset"])
-        most_bytes = ALONE if self._stretch.limit == 1 else IN_A_LIST
-        return record_things(plain_rows(fitting.slice(0, most)), most_bytes, hide_values=self._hide_values), cut
+        return self._shape(plain_rows(fitting.slice(0, most))), cut

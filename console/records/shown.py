@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
+from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 import pyarrow as pa
@@ -19,8 +22,68 @@ _DEEPEST = 64
 _TOKENS = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s"{}\[\],:]+')
 
 
-def shown(content: bytes | None, most: int) -> Thing:
-    """Keys, values and headers for the page.
+class ContentFormat(Enum):
+    """How keys and values are written."""
+
+    AUTO = "auto"  #: JSON laid out, other text as it is, and what is not text in hexadecimal
+    TEXT = "text"  #: as it is, also JSON; bytes that are not UTF-8 as escapes
+    JSON = "json"  #: JSON laid out; what is not JSON as text
+    HEX = "hex"
+    BASE64 = "base64"
+
+
+@dataclass(slots=True, frozen=True)
+class RowFormat:
+    """How rows are shown on the page.
+
+    Arguments:
+        most: bytes that are shown of each key, value and header.
+        hide_values: values and headers are not shown.
+        key, value: how keys are written, and how values and headers are.
+    """
+
+    most: int = IN_A_LIST
+    hide_values: bool = False
+    key: ContentFormat = ContentFormat.AUTO
+    value: ContentFormat = ContentFormat.AUTO
+
+    def rows(self, rows: list[dict[str, Any]]) -> list[Json]:
+        """Rows of a consumed table for the page. Offsets are text."""
+        return [
+            {
+                "partition": row["partition"],
+                "offset": str(row["offset"]),
+                "timestamp_ms": None if row["timestamp"] is None else row["timestamp"],
+                "key": shown(row["key"], self.most, self.key),
+                "value": self._content(row["value"]),
+                "headers": [
+                    [visible(each["key"]), self._content(each["value"])]
+                    for each in (row["headers"] or ())[:MOST_HEADERS]
+                ],
+                "header_count": len(row["headers"] or ()),
+                "size": _size(row),
+            }
+            for row in rows
+        ]
+
+    def _content(self, value: bytes | None) -> Json:
+        if self.hide_values:
+            return {"kind": "hidden", "text": "", "size": len(value or b""), "cut": False}
+        return shown(value, self.most, self.value)
+
+
+#: The format of rows in a list.
+DEFAULT_ROWS = RowFormat()
+
+
+def _size(row: dict[str, Any]) -> int:
+    """The bytes of a record's key, value and headers."""
+    headers = sum(len(each["key"].encode()) + len(each["value"] or b"") for each in row["headers"] or ())
+    return len(row["key"] or b"") + len(row["value"] or b"") + headers
+
+
+def shown(content: bytes | None, most: int, form: ContentFormat = ContentFormat.AUTO) -> Thing:
+    """A key, a value or a header for the page.
 
     Arguments:
         most: bytes that are shown of it.
@@ -31,13 +94,21 @@ def shown(content: bytes | None, most: int) -> Thing:
     if content is None:
         return {"kind": "null", "text": "", "size": 0, "cut": False}
     cut = len(content) > most
-    text = _text(content[:most], cut)
+    text = None if form in (ContentFormat.HEX, ContentFormat.BASE64) else _text(content[:most], cut)
+    if text is None and form in (ContentFormat.TEXT, ContentFormat.JSON):
+        text = content[:most].decode("utf-8", "backslashreplace")
     if text is None:
-        some = content[: most // 3]
-        return {"kind": "bytes", "text": some.hex(" "), "size": len(content), "cut": len(some) < len(content)}
-    laid_out = None if cut else _laid_out(text)
+        return _as_bytes(content, most, form)
+    laid_out = None if cut or form is ContentFormat.TEXT else _laid_out(text)
     kind = "text" if laid_out is None else "json"
     return {"kind": kind, "text": visible(text if laid_out is None else laid_out), "size": len(content), "cut": cut}
+
+
+def _as_bytes(content: bytes, most: int, form: ContentFormat) -> Thing:
+    """Content in hexadecimal or base64, which take three characters for a byte, and four for three."""
+    some = content[: most * 3 // 4] if form is ContentFormat.BASE64 else content[: most // 3]
+    text = base64.b64encode(some).decode() if form is ContentFormat.BASE64 else some.hex(" ")
+    return {"kind": "bytes", "text": text, "size": len(content), "cut": len(some) < len(content)}
 
 
 def _text(head: bytes, cut: bool) -> str | None:
@@ -89,30 +160,3 @@ def plain_rows(table: pa.Table) -> list[dict[str, Any]]:
     for row, at_ms in zip(rows, times, strict=True):
         row["timestamp"] = at_ms
     return rows
-
-
-def record_things(rows: list[dict[str, Any]], most: int, *, hide_values: bool) -> list[Json]:
-    """Rows of a consumed table for the page. Offsets are text.
-
-    Arguments:
-        most: bytes that are shown of each key, value and header.
-    """
-
-    def content(value: bytes | None) -> Json:
-        if hide_values:
-            return {"kind": "hidden", "text": "", "size": len(value or b""), "cut": False}
-        return shown(value, most)
-
-    return [
-        {
-            "partition": row["partition"],
-            "offset": str(row["offset"]),
-            "timestamp_ms": None if row["timestamp"] is None else row["timestamp"],
-            "key": shown(row["key"], most),
-            "value": content(row["value"]),
-            "headers": [
-                [visible(each["key"]), content(each["value"])] for each in (row["headers"] or ())[:MOST_HEADERS]
-            ],
-        }
-        for row in rows
-    ]

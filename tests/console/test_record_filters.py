@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from quorumlog.console.records.conditions import LONGEST, MOST, FilterError, parse_filter
-from quorumlog.console.records.shown import record_things, shown
+from quorumlog.console.records.shown import RowFormat, shown
 from quorumlog.sdk.records.fetched import CONSUMED_SCHEMA
 
 LARGEST = 2**63 - 1
@@ -228,7 +228,7 @@ def test_hidden_values_leave_keys_and_sizes() -> None:
         "value": b"secret",
         "headers": [{"key": "h", "value": b"x"}],
     }
-    (thing,) = record_things([row], 300, hide_values=True)
+    (thing,) = RowFormat(300, hide_values=True).rows([row])
     assert "secret" not in json.dumps(thing)
     assert isinstance(thing, dict)
     assert thing["offset"] == str(LARGEST) and thing["value"] == {"kind": "hidden", "text": "", "size": 6, "cut": False}

@@ -110,3 +110,14 @@ class ScriptedLog:
             for offset in offsets
         ]
         return pa.Table.from_pylist(rows, CONSUMED_SCHEMA)
+
+
+class LogConsumer(ScriptedLog):
+    """A consumer for one question, as the console's endpoints use it."""
+
+    async def __aenter__(self) -> LogConsumer:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.positions.clear()
+        self.paused.clear()
