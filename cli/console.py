@@ -62,7 +62,10 @@ def console(
     settings: NodeSettings = None,
     allow_changes: Annotated[
         bool,
-        typer.Option("--allow-changes", help="Reset groups, set topics' settings and send records from the page."),
+        typer.Option(
+            "--allow-changes",
+            help="Let the page change what you may change: topics, settings, groups, ACLs, users; and send records.",
+        ),
     ] = False,
     hide_values: Annotated[
         bool, typer.Option("--hide-values", help="Show of records only their keys, and filter by nothing else.")

@@ -26,6 +26,8 @@ VIEWS = (
     "/groups",
     "/groups/{group:path}",
     "/quorum",
+    "/acls",
+    "/users",
 )
 #: Names that one page may ask for at once.
 MAX_NAMES = 64

@@ -14,6 +14,7 @@ import uvicorn
 
 from quorumlog.console.application import ConsoleEndpoints
 from quorumlog.console.assets import Assets
+from quorumlog.console.changes.administration import AdministrationEndpoints
 from quorumlog.console.changes.endpoints import ChangeEndpoints
 from quorumlog.console.gate import ConsoleGate
 from quorumlog.console.page_stream import PageStreams
@@ -45,7 +46,7 @@ class ConsoleOptions:
         host, port: where it listens; port 0 is any free one.
         names: further hosts at which browsers reach it, with a port where it is an unusual one.
         hide_values: of records only keys are shown.
-        allow_changes: offsets, settings and records may be changed and sent from the page.
+        allow_changes: the page may change what the console's own identity may change in the cluster.
         security: how nodes are reached, as keyword arguments of clients.
     """
 
@@ -156,9 +157,15 @@ async def serve(options: ConsoleOptions, announce: Callable[[str], None], nodes:
             ),
             allowed=options.allow_changes,
         )
+        administration = AdministrationEndpoints(admin, allowed=options.allow_changes)
         rights: Thing = {"changes": options.allow_changes, "hide_values": options.hide_values}
         picture.put("options", {"options": rights})
-        more = [*records.routes(), *changes.routes(), *([] if playground is None else playground.routes())]
+        more = [
+            *records.routes(),
+            *changes.routes(),
+            *administration.routes(),
+            *([] if playground is None else playground.routes()),
+        ]
         endpoints = ConsoleEndpoints(PageStreams(picture, pages), Assets(), more)
         gate = ConsoleGate(endpoints.application(), served_hosts(options, port), port)
         server = ConsoleServer(gate, picture)

@@ -148,7 +148,7 @@ def take_all(camera: Camera) -> None:
     page.wait_for_timeout(2_000)
     camera.take("topic", most=HEIGHT)
     page.get_by_text("Send a record").click()
-    page.get_by_label("Value").fill("3 apples")
+    page.locator(".send").get_by_label("Value").fill("3 apples")
     for sent in range(12):  # The first one waits for the producer to be known, too; on a busy machine others wait, too.
         camera.press("Send and explain")
         expect(page.locator(".send .outcome")).to_contain_text("Acknowledged", timeout=PATIENCE_MS)

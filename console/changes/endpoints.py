@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from quorumlog.console.changes.reset_plan import MOST_PARTITIONS, ResetError, ResetTo, ResetWish, plan
+from quorumlog.console.changes.requests import LARGEST_NUMBER, BadChangeError, answering, body_of, whole
+from quorumlog.console.changes.reset_plan import MOST_PARTITIONS, ResetTo, ResetWish, plan
 from quorumlog.sdk import QuorumlogError, RecordExplanation, TopicPartition
 from quorumlog.sdk.aio import AsyncAdmin, AsyncConsumer, AsyncProducer
 
-#: Bytes of a request; a record that is sent by hand is smaller.
-LARGEST_BODY = 1 << 20
 #: Of one partition; the cluster says itself how many it takes.
 MOST_REPLICAS = 100
-_LARGEST = (1 << 63) - 1
-
-
-class BadChangeError(ValueError):
-    """A request that means nothing; the message says what is wrong."""
 
 
 class ChangeEndpoints:
@@ -68,7 +61,7 @@ class ChangeEndpoints:
             ("/changes/moves/{topic}/{partition:int}", self.move, ["POST"]),
         ]
         return [
-            Route(path, _answering(answer), methods=methods)
+            Route(path, answering(answer), methods=methods)
             for path, answer, methods in (shown + changes if self._allowed else shown)
         ]
 
@@ -79,7 +72,7 @@ class ChangeEndpoints:
             to = ResetTo(query.get("to", ""))
         except ValueError:
             raise BadChangeError(f"to is one of {', '.join(each.value for each in ResetTo)}") from None
-        by = _whole(query["by"], -_LARGEST) if query.get("by") else None
+        by = whole(query["by"], -LARGEST_NUMBER) if query.get("by") else None
         if by is None and to in (ResetTo.OFFSET, ResetTo.SHIFT, ResetTo.TIME):
             raise BadChangeError(f"to={to.value} needs a number")
         wish = ResetWish(to, by, query.get("topic") or None)
@@ -87,7 +80,7 @@ class ChangeEndpoints:
 
     async def reset(self, request: Request) -> Response:
         """Sets a group's offsets to those of a plan: ``group`` and ``steps`` with topic, partition and target."""
-        body = await _body(request)
+        body = await body_of(request)
         group, steps = body.get("group"), body.get("steps")
         if not isinstance(group, str) or not isinstance(steps, list) or not 0 < len(steps) <= MOST_PARTITIONS:
             raise BadChangeError("a group and the steps of a plan are expected")
@@ -95,8 +88,8 @@ class ChangeEndpoints:
         for each in steps:
             if not isinstance(each, dict) or not isinstance(each.get("topic"), str):
                 raise BadChangeError("a step has a topic, a partition and a target")
-            tp = TopicPartition(each["topic"], _whole(each.get("partition")))
-            offsets[tp] = _whole(each.get("target"))
+            tp = TopicPartition(each["topic"], whole(each.get("partition")))
+            offsets[tp] = whole(each.get("target"))
         await self._admin.alter_group_offsets(group, offsets)
         return Response(status_code=204)
 
@@ -118,7 +111,7 @@ class ChangeEndpoints:
 
     async def set_config(self, request: Request) -> Response:
         """Sets ``name`` to ``value``, or clears it if that is null."""
-        body = await _body(request)
+        body = await body_of(request)
         name, value = body.get("name"), body.get("value")
         if not isinstance(name, str) or not (value is None or isinstance(value, str)):
             raise BadChangeError("the name of a setting and its value, or null, are expected")
@@ -143,7 +136,7 @@ class ChangeEndpoints:
 
     async def move(self, request: Request) -> Response:
         """Moves a partition to ``replicas``, the preferred leader first, or calls its move off if that is null."""
-        body = await _body(request)
+        body = await body_of(request)
         replicas = body.get("replicas")
         if not (replicas is None or isinstance(replicas, list)):
             raise BadChangeError("replicas are node ids, or null")
@@ -154,11 +147,11 @@ class ChangeEndpoints:
     async def send(self, request: Request) -> Response:
         """Sends a record: ``key`` and ``value``, each a text or null; ``partition``, or null: where the key leads. With
         ``explain`` its way is told, too."""
-        body = await _body(request)
+        body = await body_of(request)
         key, value, partition = body.get("key"), body.get("value"), body.get("partition")
         if not all(each is None or isinstance(each, str) for each in (key, value)):
             raise BadChangeError("key and value are each a text or null")
-        topic, number = str(request.path_params["topic"]), None if partition is None else _whole(partition)
+        topic, number = str(request.path_params["topic"]), None if partition is None else whole(partition)
         key, value = None if key is None else key.encode(), None if value is None else value.encode()
         if body.get("explain") is True:
             explanation = await self._explain(topic, value, key, number)
@@ -181,20 +174,6 @@ class ChangeEndpoints:
             raise
 
 
-def _answering(answer: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
-    """An endpoint whose errors are one line for the page."""
-
-    async def answering(request: Request) -> Response:
-        try:
-            return await answer(request)
-        except (BadChangeError, ResetError) as error:
-            return PlainTextResponse(f"{error}\n", 400)
-        except QuorumlogError as error:
-            return PlainTextResponse(f"{error.message}\n", 409)
-
-    return answering
-
-
 def _way(told: RecordExplanation) -> dict[str, Any]:
     return {
         "rule": told.rule,
@@ -206,38 +185,12 @@ def _way(told: RecordExplanation) -> dict[str, Any]:
     }
 
 
-async def _body(request: Request) -> dict[str, Any]:
-    if request.headers.get("content-type") != "application/json":
-        raise BadChangeError("JSON is expected")
-    received = bytearray()
-    async for chunk in request.stream():
-        received += chunk
-        if len(received) > LARGEST_BODY:
-            raise BadChangeError(f"the request has more than {LARGEST_BODY} bytes")
-    try:
-        body = json.loads(received)
-    except (ValueError, RecursionError):
-        raise BadChangeError("this is no JSON") from None
-    if not isinstance(body, dict):
-        raise BadChangeError("an object is expected")
-    return body
-
-
 def _place(request: Request) -> TopicPartition:
-    return TopicPartition(str(request.path_params["topic"]), _whole(request.path_params["partition"]))
+    return TopicPartition(str(request.path_params["topic"]), whole(request.path_params["partition"]))
 
 
 def _nodes(ids: list[object] | list[str]) -> list[int]:
     """Node ids, as numbers or text."""
     if not 0 < len(ids) <= MOST_REPLICAS:
         raise BadChangeError(f"1 to {MOST_REPLICAS} node ids are expected")
-    return [_whole(each.strip() if isinstance(each, str) else each) for each in ids]
-
-
-def _whole(value: object, least: int = 0) -> int:
-    """A whole number, which may come as text: a browser would round a large one."""
-    if isinstance(value, str) and value.isascii() and value.removeprefix("-").isdecimal() and len(value) < 21:
-        value = int(value)
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= _LARGEST:
-        raise BadChangeError(f"{str(value)[:30]!r} is not a number that is meant here")
-    return value
+    return [whole(each.strip() if isinstance(each, str) else each) for each in ids]

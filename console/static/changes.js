@@ -64,20 +64,30 @@ export function ResetOffsets({ group, allowed }) {
 /** How many records come again, or are left out. @param {bigint} number */
 const signed = (number) => (number === 0n ? "–" : number > 0n ? `${count(String(number))} again` : `${count(String(-number))} passed over`);
 
-/** @param {{topic: string, allowed: boolean}} props */
-export function Settings({ topic, allowed }) {
-  const [rows, setRows] = useState([]);
+/** What is asked for when something is shown first, and anew when it has been changed. @param {string} address */
+export function useAnswer(address) {
+  const [found, setFound] = useState({ of: null, answer: null });
   const [turn, setTurn] = useState(0);
-  const [edited, setEdited] = useState(null);
   const [state, attempt] = useAttempt();
   useEffect(() => {
     let wanted = true;
-    attempt(get(`/changes/configs/${encodeURIComponent(topic)}`), "").then((found) => wanted && found && setRows(found));
+    attempt(get(address), "").then((answer) => wanted && answer !== undefined && setFound({ of: address, answer }));
     return () => (wanted = false);
-  }, [topic, turn]);
+  }, [address, turn]);
+  return { answer: found.of === address ? found.answer : null, error: state.error, again: () => setTurn((before) => before + 1) };
+}
+
+/** The settings of a topic. @param {string} topic */
+export const useSettings = (topic) => useAnswer(`/changes/configs/${encodeURIComponent(topic)}`);
+
+/** @param {{topic: string, settings: ReturnType<typeof useSettings>, allowed: boolean}} props */
+export function Settings({ topic, settings, allowed }) {
+  const [edited, setEdited] = useState(null);
+  const [state, attempt] = useAttempt();
+  const rows = settings.answer ?? [], set = rows.filter((row) => !row.is_default);
   const put = (name, value) =>
     attempt(post(`/changes/configs/${encodeURIComponent(topic)}`, { name, value }), "").then((result) => {
-      if (result === null) setTurn(turn + 1), setEdited(null);
+      if (result === null) settings.again(), setEdited(null);
     });
   const value = (row) => edited?.name === row.name
     ? html`<form class="inline" onSubmit=${(event) => (event.preventDefault(), put(row.name, edited.value))}>
@@ -93,9 +103,30 @@ export function Settings({ topic, allowed }) {
       <button aria-label="Change ${row.name}" onClick=${() => setEdited({ name: row.name, value: row.value })}>Change</button>
       ${!row.is_default && html` <button aria-label="Clear ${row.name}" onClick=${() => put(row.name, null)}>Clear</button>`}` }] : []),
   ];
-  return html`<details class="change settings"><summary>Settings${rows.some((row) => !row.is_default) && html` <small>${rows.filter((row) => !row.is_default).length} set</small>`}</summary>
-    <${Outcome} state=${state} />
+  return html`<details class="change settings"><summary>Settings <small>${set.length ? set.map((row) => `${row.name}=${row.value}`).join(", ") : "all are the defaults"}</small></summary>
+    <${Outcome} state=${state.error ? state : { error: settings.error, done: state.done }} />
     <${Table} plain caption="Settings" columns=${columns} rows=${rows} id=${(row) => row.name} nothing="They are being asked for." />
+  </details>`;
+}
+
+/**
+ * What is deleted only once its name has been typed.
+ * @param {{what: string, name: string, says?: string, remove: (typed: string) => Promise<any>, done: () => void}} props
+ */
+export function Delete({ what, name, says, remove, done }) {
+  const [typed, setTyped] = useState("");
+  const [state, attempt] = useAttempt();
+  const submit = (event) => {
+    event.preventDefault();
+    attempt(remove(typed), "").then((result) => result === undefined || done());
+  };
+  return html`<details class="change delete"><summary>Delete ${what}</summary>
+    ${says && html`<p class="note">${says}</p>`}
+    <form onSubmit=${submit}>
+      <label>Type <code>${name}</code> <input aria-label="Type ${name} to delete ${what}" value=${typed} autocomplete="off" spellcheck="false" onInput=${(event) => setTyped(event.target.value)} /></label>
+      <button type="submit" class="danger" disabled=${state.busy || typed !== name}>Delete</button>
+    </form>
+    <${Outcome} state=${state} />
   </details>`;
 }
 

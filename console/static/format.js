@@ -33,6 +33,20 @@ export function bytes(value) {
   return `${(number / 1000 ** power).toFixed(1)} ${["kB", "MB", "GB", "TB"][power - 1]}`;
 }
 
+/** A record's time in UTC: 2026-11-27 16:11:47.396. One that no calendar has, which clients may write, as a number. @param {number|null} ms */
+export function moment(ms) {
+  if (ms === null) return "–";
+  const date = new Date(ms);
+  return Number.isNaN(date.getTime()) ? `${count(ms)} ms` : date.toISOString().replace("T", " ").replace("Z", "");
+}
+
+/** A duration: 7 d, 12 h, 90 s. @param {number} ms */
+export function duration(ms) {
+  for (const [unit, size] of [["d", 86_400_000], ["h", 3_600_000], ["min", 60_000], ["s", 1_000]])
+    if (ms >= size && ms % size === 0) return `${count(ms / size)} ${unit}`;
+  return `${count(ms)} ms`;
+}
+
 /** A time of day. @param {Date} at */
 export const clock = (at) => at.toTimeString().slice(0, 8);
 

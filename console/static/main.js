@@ -20,13 +20,13 @@ function view(name) {
   };
 }
 
-const [Nodes, Topics, Topic, Partitions, Partition, OneRecord, Groups, Group, Quorum] = [
-  "Nodes", "Topics", "Topic", "Partitions", "Partition", "OneRecord", "Groups", "Group", "Quorum",
+const [Nodes, Topics, Topic, Partitions, Partition, OneRecord, Groups, Group, Quorum, Acls, Users] = [
+  "Nodes", "Topics", "Topic", "Partitions", "Partition", "OneRecord", "Groups", "Group", "Quorum", "Acls", "Users",
 ].map(view);
 
 const VIEWS = [
   ["Topology", ""], ["Nodes", "nodes"], ["Topics", "topics"], ["Partitions", "partitions"],
-  ["Groups", "groups"], ["Quorum", "quorum"],
+  ["Groups", "groups"], ["Quorum", "quorum"], ["ACLs", "acls"], ["Users", "users"],
 ];
 
 function usePicture() {
@@ -79,6 +79,8 @@ function View({ things, path }) {
   if (view === "nodes") return html`<${Nodes} things=${things} />`;
   if (view === "partitions") return html`<${Partitions} things=${things} />`;
   if (view === "quorum") return html`<${Quorum} things=${things} />`;
+  if (view === "acls") return html`<${Acls} things=${things} />`;
+  if (view === "users") return html`<${Users} things=${things} />`;
   if (view === "groups") return name === undefined ? html`<${Groups} things=${things} />` : html`<${Group} things=${things} name=${name} />`;
   if (name === undefined) return html`<${Topics} things=${things} />`;
   if (offset !== undefined) return html`<${OneRecord} name=${name} number=${Number(number)} offset=${String(BigInt(offset))} />`;

@@ -81,6 +81,17 @@ export function sentence(things, partition) {
   ].join(" ");
 }
 
+/** Records, bytes and rate of a topic; null where that is not known of all of its partitions. @param {Things} things @param {string} topic */
+export function sizes(things, topic) {
+  const ends = partitions(things, topic).map((each) => end(things, each));
+  const whole = (of) => (ends.length && ends.every((each) => each && of(each) !== null) ? String(ends.reduce((all, each) => all + of(each), 0n)) : null);
+  return {
+    records: whole((each) => (each.start === undefined ? null : BigInt(each.end) - BigInt(each.start))),
+    bytes: whole((each) => (each.bytes === undefined ? null : BigInt(each.bytes))),
+    rate: sum(ends.map((each) => each?.rate)),
+  };
+}
+
 /** The sum of what is known; null if nothing is. @param {(number|null|undefined)[]} values */
 export function sum(values) {
   const known = values.filter((value) => value !== null && value !== undefined);

@@ -1,7 +1,7 @@
 /** Records of a topic: the newest, found by a filter, or as they are written. */
 import { html } from "./html.js";
 import { useEffect, useRef, useState } from "./vendor/hooks.js";
-import { bytes, count, plural } from "./format.js";
+import { bytes, count, moment, plural } from "./format.js";
 import { go, to, useAddress, withParameters } from "./router.js";
 
 /** Rows that are kept while following. */
@@ -53,6 +53,26 @@ function useLines(address, gather, nothing) {
   return [of === address ? state : nothing, () => control.current?.abort()];
 }
 
+/** How keys and values may be written, by their names in the address. */
+const FORMATS = [["auto", "by content"], ["text", "text"], ["json", "JSON"], ["hex", "hexadecimal"], ["base64", "base64"]];
+/** Columns of the table, by their names in the address, and those that are shown unless others are chosen. */
+const COLUMNS = {
+  time: { label: "Time (UTC)", cell: (row) => html`<${When} at=${row.timestamp_ms} />` },
+  key: { label: "Key", kind: "content", cell: (row) => html`<${Content} content=${row.key} />` },
+  value: { label: "Value", kind: "content", cell: (row) => html`<${Content} content=${row.value} />` },
+  headers: { label: "Headers", kind: "number", cell: (row) => html`<span title=${row.headers.map(([name]) => name).join(", ")}>${count(row.header_count)}</span>`,
+    isEmpty: (row) => !row.header_count },
+  size: { label: "Size", kind: "number", cell: (row) => bytes(String(row.size)) },
+  keysize: { label: "Key size", kind: "number", cell: (row) => bytes(String(row.key.size)) },
+  valuesize: { label: "Value size", kind: "number", cell: (row) => bytes(String(row.value.size)) },
+};
+const USUAL = ["time", "key", "value", "headers", "size"];
+/** Records of a download at most. */
+const MOST_DOWNLOADED = 10_000;
+
+/** The formats of keys and values that an address names, as a query. @param {URLSearchParams} query */
+const formatsOf = (query) => ["key", "value"].filter((each) => query.get(each)).map((each) => `&${each}=${encodeURIComponent(query.get(each))}`).join("");
+
 /** How far back a search looks that begins with a filter, or ends with it. */
 const fromFor = (filter, from) => (filter ? (from ?? "recent") : from === "recent" ? null : from);
 
@@ -80,13 +100,16 @@ export function Records({ topic, partition }) {
   const where = `/records/${encodeURIComponent(topic)}`;
   const which = (partition === undefined ? "" : `&partition=${partition}`) + (filter ? `&filter=${encodeURIComponent(filter)}` : "")
     + (query.get("everywhere") ? "&everywhere=1" : "");
-  const address = following ? `${where}/follow?${which.slice(1)}` : `${where}/search?${REACH[reach][1]}${which}&turn=${turn}`;
+  const formats = formatsOf(query);
+  const address = following ? `${where}/follow?${(which + formats).slice(1)}` : `${where}/search?${REACH[reach][1]}${which}${formats}&turn=${turn}`;
   const [state, stop] = useLines(address, gather, NOTHING);
   const submit = (event) => {
     event.preventDefault();
     setTurn(turn + 1);
     go(withParameters({ filter: typed, from: fromFor(typed, query.get("from")), everywhere: null }));
   };
+  // What was looked through for the page is looked through for the file, of which more is kept.
+  const download = `${where}/download?${REACH[reach][1].replace(/limit=[0-9]+/, `limit=${MOST_DOWNLOADED}`)}${which}`;
   const rows = following || reach === "newest" ? newestFirst(state.rows).slice(0, following ? MOST_ROWS : NEWEST) : state.rows;
   return html`<section class="records" aria-labelledby="records">
     <header>
@@ -105,8 +128,39 @@ export function Records({ topic, partition }) {
     </header>
     ${state.error && html`<p class="trouble" role="alert">${state.error}</p>`}
     ${!state.error && html`<${Result} state=${state} following=${following} newest=${reach === "newest"} />`}
-    ${rows.length > 0 && html`<${Rows} topic=${topic} rows=${rows} />`}
+    <${Choices} query=${query} download=${!following && state.end?.found > 0 ? download : null} />
+    ${rows.length > 0 && html`<${Rows} topic=${topic} rows=${rows} columns=${chosen(query)} />`}
   </section>`;
+}
+
+/** The columns that an address names. @param {URLSearchParams} query */
+function chosen(query) {
+  const named = (query.get("columns") ?? "").split(",").filter((each) => COLUMNS[each]);
+  return named.length ? named : USUAL;
+}
+
+/** A choice of the format of keys, or of values. */
+function Format({ what, label, query }) {
+  const choose = (wanted) => go(withParameters({ [what]: wanted === "auto" ? null : wanted }), true);
+  return html`<label>${label} <select onChange=${(event) => choose(event.target.value)}>
+    ${FORMATS.map(([key, text]) => html`<option key=${key} value=${key} selected=${key === (query.get(what) ?? "auto")}>${text}</option>`)}</select></label>`;
+}
+
+/** Which columns there are, how keys and values are written, and what was found as a file. */
+function Choices({ query, download }) {
+  const columns = chosen(query);
+  const toggle = (name) => {
+    const kept = Object.keys(COLUMNS).filter((each) => (each === name) !== columns.includes(each));
+    go(withParameters({ columns: kept.join() === USUAL.join() ? null : kept.join() }), true);
+  };
+  return html`<div class="choices">
+    <${Format} what="key" label="Keys as" query=${query} /><${Format} what="value" label="Values as" query=${query} />
+    <details class="columns"><summary>Columns</summary><fieldset><legend class="unseen">Columns</legend>
+      ${Object.entries(COLUMNS).map(([name, { label }]) => html`<label key=${name}><input type="checkbox" checked=${columns.includes(name)}
+        disabled=${columns.length === 1 && columns[0] === name} onChange=${() => toggle(name)} /> ${label}</label>`)}</fieldset></details>
+    ${download && html`<span class="download">Download <a href=${`${download}&format=jsonl`} download>JSON lines</a> <a href=${`${download}&format=csv`} download>CSV</a>
+      <small>${count(MOST_DOWNLOADED)} records at most</small></span>`}
+  </div>`;
 }
 
 const newestFirst = (rows) =>
@@ -138,22 +192,21 @@ function Result({ state, following, newest }) {
   </p>`;
 }
 
-function Rows({ topic, rows }) {
+function Rows({ topic, rows, columns }) {
+  // Without a choice, a column in which nothing stands takes no room.
+  const shown = columns.map((name) => COLUMNS[name]).filter(({ isEmpty }) => columns !== USUAL || !isEmpty || !rows.every(isEmpty));
   return html`<div class="scroll" tabindex="0" role="region" aria-label="Records"><table class="rows">
-    <thead><tr><th scope="col">Record</th><th scope="col">Time</th><th scope="col">Key</th><th scope="col">Value</th></tr></thead>
+    <thead><tr><th scope="col">Record</th>${shown.map(({ label, kind }) => html`<th key=${label} scope="col" class=${kind === "number" ? "number" : ""}>${label}</th>`)}</tr></thead>
     <tbody>${rows.map((row) => html`<tr key=${`${row.partition}/${row.offset}`} data-record="${row.partition}/${row.offset}">
       <th scope="row"><a href=${to("topics", topic, row.partition, row.offset)}>${row.partition}<span class="at"> @ </span>${row.offset}</a></th>
-      <td><${When} at=${row.timestamp_ms} /></td>
-      <td class="content"><${Content} content=${row.key} /></td>
-      <td class="content"><${Content} content=${row.value} /></td>
+      ${shown.map(({ label, kind, cell }) => html`<td key=${label} class=${kind ?? ""}>${cell(row)}</td>`)}
     </tr>`)}</tbody>
   </table></div>`;
 }
 
 function When({ at }) {
-  if (at === null) return "–";
-  const date = new Date(at);
-  return html`<time dateTime=${date.toISOString()} title=${date.toISOString()}>${date.toLocaleTimeString("en-GB")}.${String(at % 1000).padStart(3, "0")}</time>`;
+  const date = new Date(at ?? NaN);
+  return Number.isNaN(date.getTime()) ? moment(at) : html`<time dateTime=${date.toISOString()} title=${date.toLocaleString()}>${moment(at)}</time>`;
 }
 
 /** A key or a value. It is text, whatever is in it. */
@@ -173,17 +226,20 @@ export function Hops({ topic, partition, offset }) {
 
 /** One record, all of it. @param {{topic: string, partition: number, offset: string}} props */
 export function Record({ topic, partition, offset }) {
-  const [state] = useLines(`/records/${encodeURIComponent(topic)}/search?partition=${partition}&offset=${offset}&limit=1`, gather, NOTHING);
+  const { query } = useAddress();
+  const [state] = useLines(`/records/${encodeURIComponent(topic)}/search?partition=${partition}&offset=${offset}&limit=1${formatsOf(query)}`, gather, NOTHING);
   const row = state.rows[0];
   if (state.error) return html`<p class="trouble" role="alert">${state.error}</p>`;
   if (!row) return html`<p class="nothing" role="status">${state.end ? `There is no record at offset ${count(offset)} or after it.` : "Reading …"}</p>`;
   return html`${row.offset !== offset && html`<p class="note" role="status">There is no record at offset ${count(offset)} any more. This is the next one, ${count(row.offset)}.</p>`}
     <dl class="facts">
       <dt>Offset</dt><dd>${count(row.offset)}</dd>
-      <dt>Time</dt><dd>${row.timestamp_ms === null ? "–" : new Date(row.timestamp_ms).toISOString().replace("T", " ").replace("Z", " UTC")}</dd>
+      <dt>Time</dt><dd>${moment(row.timestamp_ms)}${row.timestamp_ms !== null && " UTC"}</dd>
       <dt>Key</dt><dd>${bytes(String(row.key.size))}</dd>
       <dt>Value</dt><dd>${bytes(String(row.value.size))}</dd>
+      <dt>Headers</dt><dd>${count(row.header_count)}</dd>
     </dl>
+    <div class="choices"><${Format} what="key" label="Key as" query=${query} /><${Format} what="value" label="Value as" query=${query} /></div>
     <section class="record"><h2>Key</h2><pre data-part="key"><${Content} content=${row.key} whole /></pre>
       <h2>Value</h2><pre data-part="value"><${Content} content=${row.value} whole /></pre>
       ${row.headers.length > 0 && html`<h2>Headers</h2><dl class="facts">${row.headers.map(([name, content], place) => html`<dt key=${`${place}n`}><bdi>${name}</bdi></dt><dd key=${place}><${Content} content=${content} /></dd>`)}</dl>`}

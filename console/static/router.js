@@ -49,7 +49,7 @@ export function followLinks() {
     const link = event.target.closest?.("a[href]");
     if (!link || event.button || event.ctrlKey || event.metaKey || event.shiftKey || event.defaultPrevented) return;
     const address = link.getAttribute("href");
-    if (!address.startsWith("/")) return;
+    if (!address.startsWith("/") || link.hasAttribute("download")) return;
     event.preventDefault();
     go(address);
     if (!address.includes("sort=") && !address.includes("as=")) scrollTo(0, 0);

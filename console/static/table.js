@@ -21,6 +21,7 @@ function compare(a, b) {
  * @property {(row: any) => any} value that it is sorted and filtered by
  * @property {(row: any) => any} [cell] what is shown, if that is something else
  * @property {boolean} [number] aligned to the right
+ * @property {boolean} [optional] left out while no row has anything in it
  */
 
 /**
@@ -32,10 +33,12 @@ function compare(a, b) {
  * @param {string} props.nothing said without rows
  * @param {boolean} [props.plain] without filter and pages: a second table of its page
  */
-export function Table({ caption, columns, rows, id, nothing, plain = false }) {
+export function Table({ caption, columns: all, rows, id, nothing, plain = false }) {
   const { query } = useAddress();
   const sort = (!plain && query.get("sort")) || "";
   const down = sort.startsWith("-");
+  const isFilled = (column) => rows.some((row) => ![null, undefined, "", "–"].includes(column.value(row)));
+  const columns = all.filter((column) => !column.optional || isFilled(column));
   const sorted = columns.find((column) => column.key === sort.replace("-", ""));
   const filter = plain ? "" : (query.get("q") ?? "");
   let shown = rows;

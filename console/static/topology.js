@@ -134,7 +134,8 @@ function readGroups(things, lines) {
 function Picture({ things, topics: drawn, lines, width }) {
   const at = layout(things, drawn, lines, width);
   const label = `${plural(at.columns.length, "node")}, ${plural(lines.length, "partition")}`;
-  return html`<svg class="picture" role="group" aria-label=${label} width=${at.width} height=${at.height}
+  return html`${at.width > width && html`<p class="note sideways">Scroll the picture sideways: ${plural(at.columns.length, "node")}${at.groups.length > 0 && `, ${plural(at.groups.length, "group")}`}.</p>`}
+  <svg class="picture" role="group" aria-label=${label} width=${at.width} height=${at.height}
       viewBox="0 0 ${at.width} ${at.height}">
     <${Writers} things=${things} at=${at} />
     ${at.columns.map((id) => html`<${NodeColumn} key=${id} things=${things} at=${at} node=${things.get(`node/${id}`)} />`)}
@@ -287,8 +288,7 @@ export function PartitionTable({ things, rows, plain = false }) {
       cell: (row) => row.leader === null ? html`<span class="alarm">none</span>` : row.leader, number: true },
     { key: "epoch", label: "Epoch", value: (row) => row.epoch, number: true },
     { key: "replicas", label: "Replicas", value: (row) => row.replicas.join(", ") },
-    { key: "isr", label: "In sync", value: (row) => row.isr.join(", ") },
-    { key: "behind", label: "Behind", value: (row) => behind(row).join(", "),
+    { key: "behind", label: "Behind", optional: true, value: (row) => behind(row).join(", "),
       cell: (row) => behind(row).length ? html`<span class="alarm">${behind(row).join(", ")}</span>` : "–" },
     { key: "end", label: "End", value: (row) => (end(things, row) ? BigInt(end(things, row).end) : null),
       cell: (row) => count(end(things, row)?.end), number: true },

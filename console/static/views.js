@@ -1,11 +1,12 @@
 /** Everything as tables, and each thing by itself. */
 import { html } from "./html.js";
-import { bytes, count, perSecond, plural } from "./format.js";
-import { behind, detail, end, groups, isLed, move, nodes, partitions, shareOfLag, sum, topics } from "./model.js";
+import { bytes, count, duration, perSecond, plural } from "./format.js";
+import { behind, detail, end, groups, isLed, move, nodes, partitions, shareOfLag, sizes, topics } from "./model.js";
 import { Hops, Record, Records } from "./records.js";
-import { ResetOffsets, SendRecord, Settings } from "./changes.js";
+import { AclList, DeleteTopic, NewTopic, UserList } from "./administration.js";
+import { ResetOffsets, SendRecord, Settings, useSettings } from "./changes.js";
 import { MovePartition, Moves } from "./moves.js";
-import { to } from "./router.js";
+import { to, useAddress, withParameters } from "./router.js";
 import { SECONDS, store } from "./store.js";
 import { Table } from "./table.js";
 import { PartitionTable, Spark } from "./topology.js";
@@ -25,7 +26,7 @@ export function Nodes({ things }) {
   const columns = [
     { key: "node", label: "Node", value: (node) => node.id },
     { key: "address", label: "Address", value: (node) => node.address },
-    { key: "rack", label: "Rack", value: (node) => node.rack, cell: (node) => node.rack ?? "–" },
+    { key: "rack", label: "Rack", optional: true, value: (node) => node.rack, cell: (node) => node.rack ?? "–" },
     { key: "state", label: "State", value: (node) => node.state,
       cell: (node) => html`${state(node.state, { up: "good", "no answer": "warn" }[node.state] ?? "bad")}
         ${node.state === "no answer" ? html` <small>for ${node.silent_s} s</small>` : node.reason && html` <small>${node.reason}</small>`}
@@ -44,11 +45,11 @@ export function Nodes({ things }) {
 
 /** @param {Props} props */
 export function Topics({ things }) {
-  const rows = topics(things).map((topic) => {
+  const [shown, toggle] = useInternal(things);
+  const rows = topics(things).filter(shown).map((topic) => {
     const its = partitions(things, topic.name);
-    return { ...topic, late: its.filter((each) => behind(each).length).length,
-      leaderless: its.filter((each) => !isLed(things, each)).length, replication: its[0]?.replicas.length ?? 0,
-      rate: sum(its.map((each) => end(things, each)?.rate)) };
+    return { ...topic, ...sizes(things, topic.name), late: its.filter((each) => behind(each).length).length,
+      leaderless: its.filter((each) => !isLed(things, each)).length, replication: its[0]?.replicas.length ?? 0 };
   });
   const bad = (number) => (number ? html`<span class="alarm">${number}</span>` : "0");
   const columns = [
@@ -56,37 +57,83 @@ export function Topics({ things }) {
       cell: (topic) => html`<a href=${to("topics", topic.name)}>${topic.name}</a>${topic.internal && html` <small>internal</small>`}` },
     { key: "partitions", label: "Partitions", value: (topic) => topic.partitions, number: true },
     { key: "replicas", label: "Replicas", value: (topic) => topic.replication, number: true },
-    { key: "behind", label: "With one behind", value: (topic) => topic.late, cell: (topic) => bad(topic.late), number: true },
-    { key: "leaderless", label: "Without leader", value: (topic) => topic.leaderless, cell: (topic) => bad(topic.leaderless), number: true },
+    { key: "behind", label: "With one behind", optional: true, value: (topic) => topic.late || null, cell: (topic) => bad(topic.late), number: true },
+    { key: "leaderless", label: "Without leader", optional: true, value: (topic) => topic.leaderless || null, cell: (topic) => bad(topic.leaderless), number: true },
+    { key: "records", label: "Records", value: (topic) => whole(topic.records), cell: (topic) => count(topic.records), number: true },
+    { key: "size", label: "Size", value: (topic) => whole(topic.bytes), cell: (topic) => bytes(topic.bytes), number: true },
     { key: "rate", label: "Records/s", value: (topic) => topic.rate, cell: (topic) => perSecond(topic.rate), number: true },
-    { key: "set", label: "Set on it", value: (topic) => Object.entries(topic.configs).map(([key, value]) => `${key}=${value}`).join(", "),
+    { key: "set", label: "Set on it", optional: true, value: (topic) => Object.entries(topic.configs).map(([key, value]) => `${key}=${value}`).join(", "),
       cell: (topic) => Object.keys(topic.configs).length ? html`<small>${Object.entries(topic.configs).map(([key, value]) => `${key}=${value}`).join(", ")}</small>` : "–" },
   ];
-  return html`<${Table} caption="Topics" columns=${columns} rows=${rows} id=${(topic) => topic.name} nothing="There are no topics yet." />`;
+  return html`<${Table} caption="Topics" columns=${columns} rows=${rows} id=${(topic) => topic.name} nothing="There are no topics yet." />${toggle}
+    ${mayChange(things) && html`<${NewTopic} />`}`;
+}
+
+/** Whether a topic is shown: the cluster's own only if the address says so. With it, what switches that. @param {Map<string, any>} things */
+function useInternal(things) {
+  const all = useAddress().query.get("internal") === "1", own = topics(things).filter((topic) => topic.internal).length;
+  const toggle = own > 0 && html`<p class="note"><a href=${withParameters({ internal: all ? null : "1" })}>${all ? "Hide" : "Show"} ${plural(own, "internal topic")}</a></p>`;
+  return [(topic) => all || !topic?.internal, toggle];
 }
 
 /** @param {Props} props */
 export function Partitions({ things }) {
-  return html`<${Moves} things=${things} allowed=${mayChange(things)} /><${PartitionTable} things=${things} rows=${partitions(things)} />`;
+  const [shown, toggle] = useInternal(things);
+  const rows = partitions(things).filter((each) => shown(things.get(`topic/${each.topic}`)));
+  return html`<${Moves} things=${things} allowed=${mayChange(things)} /><${PartitionTable} things=${things} rows=${rows} />${toggle}`;
 }
 
 /** @param {Props & {name: string}} props */
 export function Topic({ things, name }) {
   const topic = things.get(`topic/${name}`);
-  if (!topic) return html`<${Missing} what="topic" name=${name} back="topics" />`;
-  const its = partitions(things, name);
+  return topic ? html`<${KnownTopic} things=${things} topic=${topic} />` : html`<${Missing} what="topic" name=${name} back="topics" />`;
+}
+
+function KnownTopic({ things, topic }) {
+  const { name } = topic, its = partitions(things, name), { records, bytes: kept, rate } = sizes(things, name);
+  const settings = useSettings(name), rates = ratesOf(its), allowed = mayChange(things);
   return html`<${Heading} trail=${[["Topics", to("topics")]]} title=${name} />
     <dl class="facts">
       <dt>Partitions</dt><dd>${topic.partitions}</dd>
-      <dt>Records/s</dt><dd>${perSecond(sum(its.map((each) => end(things, each)?.rate)))}</dd>
+      <dt>Records</dt><dd title="Counted by offsets">${count(records)}</dd>
+      <dt>Size</dt><dd>${bytes(kept)}</dd>
+      <dt>Records/s</dt><dd>${perSecond(rate)}</dd>
+      <dt>Kept for</dt><dd><${Retention} settings=${settings.answer} /></dd>
       <dt>Id</dt><dd><code>${topic.id}</code></dd>
-      ${Object.entries(topic.configs).map(([key, value]) => html`<dt>${key}</dt><dd><code>${value}</code></dd>`)}
     </dl>
+    ${rates.length > 1 && html`<${Rates} rates=${rates} />`}
     <${PartitionTable} things=${things} rows=${its} />
+    <${Settings} topic=${name} settings=${settings} allowed=${allowed} />
     <${Records} topic=${name} />
-    ${mayChange(things) && html`<${SendRecord} topic=${name} />`}
-    <${Settings} topic=${name} allowed=${mayChange(things)} />
-    <${Readers} things=${things} reads=${(row) => row.topic === name} />`;
+    ${allowed && html`<${SendRecord} topic=${name} />`}
+    <${Readers} things=${things} reads=${(row) => row.topic === name} />
+    ${allowed && !topic.internal && html`<${DeleteTopic} topic=${topic} />`}`;
+}
+
+/** @param {Props} props */
+export const Acls = ({ things }) => html`<${AclList} allowed=${mayChange(things)} />`;
+
+/** @param {Props} props */
+export const Users = ({ things }) => html`<${UserList} allowed=${mayChange(things)} />`;
+
+/** For how long, and how many bytes of each partition, a topic keeps its records. */
+function Retention({ settings }) {
+  const one = (name) => settings?.find((row) => row.name === name);
+  const [policy, ms, most] = ["cleanup.policy", "retention.ms", "retention.bytes"].map(one);
+  if (!ms) return "–";
+  const limits = [
+    ...(policy?.value.includes("delete") === false ? [] : [ms.value === "-1" ? "ever" : duration(Number(ms.value))]),
+    ...(most && most.value !== "-1" && most.value !== "" ? [`at most ${bytes(most.value)} of each partition`] : []),
+    ...(policy?.value.includes("compact") ? ["the newest record of each key"] : []),
+  ];
+  return html`${limits.join(", ")}${[policy, ms, most].every((row) => !row || row.is_default) && html` <small>by default</small>`}`;
+}
+
+/** The rates of the last seconds of some partitions together. @param {any[]} its */
+function ratesOf(its) {
+  const all = its.map((each) => store.rates.get(`end/${each.topic}/${each.partition}`) ?? []);
+  const length = Math.max(0, ...all.map((each) => each.length));
+  return Array.from({ length }, (_, place) => Math.round(10 * all.reduce((rate, each) => rate + (each[each.length - length + place] ?? 0), 0)) / 10);
 }
 
 /** @param {{name: string, number: number, offset: string}} props */
@@ -101,13 +148,13 @@ export function Partition({ things, name, number }) {
   const partition = things.get(`partition/${name}/${number}`);
   if (!partition) return html`<${Missing} what="partition" name="${name}-${number}" back="topics" />`;
   const growth = end(things, partition), late = behind(partition), moving = move(things, partition);
-  const rates = store.rates.get(`end/${name}/${number}`) ?? [];
+  const rates = ratesOf([partition]);
   return html`<${Heading} trail=${[["Topics", to("topics")], [name, to("topics", name)]]} title=${String(number)} />
     <dl class="facts">
       <dt>Leader</dt><dd>${partition.leader === null ? html`<span class="alarm">none</span>` : `node ${partition.leader}`}</dd>
       <dt>Leader epoch</dt><dd>${partition.epoch}</dd>
       <dt>Replicas</dt><dd>${partition.replicas.join(", ")}</dd>
-      <dt>In sync</dt><dd>${partition.isr.join(", ")}${late.length > 0 && html` <span class="alarm">behind: ${late.join(", ")}</span>`}</dd>
+      ${late.length > 0 && html`<dt>Behind</dt><dd><span class="alarm">${late.join(", ")}</span></dd>`}
       ${partition.witness !== null && html`<dt>Witness</dt><dd>${partition.witness}</dd>`}
       ${growth?.start != null && html`<dt>Begins at</dt><dd>${count(growth.start)}</dd>`}
       <dt>End</dt><dd>${count(growth?.end)}</dd>
@@ -124,7 +171,7 @@ export function Partition({ things, name, number }) {
 /** Records per second of the last seconds, with its scale. @param {{rates: number[]}} props */
 function Rates({ rates }) {
   const most = Math.max(...rates);
-  return html`<svg class="rates" role="img" width="620" height="112" aria-label="Records per second of the last ${rates.length} seconds, ${most} at most">
+  return html`<svg class="rates" role="img" viewBox="0 0 620 112" aria-label="Records per second of the last ${rates.length} seconds, ${most} at most">
     <line x1="16" x2="604" y1="24.5" y2="24.5" /><line x1="16" x2="604" y1="86.5" y2="86.5" />
     <text x="16" y="19">${perSecond(Math.max(1, most))}</text>
     <text x="16" y="102">${SECONDS} s ago</text><text x="604" y="102" text-anchor="end">now</text>
@@ -172,12 +219,14 @@ export function Group({ things, name }) {
   const group = detail(things, name);
   if (!group) {
     return things.has(`group/${name}`)
-      ? html`<p class="nothing" role="status">Asking the group's coordinator …</p>`
+      ? html`<${Heading} trail=${[["Groups", to("groups")]]} title=${name} />
+        <dl class="facts"><dt>State</dt><dd>${things.get(`group/${name}`).state}</dd><dt>Members</dt><dd>${things.get(`group/${name}`).members}</dd></dl>
+        <p class="nothing" role="status">Waiting for the group's coordinator …</p>`
       : html`<${Missing} what="group" name=${name} back="groups" />`;
   }
   const members = [
     { key: "client", label: "Client", value: (member) => member.client, cell: (member) => html`${member.client} <small>${member.id}</small>` },
-    { key: "instance", label: "Instance", value: (member) => member.instance ?? "–" },
+    { key: "instance", label: "Instance", optional: true, value: (member) => member.instance, cell: (member) => member.instance ?? "–" },
     { key: "host", label: "Host", value: (member) => member.host },
     { key: "epoch", label: "Epoch", value: (member) => member.epoch, number: true },
     { key: "has", label: "Has", value: (member) => member.partitions, number: true },

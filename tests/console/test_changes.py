@@ -17,7 +17,8 @@ from raw_browser import HOST, RawBrowser
 
 from quorumlog.console.application import ConsoleEndpoints
 from quorumlog.console.assets import Assets
-from quorumlog.console.changes.endpoints import LARGEST_BODY, ChangeEndpoints
+from quorumlog.console.changes.endpoints import ChangeEndpoints
+from quorumlog.console.changes.requests import LARGEST_BODY
 from quorumlog.console.changes.reset_plan import ResetTo, ResetWish, step
 from quorumlog.console.gate import ConsoleGate
 from quorumlog.console.page_stream import PageStreams
@@ -236,8 +237,8 @@ def test_an_operator_resets_a_group_sets_a_setting_and_sends_a_record(servers: s
         expect(replicas).to_have_text("2", timeout=PATIENCE_MS)
         page = look.at("/topics/orders")
         page.get_by_text("Send a record").click()
-        page.get_by_label("Key").fill("anna")
-        page.get_by_label("Value").fill('{"pounds": 3}')
+        page.locator(".send").get_by_label("Key").fill("anna")
+        page.locator(".send").get_by_label("Value").fill('{"pounds": 3}')
         page.get_by_role("button", name="Send", exact=True).click()
         expect(page.locator(".send .outcome")).to_contain_text("Acknowledged: partition", timeout=PATIENCE_MS)
         page.get_by_label("Partition", exact=True).fill("0")
