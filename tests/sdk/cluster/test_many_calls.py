@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
 from quorumlog.sdk.cluster.connection import NodeConnection
-from quorumlog.sdk.cluster.connection_room import MOST_CALLS
+from quorumlog.sdk.cluster.connection_room import MOST_CALLS, RoomyChannel
 from quorumlog.sdk.errors import ClientClosedError, RequestTimedOutError
 from quorumlog.sdk.runtime.client_runtime import SYSTEM_RUNTIME
 from quorumlog.server.events import ClientRequest, Event, Reply
@@ -127,3 +127,35 @@ async def test_a_close_ends_what_waits_for_room(node: Node, connection: NodeConn
     ended = await asyncio.wait_for(asyncio.gather(*asked, return_exceptions=True), LIMIT_S)
     assert {type(each) for each in ended} == {ClientClosedError}
     assert node.asked == MOST_CALLS
+
+
+async def test_waiting_for_room_takes_of_the_time_of_a_call() -> None:
+    now_s = 0.0
+    given: list[float | None] = []
+    under_way: list[asyncio.Future[None]] = []
+
+    class Channel:
+        def unary_unary(self, *arguments: object) -> Callable[..., Awaitable[None]]:
+            async def method(request: object, timeout: float | None) -> None:
+                given.append(timeout)
+                under_way.append(asyncio.get_running_loop().create_future())
+                await under_way[-1]
+
+            return method
+
+    call = RoomyChannel(Channel(), "node:1", lambda: now_s).unary_unary("method")
+    calls = [asyncio.ensure_future(call(None, timeout=10.0)) for _ in range(MOST_CALLS)]
+    await asyncio.sleep(0)
+    calls += [asyncio.ensure_future(call(None, timeout=timeout)) for timeout in (10.0, None, 4.0)]
+    await asyncio.sleep(0)
+    assert given == [10.0] * MOST_CALLS
+    now_s = 6.0
+    for each in under_way[:3]:
+        each.set_result(None)
+    async with asyncio.timeout(30):
+        while len(given) < MOST_CALLS + 3:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+    assert given[MOST_CALLS:] == [4.0, None, 0.001], "a call is never made without any time"
+    for each in under_way[3:]:
+        each.set_result(None)
+    await asyncio.gather(*calls)

@@ -216,3 +216,44 @@ def test_one_lap_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     for offset in range(40):
         world.add(ORDERS, offset)
     assert world.mirror().lap() < 10
+
+
+def test_a_lap_is_sent_again_as_it_was() -> None:
+    """With the records and the latest time of its plan, whatever the source has since, and whenever that is: the
+    cluster compares it with what it has of the lap."""
+    world = World(random.Random(1))
+    world.crashes = False
+    for offset in range(8):
+        world.add(ORDERS, offset)
+    sent: list[tuple[int, list[int], int]] = []
+
+    def send(lap: int, records: Iterable[SourceRecord], latest_ms: int) -> dict[TopicPartition, int]:
+        records = list(records)
+        sent.append((lap, [record.offset for record in records], latest_ms))
+        return world.send(lap, records, latest_ms)
+
+    mirror = Mirror(world, world, send, (ORDERS,), (), lambda: NOW_MS + 500, lambda: 0.0)
+    mirror.resume({ORDERS: PartitionPlan(4, 2, 5, 3, NOW_MS, ())})
+    assert sent == [(4, [2, 3, 4], NOW_MS)]
+    assert world.positions[ORDERS] == 5
+    while mirror.lap() or not mirror.is_at_end:
+        pass
+    assert [offset for _, offsets, _ in sent[1:] for offset in offsets] == [5, 6, 7]
+    assert {(lap > 4, latest_ms) for lap, _, latest_ms in sent[1:]} == {(True, NOW_MS + 500)}
+
+
+def test_removed_records_are_skipped_behind_what_was_read() -> None:
+    """What was read before they were found to be gone is copied first, by a plan that starts where it began."""
+    world = World(random.Random(2))
+    world.crashes = False
+    world.add(ORDERS, 0)
+    mirror = Mirror(world, world, world.send, (ORDERS,), (), lambda: NOW_MS, lambda: 0.0)
+    mirror.resume({})
+    record = SourceRecord(ORDERS, 0, 5, None, b"0", ())
+    world.there[ORDERS] = {6: b"6"}
+    mirror._skip_removed([ORDERS], {ORDERS: [record]})
+    assert mirror._copied[ORDERS].next_source == 0
+    assert world.positions[ORDERS] == 1
+    mirror._skip_removed([ORDERS], {})
+    assert mirror._copied[ORDERS].next_source == 6
+    assert world.positions[ORDERS] == 6

@@ -39,3 +39,17 @@ def test_who_goes_on_here_misses_nothing(steps: list[int], lap: int) -> None:
         assert here is None or here <= unread, (offset, here, unread)
         if len(runs) < MOST_RUNS and here is not None:
             assert here == unread
+
+
+def test_runs_are_joined_only_if_both_sides_continue() -> None:
+    """Records that the target has from elsewhere in between shift what follows."""
+    apart = [OffsetRun(0, 0, 5), OffsetRun(5, 6, 3)]
+    assert joined(apart) == apart
+    assert translated(apart, 5) == 6
+
+
+def test_the_newest_runs_are_kept() -> None:
+    """Groups stand near the end of a log."""
+    runs = [OffsetRun(10 * number, number, 1) for number in range(MOST_RUNS + 3)]
+    assert joined(runs) == runs[3:]
+    assert translated(joined(runs), runs[-1].source) == runs[-1].target

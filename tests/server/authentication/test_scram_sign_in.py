@@ -181,3 +181,19 @@ def test_a_user_who_is_not_there_costs_a_node_as_much_work_as_one_who_is(
     known, unknown = work_of("alice"), work_of("alicf")
     assert all(known), "something is counted"
     assert known == unknown
+
+
+@pytest.mark.parametrize("wait_us", [1, UNDER_WAY_US // 2, UNDER_WAY_US - 2, UNDER_WAY_US, 2 * UNDER_WAY_US])
+def test_a_proof_is_never_accepted_twice(rig: SignInRig, wait_us: int) -> None:
+    """Whoever has recorded it may show it again at any time, also when it has nearly been forgotten."""
+    first, begun = rig.begin("alice")
+    rig.wait(1)
+    assert not rig.finish(first, begun, RIGHT).HasField("error")
+    rig.wait(wait_us)
+    assert rig.finish(first, begun, RIGHT).error.code == ErrorCode.SASL_SESSION_EXPIRED
+
+
+def test_a_slow_proof_is_accepted_until_its_last_moment(rig: SignInRig) -> None:
+    first, begun = rig.begin("alice")
+    rig.wait(UNDER_WAY_US - 1)
+    assert not rig.finish(first, begun, RIGHT).HasField("error")
