@@ -1,4 +1,4 @@
-"""What a sweep deletes, to the row, and which suspicions a scrub leaves."""
+"""What a sweep deletes and a verification notices, to the row."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 from storage_samples import LogBuilder, create, identity, transaction
 
-from quorumlog.storage import suspects
+from quorumlog.raft.types import HardState
+from quorumlog.storage import rows, suspects
 from quorumlog.storage.inspection import Inspection
 from quorumlog.storage.storage import Storage
 from quorumlog.storage.transaction import RaftGroupWrite
+from quorumlog.storage.verification import verify
 
 COUNT = 10
 
@@ -51,3 +53,26 @@ def test_suspicions_are_kept_and_forgotten_apart(tmp_path: Path) -> None:
     assert suspects.suspects(tmp_path) == {9}
     suspects.keep_suspects(tmp_path, set())
     assert not (tmp_path / suspects.FILE_NAME).exists()
+
+
+@pytest.mark.parametrize(
+    ("lost", "words"),
+    [
+        ((rows.ENTRIES,), "offset index names entry 10, beyond the log's end"),
+        ((rows.ENTRIES, rows.OFFSETS), "the log ends at entry 9, but entries up to 10 were committed"),
+        ((rows.OFFSETS,), "the offset index does not have this batch"),
+    ],
+    ids=["entry", "both", "index row"],
+)
+def test_a_verification_notices_one_lost_row(tmp_path: Path, lost: tuple[bytes, ...], words: str) -> None:
+    """At the very end of a log, where no later entry would tell."""
+    with Storage(tmp_path) as storage:
+        storage.commit(transaction(create(1, LogBuilder(1).batches(COUNT, 100))))
+        storage.commit(transaction(RaftGroupWrite(1, hard_state=HardState(5, 2, COUNT))))
+    assert verify(tmp_path).sound
+    with Storage(tmp_path) as storage, storage._environment.writing() as txn:
+        for name in lost:
+            with txn.cursor(storage._environment.databases[name]) as cursor:
+                assert cursor.last()
+                cursor.delete()
+    assert any(words in problem.what for problem in verify(tmp_path).problems), verify(tmp_path).problems
