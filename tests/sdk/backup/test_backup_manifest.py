@@ -137,3 +137,12 @@ def test_a_file_is_what_its_hash_says(tmp_path: Path) -> None:
     for wrong, said in ((BackupFile.of("f", b"2"), "SHA-256"), (BackupFile.of("g", b"1"), "missing")):
         with pytest.raises(CorruptBackupError, match=said):
             wrong.read(store)
+
+
+def test_partitions_are_found_by_id_and_number(tmp_path: Path) -> None:
+    """A topic may have gained partitions since: the backup has none of them."""
+    manifest = backup(tmp_path, stored(0, 5), end=5)
+    found = manifest.partition("00", 0)
+    assert found is not None and found.number == 0
+    assert manifest.partition("00", 1) is None
+    assert manifest.partition("01", 0) is None
