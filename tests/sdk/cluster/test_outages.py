@@ -87,3 +87,17 @@ def test_old_failures_are_no_part_of_an_outage(caplog: pytest.LogCaptureFixture)
     other.failed(A, WHY, 100.0)
     other.failed(A, WHY, 100.0 + REPEATED_AFTER_S)
     assert lines(caplog) == ["fetching from t-0 has failed for 30 s; still trying: no route"]
+
+
+def test_a_new_outage_counts_from_its_beginning(caplog: pytest.LogCaptureFixture) -> None:
+    outages, outage = Outages("fetching from"), Outage("reaching g")
+    for now in (100.0, 110.0):
+        outages.failed(A, WHY, now)
+        outage.failed(WHY, now)
+    outages.served(A, 111.0)
+    outage.succeeded(111.0)
+    assert len(lines(caplog)) == 4
+    for now in (500.0, 504.0):
+        outages.failed(A, WHY, now)
+        outage.failed(WHY, now)
+    assert lines(caplog) == []
