@@ -89,9 +89,10 @@ def _made(command: Sequence[str | Path], folder: Path) -> None:
 
 
 @cache
-def _go(name: str) -> Sequence[str | Path]:
-    program = BUILD / "go" / name
-    _made(["go", "build", "-o", program, f"./{name}"], PROGRAMS / "go")
+def _go(name: str, versions: str = "go") -> Sequence[str | Path]:
+    """Builds a program with the versions that ``programs/go/VERSIONS.mod`` pins."""
+    program = BUILD / versions / name
+    _made(["go", "build", f"-modfile={versions}.mod", "-o", program, f"./{name}"], PROGRAMS / "go")
     return [program]
 
 
@@ -146,6 +147,8 @@ CLIENTS = (
     MatrixClient("aiokafka 0.14", lambda: _python("aiokafka_client"), cannot_write=(NOTHING,)),
     MatrixClient("franz-go 1.22", lambda: _go("franz")),
     MatrixClient("sarama 1.61", lambda: _go("sarama")),
+    # Before 1.45.1, sarama omits the largest timestamp of a batch.
+    MatrixClient("sarama 1.43", lambda: _go("sarama", "sarama-1.43")),
     MatrixClient("KafkaJS 2.2", _node, ("none", "gzip", "snappy"), (NULL_HEADER,)),
     MatrixClient("Java 3.9", lambda: _java(JAVA_3_JARS)),
     MatrixClient("Java 4.3", lambda: _java(SERVER_JARS)),
