@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 import time
-import urllib.error
-import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from conftest import AGAINST
-from matrix_clients import BUILD
+from connect_worker import asked, kafka_connect, until
 
-from bench.peers.artifacts import JarSet
 from bench.peers.spark_formats import JARS as SPARK_JARS
 from quorumlog.sdk import Admin, Consumer, NewTopic, Producer, TopicPartition
 from quorumlog.sdk.spark import local_session
-from quorumlog.sdk.spark.java import find_java_home
 from quorumlog.server.local import LocalCluster
-from quorumlog.server.local.ports import ReservedPorts
 
 pytestmark = [
     pytest.mark.cluster,
@@ -31,25 +22,15 @@ pytestmark = [
     pytest.mark.skipif(AGAINST == "apache", reason="it is quorumlog's nodes that are killed"),
 ]
 
-CONNECT_JARS = JarSet("kafka-connect", "org.apache.kafka", "connect-runtime", "4.3.1")
-CONNECT_FILE_JARS = JarSet("kafka-connect-file", "org.apache.kafka", "connect-file", "4.3.1")
 PARTITIONS = 3
 LINES = 20_000
 STRETCHES = 8
-_PATIENCE_S = 180.0
 
 
 @pytest.fixture
 def cluster() -> Iterator[LocalCluster]:
     with LocalCluster(nodes=3, kafka=True) as nodes:
         yield nodes
-
-
-def until(holds: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + _PATIENCE_S
-    while not holds():
-        assert time.monotonic() < deadline, f"not within {_PATIENCE_S:g} s: {what}"
-        time.sleep(0.2)
 
 
 def leader_of(admin: Admin, topic: str) -> int:
@@ -110,62 +91,6 @@ def test_sparks_own_kafka_format_copies_a_topic_while_a_node_is_killed(cluster: 
         batch = spark.read.format("kafka").options(**kafka, subscribe="from").load()
         assert batch.count() == LINES
         assert set(values_in(cluster.bootstrap_servers, "to")) == wanted
-
-
-@contextmanager
-def kafka_connect(servers: str, folder: Path) -> Iterator[str]:
-    """A worker of Kafka Connect in distributed mode; the address of its REST API."""
-    for jars in (CONNECT_JARS, CONNECT_FILE_JARS):
-        if jars.missing():
-            jars.download()
-    with closing(ReservedPorts(1)) as reserved:
-        [port] = reserved.ports
-        properties = {
-            "bootstrap.servers": servers,
-            "group.id": "connect-cluster",
-            "key.converter": "org.apache.kafka.connect.storage.StringConverter",
-            "value.converter": "org.apache.kafka.connect.storage.StringConverter",
-            "config.storage.topic": "connect-configs",
-            "offset.storage.topic": "connect-offsets",
-            "offset.storage.partitions": "3",
-            "status.storage.topic": "connect-status",
-            "status.storage.partitions": "3",
-            "offset.flush.interval.ms": "1000",
-            "listeners": f"http://127.0.0.1:{port}",
-            "rest.advertised.host.name": "127.0.0.1",
-            "plugin.path": str(CONNECT_FILE_JARS.folder),
-        }
-        file = folder / "connect.properties"
-        file.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
-        log = BUILD / "connect.log"
-        java = find_java_home() / "bin" / "java"
-        command = [
-            java,
-            "-Xmx512m",
-            "-cp",
-            f"{CONNECT_JARS.folder}/*",
-            "org.apache.kafka.connect.cli.ConnectDistributed",
-        ]
-        with log.open("wb") as out:
-            worker = subprocess.Popen([*map(str, command), str(file)], stdout=out, stderr=subprocess.STDOUT)
-        try:
-            address = f"http://127.0.0.1:{port}"
-            until(lambda: asked(address, "GET", "/connectors") == [], "Kafka Connect has begun")
-            yield address
-        finally:
-            worker.kill()
-            worker.wait()
-
-
-def asked(address: str, method: str, path: str, content: dict[str, Any] | None = None) -> Any:
-    """What the REST API answers; None where it does not."""
-    data = None if content is None else json.dumps(content).encode()
-    request = urllib.request.Request(address + path, data, {"Content-Type": "application/json"}, method=method)
-    try:
-        with urllib.request.urlopen(request, timeout=30) as answer:
-            return json.load(answer)
-    except (urllib.error.URLError, OSError):
-        return None
 
 
 def test_kafka_connect_copies_a_file_through_a_topic_while_a_node_is_killed(
