@@ -27,17 +27,17 @@ RETENTION_S = 20
 
 
 class Nodes(KafkaNodes):
-    """Three nodes with topics that keep records for some seconds."""
+    """Three nodes, or ``size``, with topics that keep records for some seconds."""
 
-    def __init__(self, *topics: str, **configs: str) -> None:
-        super().__init__()
+    def __init__(self, *topics: str, size: int = 3, **configs: str) -> None:
+        super().__init__(nodes=size)
         created: list[admin_pb2.CreateTopicsResponse] = []
         configs = {"retention.ms": str(RETENTION_S * 1_000)} | {
             key.replace("_", "."): value for key, value in configs.items()
         }
         request = admin_pb2.CreateTopicsRequest(timeout_ms=1_000)
         for topic in topics or ("short",):
-            request.topics.add(name=topic, num_partitions=1, replication_factor=3, configs=configs)
+            request.topics.add(name=topic, num_partitions=1, replication_factor=size, configs=configs)
         self.cluster.request("admin", 1, request, created.append)  # type: ignore[arg-type]
         self.until(lambda: bool(created) and all(map(self.leader, topics or ("short",))), 20)
 
@@ -170,3 +170,19 @@ def test_batches_of_kafkas_format_come_in_at_their_port_only() -> None:
     [answer] = answers
     assert isinstance(answer, data_plane_pb2.ProduceResponse)
     assert answer.results[0].error.code == ErrorCode.INVALID_RECORD
+
+
+def test_recent_records_outlast_an_hour() -> None:
+    """10,000 records of each kind, in a topic that keeps a week, are there after an hour of the node's time."""
+    count, per_batch = 10_000, 500
+    nodes = Nodes(*OLD_CLIENTS, size=1, retention_ms=str(7 * 24 * HOUR_MS))
+    for _ in range(count // per_batch):
+        for topic, (times_ms, stated_ms, codec) in OLD_CLIENTS.items():
+            rows = rows_at(*times_ms * (per_batch // len(times_ms)))
+            batch = changed(kafka_batch(rows, codec), MAX_TIMESTAMP_AT, ">q", stated_ms)
+            assert nodes.produce(batch, topic) == KafkaError.NONE
+    began_ms = nodes.cluster.processes[1].wall_ms
+    nodes.run(3_600)
+    assert nodes.cluster.processes[1].wall_ms >= began_ms + HOUR_MS
+    kept = {topic: (nodes.log_start(topic), nodes.offset_at(-1, topic)) for topic in OLD_CLIENTS}
+    assert kept == dict.fromkeys(OLD_CLIENTS, (0, count))
