@@ -164,7 +164,7 @@ def _by_topic(partitions: Sequence[TopicPartition]) -> dict[str, list[int]]:
     return found
 
 
-class _Log(NamedTuple):
+class _LogEnds(NamedTuple):
     """Where a log starts and ends: its first offset, and that of its next record."""
 
     start: int
@@ -176,7 +176,7 @@ def _logs(
     bootstrap_servers: str,
     groups: Iterable[GroupDescription],
     committed: Mapping[str, Mapping[TopicPartition, OffsetAndMetadata]],
-) -> dict[TopicPartition, _Log]:
+) -> dict[TopicPartition, _LogEnds]:
     """Returns the extent of each partition's log, without partitions that have no leader and deleted topics."""
     from quorumlog.sdk import Consumer, TopicPartition
 
@@ -193,13 +193,13 @@ def _logs(
     with Consumer(bootstrap_servers=bootstrap_servers, **client_options()) as consumer:
         known = sorted(shown & led)
         starts, ends = consumer.beginning_offsets(known), consumer.end_offsets(known)
-        return {tp: _Log(starts[tp], ends[tp]) for tp in known}
+        return {tp: _LogEnds(starts[tp], ends[tp]) for tp in known}
 
 
 def _offset_rows(
     group: GroupDescription,
     committed: Mapping[TopicPartition, OffsetAndMetadata],
-    logs: Mapping[TopicPartition, _Log],
+    logs: Mapping[TopicPartition, _LogEnds],
 ) -> list[_Row]:
     from quorumlog.sdk.cluster.offset_search import lag
 

@@ -142,7 +142,7 @@ class _Sender:
         """Sends so many batches."""
         report, told = self._report, time.monotonic()
         with contextlib.ExitStack() as stack:
-            links = {node: stack.enter_context(_Link(address)) for node, address in self._addresses.items()}
+            links = {node: stack.enter_context(_NodeLink(address)) for node, address in self._addresses.items()}
             while report.batches < batches and not report.findings:
                 self._find_leaders()
                 asked = {node: self._request(node) for node in links}
@@ -184,7 +184,7 @@ class _Sender:
                 report.records[place[0]] += count
 
 
-class _Link:
+class _NodeLink:
     """A connection that sends requests and receives their answers."""
 
     def __init__(self, address: str) -> None:
@@ -193,7 +193,7 @@ class _Link:
         self._file = self._socket.makefile("rb")
         self._number = 0
 
-    def __enter__(self) -> _Link:
+    def __enter__(self) -> _NodeLink:
         return self
 
     def __exit__(self, *_: object) -> None:

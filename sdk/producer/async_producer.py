@@ -54,6 +54,8 @@ from quorumlog.v1.payload import KEY
 
 Taken = TypeVar("Taken")
 
+#: In nanoseconds it fits into 64 bits (the year 2262). Larger ones become this one: topics with append time replace it,
+#: and nodes refuse it for all others, as they refuse any time more than an hour ahead.
 _LARGEST_TIMESTAMP_MS = (1 << 63) // 1_000_000 - 1
 #: How long the records of a producer that was dropped without being closed are still tried.
 DROPPED_TIMEOUT_S = 30.0
@@ -184,8 +186,8 @@ class ProducerCore:
             if self._replayable:
                 raise _not_replayable("no timestamp_ms")
             timestamp_ns = self._wall_ns()
-        elif isinstance(timestamp_ms, int) and 0 <= timestamp_ms <= _LARGEST_TIMESTAMP_MS:
-            timestamp_ns = timestamp_ms * 1_000_000
+        elif isinstance(timestamp_ms, int) and 0 <= timestamp_ms < 1 << 63:
+            timestamp_ns = min(timestamp_ms, _LARGEST_TIMESTAMP_MS) * 1_000_000
         else:
             raise IllegalArgumentError(f"timestamp_ms is {timestamp_ms!r}: give milliseconds since 1970, as an int")
         if notes is not None:

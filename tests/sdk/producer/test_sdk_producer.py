@@ -416,8 +416,9 @@ async def test_mistakes_are_told_in_one_line_and_at_once(cluster: ScriptedCluste
             await producer.send_arrow("t", pa.table({"value": [b"v" * 1_100_000]}))
         with pytest.raises(IllegalArgumentError, match="value is str, not bytes"):
             await producer.send("t", "text")
-        with pytest.raises(IllegalArgumentError, match="timestamp_ms is -1"):
-            await producer.send("t", b"v", timestamp_ms=-1)
+        for wrong in (-1, 1 << 63, 1.5):
+            with pytest.raises(IllegalArgumentError, match=f"timestamp_ms is {wrong}"):
+                await producer.send("t", b"v", timestamp_ms=wrong)  # type: ignore[arg-type]
         with pytest.raises(IllegalArgumentError, match="header 'h' is not a pair"):
             await producer.send("t", b"v", headers=["h"])  # type: ignore[list-item]
         handle = await producer.send("t", b"v")
