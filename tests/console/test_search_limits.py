@@ -74,6 +74,7 @@ async def test_a_time_after_all_records_reads_nothing(log: ScriptedLog) -> None:
         (Stretch(last=100), (0, 7)),
         (Stretch(last=0), (3, 11)),
         (Stretch(offset=0), (0, 7)),
+        (Stretch(offset=0, last=1), (0, 7)),
         (Stretch(offset=8), (3, 8)),
         (Stretch(offset=1 << 62), (3, 11)),
         (Stretch(offset=1, since_ms=86_400_000), (1, 7)),
