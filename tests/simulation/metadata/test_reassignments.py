@@ -162,3 +162,55 @@ def test_a_producer_finds_its_duplicates_after_the_move() -> None:
     assert client.sent("b", 1).error.code == ErrorCode.NONE
     assert log_of(quiet, group) == ["a", "b"]
     assert quiet.scheduler.now < 60 * SECOND
+
+
+class Spread(Quiet):
+    """Four nodes and many partitions, of which one node leads more than it may copy at once."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed, partitions=72, nodes=4)
+        self.run(3)
+
+    @property
+    def image(self):  # type: ignore[no-untyped-def]
+        image = self.cluster.processes[1].image
+        assert image is not None
+        return image
+
+    def copying(self, leader: int) -> int:
+        """Groups that a node leads and adds a replica to."""
+        return sum(
+            each.raft.is_leader and bool(each.raft.configuration.learners)
+            for group, each in self.cluster.processes[leader].replicas.items()
+            if group in self.image.partitions
+        )
+
+
+def test_a_leader_starts_few_copies_at_once() -> None:
+    """Each copy reads a whole log: twenty at once would take the disk from the clients. Their node is down for a while,
+    so that none of them ends before the next look at what may begin."""
+    spread, leader, target = Spread(41), 1, 4
+    led = [record for record in spread.image.partitions.values() if record.leader == leader]
+    led = [record for record in led if target not in record.replicas]
+    assert len(led) >= 6, "too few to tell"
+    request = admin_pb2.ReassignPartitionsRequest(timeout_ms=5_000)
+    for record in led:
+        stays = next(node for node in record.replicas if node != leader)
+        request.reassignments.add(topic=TOPIC, partition=record.number, replicas=[leader, stays, target])
+    answers: list[object] = []
+    spread.cluster.request("admin", leader, request, answers.append)
+    most = 0
+
+    def looked(reached: bool) -> bool:
+        nonlocal most
+        most = max(most, spread.copying(leader))
+        assert most <= 4, f"{most} copies at once"
+        return reached
+
+    spread.until(lambda: looked(all(record.is_moving for record in led)), 20)
+    spread.cluster.processes[target].die(silent=False)
+    end = spread.scheduler.now + 2 * SECOND
+    spread.until(lambda: looked(spread.scheduler.now >= end), 3)
+    assert spread.copying(leader) == most == 4, "as many as may be"
+    spread.cluster.start(target)
+    spread.until(lambda: looked(not any(record.is_moving for record in led)), 60)
