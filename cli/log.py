@@ -147,8 +147,30 @@ def _entry_cells(row: EntryRow) -> tuple[object, ...]:
         header.record_count if header else "-",
         _codec(row),
         producer,
-        "-" if row.problem is None else f"DAMAGED: {row.problem}",
+        _problem(row),
     )
+
+
+def _problem(row: EntryRow) -> str:
+    if row.problem is not None:
+        return f"DAMAGED: {row.problem}"
+    reason = _unreadable(row)
+    return "-" if reason is None else f"UNREADABLE: {reason}"
+
+
+def _unreadable(row: EntryRow) -> str | None:
+    """Returns why the records of a sound batch cannot be read; None if they can. They are as their producer wrote
+    them, on every replica: this is not damage."""
+    from quorumlog.v1.columns import read_columns
+    from quorumlog.v1.entry import CorruptEntryError
+
+    if row.problem is not None or row.header is None or row.data is None:
+        return None
+    try:
+        read_columns(row.data, row.header)
+    except CorruptEntryError as error:
+        return str(error)
+    return None
 
 
 def _codec(row: EntryRow) -> str:
@@ -180,6 +202,7 @@ def _entry_json(row: EntryRow) -> dict[str, object]:
             "producer_id": row.header.producer_id,
             "producer_epoch": row.header.producer_epoch,
             "base_sequence": row.header.base_sequence,
+            "unreadable": _unreadable(row),
         }
     return fields
 

@@ -7,7 +7,7 @@ engine, which would crash on it. One damaged thing does not hide the others: pro
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -73,6 +73,7 @@ class EntryRow:
 
     Arguments:
         kafka: the header of the batch in it, where a Kafka client has written that.
+        data: the entry as it is stored; None where it could not be read.
     """
 
     group: int
@@ -85,6 +86,7 @@ class EntryRow:
     header: BatchHeader | None
     problem: str | None
     kafka: KafkaBatchHeader | None = None
+    data: bytes | None = field(default=None, repr=False, compare=False)
 
 
 class Inspection:
@@ -290,6 +292,7 @@ def _entry_row(group: int, index: int, data: bytes, previous_hash: int | None) -
         header,
         problem,
         kafka,
+        data,
     )
 
 

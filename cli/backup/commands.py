@@ -83,13 +83,18 @@ def verify(place: Place, *, output: Output = OutputFormat.TABLE) -> None:
     with progress("reading", None, "bytes") as tell:
         report = verify_backup(place, progress=tell)
     if output is OutputFormat.JSON:
-        print_json({**_counts(report.manifest), **_read(report), "problems": list(report.problems)})
+        unreadable = {"unreadable": list(report.unreadable), "unreadable_batches": report.unreadable_batches}
+        print_json({**_counts(report.manifest), **_read(report), "problems": list(report.problems), **unreadable})
     elif not report.problems and report.manifest is not None:
         taken = datetime.fromtimestamp(report.manifest.taken_ms / 1000, UTC).isoformat(timespec="seconds")
         print(f"Backup {report.manifest.sequence} of cluster {report.manifest.cluster_id}, taken {taken}: sound.")
         print(f"{_summary(report.manifest)}; {report.records:,} records in {report.size_bytes:,} bytes.")
     for problem in report.problems if output is OutputFormat.TABLE else ():
         print(problem)
+    if report.unreadable and output is OutputFormat.TABLE:
+        print(f"{report.unreadable_batches:,} of its batches cannot be read, as written by the producer:")
+        for line in report.unreadable:
+            print(f"  {line}")
     if report.problems:
         raise typer.Exit(FAILED)
 

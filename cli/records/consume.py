@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal, NamedTuple
 
@@ -41,6 +42,18 @@ EXAMPLE = "Example: quorumlog consume orders --from-beginning --until-end --form
 POLL_MS = 500
 #: Records taken per poll.
 POLL_RECORDS = 5000
+
+
+class OnCorrupt(Enum):
+    """What to do with a batch that cannot be read."""
+
+    SKIP = "skip"
+    RAISE = "raise"
+
+    @property
+    def name_in_sdk(self) -> Literal["skip", "raise"]:
+        """The value of the consumer's option."""
+        return "skip" if self is OnCorrupt.SKIP else "raise"
 
 
 def consume(
@@ -97,6 +110,10 @@ def consume(
     timeout: Annotated[
         float | None, typer.Option("--timeout", min=0, metavar="SECONDS", help="Stop after so long without a record.")
     ] = None,
+    on_corrupt: Annotated[
+        OnCorrupt,
+        typer.Option("--on-corrupt", help="At a batch that cannot be read: skip it with a warning, or stop."),
+    ] = OnCorrupt.SKIP,
     line_format: Annotated[
         str | None,
         typer.Option(
@@ -115,7 +132,7 @@ def consume(
     """Prints each record as one line, until told to stop: by a limit, the end, a time-out or Ctrl-C."""
     to_line = _line_format(output, line_format, key_separator)
     start = parse_start(from_beginning=from_beginning, offset=offset, tail=tail, from_time=from_time)
-    source = _Source(bootstrap_servers, tuple(topics or ()), partition, start)
+    source = _Source(bootstrap_servers, tuple(topics or ()), partition, start, on_corrupt)
     if group is not None:
         membership = _Membership(group, pattern, instance_id)
         _check_group_usage(source, membership, until_end)
@@ -142,12 +159,13 @@ def consume(
 
 
 class _Source(NamedTuple):
-    """What to read, from where on."""
+    """What to read, from where on, and what to do with batches that cannot be read."""
 
     bootstrap_servers: str
     topics: tuple[str, ...]
     partition: int | None
     start: ReadingStart
+    on_corrupt: OnCorrupt
 
 
 class _Membership(NamedTuple):
@@ -190,7 +208,12 @@ def _open(source: _Source) -> Iterator[tuple[Consumer, list[TopicPartition]]]:
 
     # A user who names an offset wants that one: reading from another one without a word would be wrong.
     reset: Literal["none", "earliest"] = "earliest" if source.start.offset is None else "none"
-    with Consumer(bootstrap_servers=source.bootstrap_servers, auto_offset_reset=reset, **client_options()) as consumer:
+    with Consumer(
+        bootstrap_servers=source.bootstrap_servers,
+        auto_offset_reset=reset,
+        on_corrupt=source.on_corrupt.name_in_sdk,
+        **client_options(),
+    ) as consumer:
         consumer.assign(partitions)
         seek_start(consumer, partitions, source.start)
         yield consumer, partitions
@@ -208,6 +231,7 @@ def _open_in_group(source: _Source, membership: _Membership) -> Iterator[tuple[C
         Consumer(
             bootstrap_servers=source.bootstrap_servers,
             **client_options(),
+            on_corrupt=source.on_corrupt.name_in_sdk,
             group_id=membership.group,
             group_instance_id=membership.instance_id,
             # Commits by itself too, where nothing has come yet: what is written while it is away is not to be missed.

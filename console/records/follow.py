@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 
 from quorumlog.console.picture import Thing
 from quorumlog.console.records.conditions import RecordFilter
+from quorumlog.console.records.reading import poll_past_unreadable
 from quorumlog.console.records.shown import DEFAULT_ROWS, RowFormat, plain_rows
 from quorumlog.sdk import TopicPartition
 from quorumlog.sdk.aio import AsyncAdmin, AsyncConsumer
@@ -44,10 +45,16 @@ async def follow_topic(
     until_s = time.monotonic() + LONGEST_S
     while time.monotonic() < until_s:
         begun_s = time.monotonic()
-        table = await consumer.poll_arrow(timeout_ms=1_000)
+        table, unreadable = await poll_past_unreadable(consumer, 1_000)
         fitting = await asyncio.to_thread(wanted.fitting, table)
         left_out = max(0, fitting.num_rows - most)
         rows = form.rows(plain_rows(fitting.slice(left_out)))
         # Also without rows: a page that has gone is noticed when something is sent.
-        yield {"kind": "rows", "rows": rows, "left_out": left_out, "seen": table.num_rows}
+        yield {
+            "kind": "rows",
+            "rows": rows,
+            "left_out": left_out,
+            "seen": table.num_rows,
+            "unreadable": unreadable,
+        }
         await asyncio.sleep(max(0.0, SHOWN_EVERY_S - (time.monotonic() - begun_s)))

@@ -13,6 +13,7 @@ import pyarrow.compute
 
 from quorumlog.console.picture import Json, Thing
 from quorumlog.console.records.conditions import RecordFilter
+from quorumlog.console.records.reading import poll_past_unreadable
 from quorumlog.console.records.shown import DEFAULT_ROWS, plain_rows
 from quorumlog.sdk import QuorumlogError, TopicPartition
 from quorumlog.sdk.aio import AsyncAdmin, AsyncConsumer
@@ -115,7 +116,7 @@ class TopicSearch:
                 why = "seconds"
             if why != "everything":
                 break
-            table = await self._consumer.poll_arrow(timeout_ms=_POLL_MS, max_records=_POLL_ROWS)
+            table, unreadable = await poll_past_unreadable(self._consumer, _POLL_MS, _POLL_ROWS)
             read += table.nbytes
             rows, cut = await asyncio.to_thread(self._fitting, table, self._stretch.limit - found)
             found += len(rows)
@@ -125,7 +126,13 @@ class TopicSearch:
                 if self._parts[tp].at >= self._parts[tp].end:
                     open_parts.discard(tp)
                     self._consumer.pause(tp)
-            yield {"kind": "rows", "rows": rows, "partitions": self._progress(), "read_bytes": read}
+            yield {
+                "kind": "rows",
+                "rows": rows,
+                "partitions": self._progress(),
+                "read_bytes": read,
+                "unreadable": unreadable,
+            }
         yield {
             "kind": "end",
             "why": why,

@@ -76,7 +76,10 @@ const formatsOf = (query) => ["key", "value"].filter((each) => query.get(each)).
 /** How far back a search looks that begins with a filter, or ends with it. */
 const fromFor = (filter, from) => (filter ? (from ?? "recent") : from === "recent" ? null : from);
 
-const NOTHING = { rows: [], busy: false, error: null, end: null, partitions: [], leftOut: 0, seen: 0, stopped: false };
+const NOTHING = { rows: [], busy: false, error: null, end: null, partitions: [], leftOut: 0, seen: 0, unreadable: [], stopped: false };
+
+/** Batches that are named; the newest of more. */
+const MOST_UNREADABLE = 20;
 
 function gather(state, event) {
   if (event.kind === "error") return { ...state, error: event.message };
@@ -86,6 +89,7 @@ function gather(state, event) {
   return {
     ...state, rows: rows.slice(-MOST_ROWS), partitions: event.partitions ?? state.partitions,
     leftOut: state.leftOut + (Number(event.left_out) || 0), seen: state.seen + (event.seen ?? 0),
+    unreadable: [...state.unreadable, ...(event.unreadable ?? [])].slice(-MOST_UNREADABLE),
   };
 }
 
@@ -129,6 +133,9 @@ export function Records({ topic, partition }) {
     ${state.error && html`<p class="trouble" role="alert">${state.error}</p>`}
     ${!state.error && html`<${Result} state=${state} following=${following} newest=${reach === "newest"} />`}
     <${Choices} query=${query} download=${!following && state.end?.found > 0 ? download : null} />
+    ${state.unreadable.length > 0 && html`<p class="note" role="status" data-result="unreadable">
+       <strong class="alarm">Cannot be read</strong> and left out: ${state.unreadable.map((each) =>
+         `partition ${each.partition}, offsets ${each.first} to ${each.last}`).join("; ")}.</p>`}
     ${rows.length > 0 && html`<${Rows} topic=${topic} rows=${rows} columns=${chosen(query)} />`}
   </section>`;
 }

@@ -14,9 +14,14 @@ from quorumlog.sdk.backup.manifest import (
     TopicBackup,
     require_manifest,
 )
-from quorumlog.sdk.backup.segments import batches_in
+from quorumlog.sdk.backup.segments import BackedUpBatch, batches_in
 from quorumlog.sdk.backup.store import BackupStore
 from quorumlog.v1 import admin_pb2
+from quorumlog.v1.columns import read_columns
+from quorumlog.v1.entry import CorruptEntryError
+
+#: Batches that cannot be read which a report names.
+MOST_UNREADABLE = 20
 
 
 class VerificationReport(NamedTuple):
@@ -24,6 +29,9 @@ class VerificationReport(NamedTuple):
 
     Arguments:
         manifest: None where it could not be read itself; the problem says why.
+        unreadable: batches whose records cannot be read, ``MOST_UNREADABLE`` of them at most, a line each. They are as
+            their producers wrote them, so the backup is sound.
+        unreadable_batches: how many such batches there are in all.
     """
 
     manifest: Manifest | None
@@ -32,6 +40,8 @@ class VerificationReport(NamedTuple):
     batches: int
     records: int
     problems: tuple[str, ...]
+    unreadable: tuple[str, ...] = ()
+    unreadable_batches: int = 0
 
 
 class BackupVerification:
@@ -45,7 +55,8 @@ class BackupVerification:
         self._store = store
         self._location = location
         self._progress = progress
-        self._files = self._size_bytes = self._batches = self._records = 0
+        self._files = self._size_bytes = self._batches = self._records = self._unreadable_batches = 0
+        self._unreadable: list[str] = []
 
     def verify(self) -> VerificationReport:
         """Reads everything.
@@ -59,7 +70,14 @@ class BackupVerification:
             return VerificationReport(None, 0, 0, 0, 0, (error.message,))
         problems = [*self._problems(manifest)]
         return VerificationReport(
-            manifest, self._files, self._size_bytes, self._batches, self._records, tuple(problems)
+            manifest,
+            self._files,
+            self._size_bytes,
+            self._batches,
+            self._records,
+            tuple(problems),
+            tuple(self._unreadable),
+            self._unreadable_batches,
         )
 
     def _problems(self, manifest: Manifest) -> Iterator[str]:
@@ -92,6 +110,7 @@ class BackupVerification:
                     position = end
                     count += 1
                     self._records += batch.header.record_count
+                    self._note_unreadable(name, batch)
                 if count != segment.batches or position != segment.end_offset:
                     yield f"{segment.file.name} has {count} batches up to {position}, not {segment.batches}"
                 self._batches += count
@@ -103,6 +122,15 @@ class BackupVerification:
         if position < partition.end_offset and partition.compacted_offset <= position:
             yield f"{name}: offsets {position} to {partition.end_offset - 1} are missing at the end"
         yield from self._of_producers(name, partition)
+
+    def _note_unreadable(self, name: str, batch: BackedUpBatch) -> None:
+        try:
+            read_columns(batch.entry, batch.header)
+        except CorruptEntryError as error:
+            self._unreadable_batches += 1
+            if len(self._unreadable) < MOST_UNREADABLE:
+                header = batch.header
+                self._unreadable.append(f"{name}: offsets {header.base_offset} to {header.last_offset}: {error}")
 
     def _of_producers(self, name: str, partition: PartitionBackup) -> Iterator[str]:
         if partition.producers is None:
