@@ -106,6 +106,15 @@ def mirror(
         return MirrorReport(len(wanted), len(partitions_of(wanted)), copier.records, count)
 
 
+def _timestamp_ms(record: SourceRecord, latest_ms: int) -> int:
+    """Returns the timestamp of a copied record.
+
+    A record without one gets the time at which its lap was planned, about when it is copied: retention counts from
+    there. It must not be the clock's time, because a lap that is sent again has to have the same records.
+    """
+    return latest_ms if record.timestamp_ms is None else min(record.timestamp_ms, latest_ms)
+
+
 def _send_lap(
     servers: str,
     security: SecurityOptions,
@@ -131,7 +140,7 @@ def _send_lap(
                 key=record.key,
                 headers=record.headers,
                 partition=partition,
-                timestamp_ms=min(record.timestamp_ms, latest_ms),
+                timestamp_ms=_timestamp_ms(record, latest_ms),
             )
         producer.end_epoch()
         return {place: future.result().offset for place, future in last.items()}

@@ -17,6 +17,8 @@ from quorumlog.sdk.types import TopicPartition
 #: What one lap holds at most, and how long it gathers that.
 LAP_RECORDS, LAP_BYTES, LAP_S = 20_000, 32 << 20, 0.5
 _TAKE_RECORDS, _TAKE_S = 2_000, 0.1
+#: A source that returns nothing for so long, although no end was reached, cannot be read on.
+STALLED_S = 120.0
 #: A lap that is sent again must be readable there within this time.
 AGAIN_WITHIN_S = 60.0
 
@@ -81,6 +83,7 @@ class Mirror:
         #: Partitions of which all was copied that they had at some moment since.
         self._ended: set[TopicPartition] = set()
         self._lap = 0
+        self._moved_s = clock()
         self.records = 0
 
     def runs(self, partition: TopicPartition) -> Sequence[OffsetRun]:
@@ -110,11 +113,13 @@ class Mirror:
         if unfinished:
             self._again(unfinished)
         self._read_on()
+        self._moved_s = self._clock()
 
     def lap(self) -> int:
         """Copies what has come; returns how many records."""
         before = self.records
         gathered = self._gather()
+        self._check_progress(bool(gathered))
         # Apart, since only the compacted ones may be sent twice if the source changes under a lap (``_again``).
         for compacted in (False, True):
             records = {tp: its for tp, its in gathered.items() if (tp.topic in self._compacted) is compacted}
@@ -142,6 +147,22 @@ class Mirror:
             self._written.update(plans)
 
     # -- a lap --------------------------------------------------------------------------------------------------------
+
+    def _check_progress(self, moved: bool) -> None:
+        """Raises where nothing comes of partitions whose end was never reached.
+
+        Kafka's client library is silent about a batch whose records it cannot read: the mirror would wait for ever.
+        """
+        now_s = self._clock()
+        if moved or self.is_at_end:
+            self._moved_s = now_s
+        elif now_s - self._moved_s >= STALLED_S:
+            tp, copied = min((tp, copied) for tp, copied in self._copied.items() if tp not in self._ended)
+            raise IllegalStateError(
+                f"the source returns nothing of {tp.topic}-{tp.partition} from offset {copied.next_source} on, and the"
+                " partition does not end there: look whether a consumer of the source can read that batch; leave the"
+                " topic out with --topic otherwise"
+            )
 
     def _gather(self) -> dict[TopicPartition, list[SourceRecord]]:
         found: dict[TopicPartition, list[SourceRecord]] = {}

@@ -41,7 +41,7 @@ class PartitionPlan:
         start: offset in the source from which it reads.
         end: offset in the source at which the next lap begins.
         count: records in between; 0 where everything is copied.
-        latest_ms: timestamps beyond it become it: nodes refuse what is far ahead.
+        latest_ms: timestamps beyond it become it: nodes refuse what is far ahead. Records without one get it, too.
         runs: of what the laps before have copied.
     """
 
@@ -107,7 +107,8 @@ class MirrorPlans:
         begin = self._producer.send(TOPIC, self._source.encode(), key=self._key(None), partition=0)
         end = begin.result().offset
         found: dict[TopicPartition, PartitionPlan] = {}
-        with Consumer(bootstrap_servers=self._servers, **self._security) as consumer:
+        # What cannot be read in the topic is no plan: nothing that the mirror writes is unreadable.
+        with Consumer(bootstrap_servers=self._servers, on_corrupt="skip", **self._security) as consumer:
             consumer.assign([_PLACE])
             consumer.seek_to_beginning(_PLACE)
             while consumer.position(_PLACE) <= end:

@@ -5,6 +5,7 @@ The library is asked for only here: ``pip install 'quorumlog[mirror]'``.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Collection, Mapping, Sequence
 from importlib import import_module
@@ -25,6 +26,7 @@ FIRST_ANSWER_WITHIN_S, ANSWER_WITHIN_S = 5.0, 30.0
 AWAY_AT_MOST_S = 60.0
 #: What librdkafka keeps for a mirror, of all partitions together.
 BUFFERED_KIB = 64 << 10
+_log = logging.getLogger(__name__)
 _OURS = {
     "group.id": "quorumlog-mirror",
     "client.id": "quorumlog-mirror",
@@ -50,11 +52,11 @@ class SourceTopic(NamedTuple):
 
 
 class SourceRecord(NamedTuple):
-    """A record there. ``timestamp_ms`` is 0 where it has none."""
+    """A record there. ``timestamp_ms`` is None where it has none."""
 
     partition: TopicPartition
     offset: int
-    timestamp_ms: int
+    timestamp_ms: int | None
     key: bytes | None
     value: bytes | None
     headers: Headers
@@ -143,9 +145,12 @@ class KafkaSource:
             raise NetworkError(f"{self._address} does not answer: is it up? ({_said(error)})") from None
 
     def topics(self) -> list[SourceTopic]:
-        """All topics but those of the cluster itself."""
+        """Returns all topics but the cluster's own, which are logged."""
         admin: Any = import_module("confluent_kafka.admin")  # Its types leave out what it exports.
         listed = self._asked(self._admin.list_topics, timeout=ANSWER_WITHIN_S).topics.values()
+        own = sorted(topic.topic for topic in listed if is_internal(topic.topic))
+        if own:
+            _log.warning("not copied, because they are the source cluster's own topics: %s", ", ".join(own))
         found = {topic.topic: len(topic.partitions) for topic in listed if not is_internal(topic.topic)}
         if not found:
             return []
@@ -201,7 +206,8 @@ class KafkaSource:
             elif problem.code() in (codes._AUTO_OFFSET_RESET, codes.OFFSET_OUT_OF_RANGE):
                 removed.add(place)
             elif not problem.retriable() and problem.code() not in (codes._TRANSPORT, codes._ALL_BROKERS_DOWN):
-                raise QuorumlogError(f"{self._address} cannot be read: {problem.str()}", retriable=False)
+                where = f"{place.topic}-{place.partition} at offset {message.offset()}" if place.topic else "it"
+                raise QuorumlogError(f"{self._address}: {where} cannot be read: {problem.str()}", retriable=False)
         return Taken(records, at_end, removed)
 
     def group_offsets(self) -> dict[str, dict[TopicPartition, int]]:
@@ -243,7 +249,7 @@ def _record(message: confluent_kafka.Message) -> SourceRecord:
     return SourceRecord(
         TopicPartition(place.topic(), place.partition()),
         place.offset(),
-        max(at_ms, 0) if kind else 0,
+        at_ms if kind and at_ms >= 0 else None,
         place.key(),
         place.value(),
         headers,
