@@ -56,10 +56,16 @@ Entries = Callable[[], Iterable[bytes]]
 
 
 class CompactionWork(NamedTuple):
-    """A piece of a pass is done: how many bytes it read, and the compacted batches that have become ready."""
+    """A piece of a pass is done: how many bytes it read, and the compacted batches that have become ready.
+
+    Arguments:
+        unreadable: the header of a batch that this pass kept as it is, because its records cannot be read. One that an
+            earlier pass has kept is not named again.
+    """
 
     read_bytes: int
     batches: list[bytes]
+    unreadable: BatchHeader | None = None
 
 
 class _Chunk(NamedTuple):
@@ -117,7 +123,8 @@ class CompactionPass:
         for chunk in _chunks(self._clean(), size, _written_horizon, self._points[-1].log_start_offset):
             yield self._keep(chunk, lambda rows: self._of_clean(rows, newest))
         for chunk in _chunks(self._dirty(), self._chunk_bytes, self._covering_horizon, 0):
-            yield self._keep(chunk, self._of_dirty)
+            work = self._keep(chunk, self._of_dirty)
+            yield work if chunk.unreadable is None else work._replace(unreadable=parse_header(chunk.unreadable))
         yield CompactionWork(0, self._flush())
 
     # -- what survives --------------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ from quorumlog.server.partition.compaction_state import CompactionPoint
 from quorumlog.server.partition.partition import Partition
 from quorumlog.storage.batch_row import BatchRow, any_batch
 from quorumlog.storage.interface import DamageError, StorageReader
-from quorumlog.v1.entry import parse_header
+from quorumlog.v1.entry import BatchHeader, parse_header
 
 if TYPE_CHECKING:
     from quorumlog.server.partition.compaction_pass import CompactionWork
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 STAGED_PER_TRANSACTION = 1 << 20
 #: How soon to look again whether a pass can begin, or end: a snapshot is being sent, or the disk is nearly full.
 RETRY_US = 500_000
+#: Unreadable batches that a pass names in the log; ``partition_compacted`` counts all of them.
+NAMED_PER_PASS = 10
 
 
 class _Section(NamedTuple):
@@ -57,6 +59,7 @@ class _CompactionRun:
 
     Attributes:
         busy: a piece of work is being done, or batches are being staged.
+        unreadable: batches of which the pass cannot read the records, and that it keeps as they are.
         waiting: batches to be staged.
         ends, times: the index of those that were.
         due: when the next piece of work may begin (µs).
@@ -80,6 +83,7 @@ class _CompactionRun:
         self.times: array[int] = array("q")
         self.begun = self.due = now
         self.read_bytes = 0
+        self.unreadable = 0
         self.job = 0
         self.content_hash: bytes | None = None
         self._reader = reader
@@ -303,10 +307,23 @@ class CompactionRunner(NodeService):
             run.content_hash = done
         else:
             run.read_bytes += done.read_bytes
+            if done.unreadable is not None:
+                self._note_unreadable(run, done.unreadable)
             run.waiting.extend(done.batches)
             # The pace: what was read must not have been read faster than this.
             run.due += done.read_bytes * 1_000_000 // self._limits.compaction_bytes_per_second
         self._continue_run(run)
+
+    def _note_unreadable(self, run: _CompactionRun, header: BatchHeader) -> None:
+        run.unreadable += 1
+        if run.unreadable <= NAMED_PER_PASS:
+            self._log(
+                "warning",
+                "compaction_kept_unreadable_batch",
+                partition=run.partition.name,
+                first_offset=header.base_offset,
+                last_offset=header.last_offset,
+            )
 
     def _stage(self, run: _CompactionRun) -> None:
         if self._free_bytes() < self._limits.storage_reserve_bytes:
@@ -353,6 +370,7 @@ class CompactionRunner(NodeService):
             end_offset=end,
             read_bytes=run.read_bytes,
             kept_bytes=run.checkpoint.size_bytes,
+            unreadable_batches=run.unreadable,
             seconds=round((self._now - run.begun) / 1e6, 3),
         )
         self._end(run)

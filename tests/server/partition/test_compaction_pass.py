@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from quorumlog.server.partition.compaction_pass import CompactionPass
 from quorumlog.server.partition.compaction_state import CompactionPoint
 from quorumlog.v1.entry import Codec, Flags, build_batch, parse_envelope, parse_header, seal_batch
 from quorumlog.v1.kafka_batch import KafkaCodec
@@ -21,6 +22,7 @@ from tests.support.compaction_samples import (
     stored_by_kafka,
 )
 from tests.support.kafka_batches import kafka_batch, stored_kafka_entry
+from tests.support.unreadable_batches import UNREADABLE, unreadable_entry
 
 #: Larger than any test's log.
 WHOLE = 1 << 30
@@ -195,6 +197,21 @@ def test_a_kafka_batch_whose_records_cannot_be_read_stays_as_it_is() -> None:
     state.compact(log, [CompactionPoint(3, 0, 0, 0)])
     assert state.batches[0] == poisonous
     assert [placed.offset for placed in records_in(state.batches[1:])] == [2]
+
+
+@pytest.mark.parametrize("kind", UNREADABLE)
+def test_an_unreadable_batch_is_kept_and_named_once(kind: str) -> None:
+    poisonous = unreadable_entry(kind, 1)
+    log = [stored_batch(0, [Sample(b"a", b"1")]), poisonous, stored_batch(4, [Sample(b"a", b"2")])]
+    state = Compacted(WHOLE)
+    state.compact(log, [CompactionPoint(5, 0, 0, 0)])
+    assert poisonous in state.batches
+    assert [placed.offset for placed in records_in([each for each in state.batches if each != poisonous])] == [4]
+    points = [CompactionPoint(5, 0, 0, 0)]
+    named = [work.unreadable for work in CompactionPass(7, points, lambda: (), lambda: log, WHOLE).run()]
+    assert [header.base_offset for header in named if header is not None] == [1]
+    again = CompactionPass(7, points, lambda: [poisonous], lambda: log[2:], WHOLE)
+    assert not any(work.unreadable for work in again.run()), "an earlier pass has named it"
 
 
 def test_batches_come_out_near_the_size_asked_for_and_a_pass_in_small_pieces() -> None:
