@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quorumlog.v1.columns import read_columns
-from quorumlog.v1.entry import BatchHeader, Codec, TimestampType, parse_envelope, parse_header
+from quorumlog.v1.entry import BatchHeader, Codec, CorruptEntryError, TimestampType, parse_envelope, parse_header
 from quorumlog.v1.kafka_batch import (
     HEADER_BYTES,
     MOST_OFFSET_DELTA,
@@ -62,20 +62,34 @@ def served_batches(entries: Sequence[bytes], room_bytes: int, *, reads_zstd: boo
         room_bytes: how many bytes of batches may be served without compression.
         reads_zstd: as in ``is_served_as_stored``.
 
+    Returns:
+        The batches up to the first entry that cannot be read: its consumer gets what is before it, and the error when
+        it requests the next ones.
+
     Raises:
-        CorruptEntryError: a payload is not what its header says.
+        CorruptEntryError: the payload of the first entry is not what its header says.
     """
     parts: list[bytes] = []
     for entry in entries:
-        batches, is_plain = kafka_batches_of(entry), parse_header(entry).codec is Codec.NONE
-        if not is_served_as_stored(entry, reads_zstd=reads_zstd):
-            if is_kafka(entry):
-                batches = _recoded(batches, KafkaCodec.NONE)
-            if len(batches) > room_bytes and not is_plain:
-                batches = _recoded(batches, KafkaCodec.GZIP)
+        try:
+            batches = _served(entry, room_bytes, reads_zstd=reads_zstd)
+        except CorruptEntryError:
+            if not parts:
+                raise
+            break
         room_bytes -= len(batches)
         parts.append(batches)
     return b"".join(parts)
+
+
+def _served(entry: bytes, room_bytes: int, *, reads_zstd: bool) -> bytes:
+    batches, is_plain = kafka_batches_of(entry), parse_header(entry).codec is Codec.NONE
+    if not is_served_as_stored(entry, reads_zstd=reads_zstd):
+        if is_kafka(entry):
+            batches = _recoded(batches, KafkaCodec.NONE)
+        if len(batches) > room_bytes and not is_plain:
+            batches = _recoded(batches, KafkaCodec.GZIP)
+    return batches
 
 
 def _recoded(batches: bytes, codec: KafkaCodec) -> bytes:

@@ -24,7 +24,13 @@ from quorumlog.v1.entry import (
     seal_batch,
     verify_batch,
 )
-from quorumlog.v1.kafka_batch import KafkaBatchError, KafkaBatchFault, KafkaCodec, parse_kafka_header
+from quorumlog.v1.kafka_batch import (
+    KafkaBatchError,
+    KafkaBatchFault,
+    KafkaCodec,
+    parse_kafka_header,
+    verify_kafka_batch,
+)
 from quorumlog.v1.kafka_entry import check_kafka_entry, entry_of_kafka, is_kafka, kafka_batch_in, leader_epoch_of
 from quorumlog.v1.kafka_translation import (
     find_time_in,
@@ -34,7 +40,10 @@ from quorumlog.v1.kafka_translation import (
 )
 from quorumlog.v1.payload import COMPACTED_SCHEMA, HEADERS_TYPE, LOG_SCHEMA, TIMESTAMP_TYPE, write_payload
 from tests.support.kafka_batches import KafkaRow, changed, kafka_batch, stored_kafka_entry, with_checksum
+from tests.support.stored_batches import stored_batch
+from tests.support.unreadable_batches import UNREADABLE, unreadable_entry
 
+KAFKA_UNREADABLE = [kind for kind in UNREADABLE if kind != "not Arrow"]
 NOW_MS = 1_700_000_000_000
 FAULT = KafkaBatchFault
 ROWS: list[KafkaRow] = [
@@ -396,3 +405,24 @@ def test_times_are_looked_up_in_batches_of_every_kind(entry: bytes) -> None:
     assert find_time_in(entry, NOW_MS + 1, 0) == (72, NOW_MS + 7)
     assert find_time_in(entry, NOW_MS + 8, 0) is None
     assert last_latest_in(entry) == (72, NOW_MS + 7)
+
+
+@pytest.mark.parametrize("kind", KAFKA_UNREADABLE)
+def test_consumers_get_an_unreadable_batch_as_written(kind: str) -> None:
+    """Only base offset and leader epoch are the node's, as in Kafka: the producer's checksum is right."""
+    written = UNREADABLE[kind]()
+    served = kafka_batches_of(unreadable_entry(kind, 70))
+    assert int.from_bytes(served[:8]) == 70
+    assert served[8:12] == written[8:12]
+    assert served[16:] == written[16:]
+    assert verify_kafka_batch(served).record_count == parse_kafka_header(written).record_count
+
+
+def test_records_before_an_unreadable_entry_are_served() -> None:
+    """What is translated ends before it; the client gets the error when it asks for what follows."""
+    sound = [stored_batch(0, 3), stored_batch(3, 2)]
+    bad = unreadable_entry("not Arrow", 5)
+    served = served_batches([*sound, bad, stored_batch(8, 1)], 1 << 20, reads_zstd=True)
+    assert served == b"".join(map(kafka_batches_of, sound))
+    with pytest.raises(CorruptEntryError):
+        served_batches([bad, stored_batch(8, 1)], 1 << 20, reads_zstd=True)
