@@ -64,7 +64,7 @@ class CoreTrio:
         )
         self._now += 1_000
         for _ in range(entries):
-            self._leader.propose(self._now, self._sealer.batch(batch, self._offset, None))
+            self._leader.propose(self._now, self._sealer.batch(batch, self._offset, 0, False))
             self._offset += 1
         self._settle()
         assert self._leader.match_of(len(NODES)) == self._leader.last_id.index

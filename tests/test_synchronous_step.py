@@ -30,9 +30,9 @@ def source_of(module: str) -> Path | None:
         spec = find_spec(module)
     except ModuleNotFoundError:
         return None
-    if spec is None or spec.origin is None or spec.origin.endswith(("_pb2.py", "__init__.py")):
+    if spec is None or not str(spec.origin).endswith(".py") or str(spec.origin).endswith(("_pb2.py", "__init__.py")):
         return None
-    return Path(spec.origin).resolve()
+    return Path(str(spec.origin)).resolve()
 
 
 def imported_by(tree: ast.Module) -> Iterator[str]:

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Hashable
+from types import TracebackType
 from typing import Any, TypeVar
 
-from quorumlog.sdk.errors import ClientClosedError
+from quorumlog.sdk.errors import ClientClosedError, QuorumlogError
 
 Answer = TypeVar("Answer")
+
+
+def _innermost(traceback: TracebackType | None) -> TracebackType | None:
+    while traceback is not None and traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    return traceback
 
 
 class SharedCalls:
@@ -57,6 +64,10 @@ class SharedCalls:
             # Closing the client cancels the call, but not the tasks that wait for it.
             if self._closed and not asyncio.current_task().cancelling():  # type: ignore[union-attr]
                 raise ClientClosedError("the client is closed") from None
+            raise
+        except QuorumlogError as error:
+            # Of the way through the shared call, the caller's traceback has the place of the failure alone.
+            error.__traceback__ = _innermost(error.__traceback__)
             raise
 
     async def share(self, key: Hashable, call: Callable[[], Coroutine[Any, Any, Answer]]) -> Answer:
