@@ -1,5 +1,5 @@
-"""The times of a batch for the offset index: those in its entry's header, except where an older version took a Kafka
-client's word for the largest timestamp.
+"""The largest timestamp of a batch for the offset index: the one in its entry's header, except where an older version
+took a Kafka client's word for it.
 
 Leaders derive it from the records now. Logs, backups and replicas that catch up also bring batches from before, whose
 clients left it out or set it too low: for these the records decide.
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import struct
 
-from quorumlog.storage.batch_row import BatchTimes
 from quorumlog.v1.entry import BATCH_OVERHEAD_BYTES, BatchHeader, CorruptEntryError
 from quorumlog.v1.kafka_batch import HEADER_BYTES as KAFKA_HEADER_BYTES
 from quorumlog.v1.kafka_entry import kept_kafka_header
@@ -18,11 +17,6 @@ from quorumlog.v1.kafka_produced import check_kafka_records
 #: Base and largest timestamp in the Kafka batch that is an entry's payload.
 _KAFKA_TIMES = struct.Struct(">qq")
 _KAFKA_TIMES_AT = BATCH_OVERHEAD_BYTES + 27
-
-
-def times_of(header: BatchHeader) -> BatchTimes:
-    """The times in the header of a batch."""
-    return BatchTimes(header.max_timestamp_ms, header.append_time_ms)
 
 
 def is_largest_timestamp_missing(entry: bytes) -> bool:
@@ -34,14 +28,13 @@ def is_largest_timestamp_missing(entry: bytes) -> bool:
     return bool(max_ms < base_ms)
 
 
-def times_by_records(entry: bytes, header: BatchHeader) -> BatchTimes:
-    """The times of an entry with a Kafka batch, its largest timestamp being that of its records; as they are stated
-    where these cannot be read, or have the leader's append time."""
-    stated = times_of(header)
+def largest_timestamp_by_records(entry: bytes, header: BatchHeader) -> int:
+    """The largest timestamp (ms) of the records of an entry with a Kafka batch; what its header states where they
+    cannot be read, or have the leader's append time."""
     try:
         batch, kafka = kept_kafka_header(entry, header)
         if kafka.timestamp_type is header.timestamp_type:
-            stated = stated._replace(max_timestamp_ms=check_kafka_records(batch, kafka).max_timestamp_ms)
+            return check_kafka_records(batch, kafka).max_timestamp_ms
     except CorruptEntryError:
         pass
-    return stated
+    return header.max_timestamp_ms

@@ -175,13 +175,10 @@ class Environment:
             return
         with self.lmdb.begin(write=True) as txn:
             self.databases = {name: self.lmdb.open_db(name, txn=txn) for name in rows.DATABASES}
-            self.write_format(txn)
+            body = rows.FORMAT.to_bytes(4, "little")
+            row = rows.seal_row(rows.FORMAT_DB, rows.FORMAT_KEY, body)
+            txn.put(rows.FORMAT_KEY, row, db=self.databases[rows.FORMAT_DB])
         _sync_directory(self.data_dir)
-
-    def write_format(self, txn: EngineTransaction) -> None:
-        """Says that the databases are in this version's format."""
-        row = rows.seal_row(rows.FORMAT_DB, rows.FORMAT_KEY, rows.FORMAT.to_bytes(4, "little"))
-        txn.put(rows.FORMAT_KEY, row, db=self.databases[rows.FORMAT_DB])
 
     def _refusal(self, error: lmdb.Error) -> StorageEngineError:
         if isinstance(error, lmdb.MemoryError):

@@ -109,7 +109,7 @@ class StorageReader(Protocol):
 
         Arguments:
             reached: once it holds of a batch, it must hold of all after it, as do comparisons of ``end_position``
-                and of times.
+                and ``max_timestamp_ms``.
         """
 
     def snapshot_slice(self, group: int, stage: int, number: int) -> bytes:

@@ -47,7 +47,6 @@ SMALL_DATABASES = (
 class DataFileContent:
     """What a data file holds: every Raft group's log, what is left to sweep, and what is damaged beside that."""
 
-    format: int
     logs: dict[int, RaftGroupLog]
     garbage: Garbage
     damage: OpeningDamage
@@ -83,8 +82,8 @@ def examine(
         pages.check_size()
         if not pages.databases:
             return None
-        found = check_format(pages)
-        return _Examination(pages, may_set_aside, suspects, may_mend=may_mend).carry_out(found)
+        check_format(pages)
+        return _Examination(pages, may_set_aside, suspects, may_mend=may_mend).carry_out()
 
 
 class _Examination:
@@ -103,7 +102,7 @@ class _Examination:
         self._entries: list[DamageError] = []
         self._replicas: dict[int, SetAside] = {}
 
-    def carry_out(self, file_format: int) -> DataFileContent:
+    def carry_out(self) -> DataFileContent:
         for database in SMALL_DATABASES:
             self._check_small_rows(database)
         logs: dict[int, RaftGroupLog] = {}
@@ -114,8 +113,9 @@ class _Examination:
                     logs[group] = load_log(self._reading, group, len(self._groups), self._damaged_entry)
                 except DamageError as damage:
                     self._judge(damage, group)
-        found = OpeningDamage(tuple(self._entries), MappingProxyType(self._replicas))
-        return DataFileContent(file_format, logs, self._find_garbage(logs), found)
+        return DataFileContent(
+            logs, self._find_garbage(logs), OpeningDamage(tuple(self._entries), MappingProxyType(self._replicas))
+        )
 
     def _check_small_rows(self, database: bytes) -> None:
         count = 0
@@ -208,12 +208,10 @@ class _Examination:
             return garbage
 
 
-def check_format(pages: PageFile) -> int:
-    """Returns the storage format, this version's or the former one.
-
-    Raises:
+def check_format(pages: PageFile) -> None:
+    """Raises:
     DamageError: databases or the format row are missing or damaged.
-    StorageError: the format is another one.
+    StorageError: the format is another than this version's.
     """
     row = pages.get(rows.FORMAT_DB, rows.FORMAT_KEY) if rows.FORMAT_DB in pages.databases else None
     try:
@@ -221,7 +219,7 @@ def check_format(pages: PageFile) -> int:
     except rows.RowError as error:
         raise pages.damage(f"its format row: {error}") from None
     found = int.from_bytes(body, "little")
-    if found not in (rows.FORMAT, rows.FORMER_FORMAT):
+    if found != rows.FORMAT:
         right = "a newer" if found > rows.FORMAT else "an older"
         raise StorageEngineError(
             f"{pages.data_file} has storage format {found}, this version reads {rows.FORMAT}: use {right} quorumlog"
@@ -229,7 +227,6 @@ def check_format(pages: PageFile) -> int:
     missing = [name.decode() for name in rows.DATABASES if name not in pages.databases]
     if missing:
         raise pages.damage(f"database {missing[0]} is missing")
-    return found
 
 
 def load_log(reading: LogReading, group: int, groups: int, damaged: Callable[[DamageError], None]) -> RaftGroupLog:

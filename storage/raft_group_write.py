@@ -12,8 +12,8 @@ import sys
 
 from quorumlog.raft.types import ORIGIN, Configuration, Entry, EntryId, EntryKind, HardState, Snapshot
 from quorumlog.storage import rows
-from quorumlog.storage.batch_row import BatchRow, BatchTimes, next_row
-from quorumlog.storage.batch_times import is_largest_timestamp_missing, times_by_records
+from quorumlog.storage.batch_row import BatchRow, next_row
+from quorumlog.storage.batch_times import is_largest_timestamp_missing, largest_timestamp_by_records
 from quorumlog.storage.entry_rows import cut
 from quorumlog.storage.environment import EngineSource, EngineTransaction, Environment
 from quorumlog.storage.freeing import look_before_freeing
@@ -27,7 +27,7 @@ from quorumlog.v1.entry import ENVELOPE_BYTES, CorruptEntryError, entry_hash, pa
 from quorumlog.v1.kafka_entry import is_kafka
 
 #: Of a batch's header: base offset, record count, largest timestamp, offset delta.
-_INDEXED = struct.Struct("<qI4xqq20xI")
+_INDEXED = struct.Struct("<qI12xq20xI")
 
 
 class RaftGroupWriter:
@@ -253,12 +253,11 @@ class RaftGroupWriter:
             self.payload_bytes += len(entry.data)
 
     def _index_batch(self, group: int, index: int, before: BatchRow | None, data: bytes) -> BatchRow:
-        base, count, append_time_ms, max_timestamp_ms, delta = _INDEXED.unpack_from(data, ENVELOPE_BYTES)
-        # A compacted batch that was restored covers more offsets than it has records.
-        times = BatchTimes(max_timestamp_ms, append_time_ms)
+        base, count, max_timestamp_ms, delta = _INDEXED.unpack_from(data, ENVELOPE_BYTES)
         if is_kafka(data) and is_largest_timestamp_missing(data):
-            times = times_by_records(data, parse_header(data))
-        row = next_row(before, index, base, delta + 1 if delta else count, times, len(data))
+            max_timestamp_ms = largest_timestamp_by_records(data, parse_header(data))
+        # A compacted batch that was restored covers more offsets than it has records.
+        row = next_row(before, index, base, delta + 1 if delta else count, max_timestamp_ms, len(data))
         if row is None:
             raise _refusal(group, f"batch {index} at offset {base} of {count} after {before}")
         key = rows.position_key(group, row.last_offset)

@@ -28,9 +28,7 @@ DATABASES = (FORMAT_DB, ENTRIES, OFFSETS, HARD_STATES, CONFIGURATIONS, ANCHORS, 
 #: Those whose rows belong to no Raft group.
 OF_THE_NODE = (FORMAT_DB, NODE_STATE)
 #: Version of the layout of databases and keys, in the one row of FORMAT_DB.
-FORMAT = 4
-#: The version before, which a node upgrades when it opens it: its offset index had no append times.
-FORMER_FORMAT = 3
+FORMAT = 3
 FORMAT_KEY = b"format"
 ROW_VERSION = 1
 #: Among the node's own rows: a second copy of each Raft group's term and vote. Without them a damaged hard state would
@@ -50,9 +48,7 @@ _PREFIX = struct.Struct("<BI")
 _HARD_STATE = struct.Struct("<QqQ")
 _ENTRY_ID = struct.Struct("<QQQ")
 _MEMBER_COUNTS = struct.Struct("<HHH")
-_OFFSET_ROW = struct.Struct("<QqQqq")
-#: Without the append time, as format 3 had them.
-_FORMER_OFFSET_ROW = struct.Struct("<QqQq")
+_OFFSET_ROW = struct.Struct("<QqQq")
 _SNAPSHOT_DATA = struct.Struct("<QIQI")
 
 
@@ -198,16 +194,13 @@ def unpack_snapshot(body: bytes) -> Snapshot:
 
 def pack_batch_row(row: BatchRow) -> bytes:
     """Body of an offset index row. The batch's last offset is in the key."""
-    return _OFFSET_ROW.pack(row.index, row.base_offset, row.end_position, row.max_timestamp_ms, row.append_time_ms)
+    return _OFFSET_ROW.pack(row.index, row.base_offset, row.end_position, row.max_timestamp_ms)
 
 
 def unpack_batch_row(body: bytes, last_offset: int) -> BatchRow:
     """The offset index row in a row's body, and in its key."""
-    if len(body) == _FORMER_OFFSET_ROW.size:
-        index, base_offset, end_position, max_timestamp_ms = _FORMER_OFFSET_ROW.unpack(body)
-        return BatchRow(index, base_offset, last_offset, end_position, max_timestamp_ms, -1)
-    index, base_offset, end_position, max_timestamp_ms, append_time_ms = _unpack(_OFFSET_ROW, body)
-    return BatchRow(index, base_offset, last_offset, end_position, max_timestamp_ms, append_time_ms)
+    index, base_offset, end_position, max_timestamp_ms = _unpack(_OFFSET_ROW, body)
+    return BatchRow(index, base_offset, last_offset, end_position, max_timestamp_ms)
 
 
 def _unpack(layout: struct.Struct, body: bytes) -> tuple[int, ...]:

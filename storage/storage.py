@@ -38,7 +38,7 @@ from quorumlog.storage.scrubbing import scrub_slice
 from quorumlog.storage.suspects import suspect
 from quorumlog.storage.sweep import Sweeper
 from quorumlog.storage.transaction import RaftGroupState, Space, Transaction
-from quorumlog.storage.upgrade import upgrade
+from quorumlog.storage.upgrade import repair_index
 
 #: Rows of garbage deleted per transaction: a few milliseconds' work.
 MAX_DELETES = 512
@@ -94,16 +94,15 @@ class Storage:
         self._logs: dict[int, RaftGroupLog] = found.logs if found else {}
         self._garbage = found.garbage if found else Garbage()
         self._opening_damage = found.damage if found else OpeningDamage((), {})
-        if found is not None and found.format == rows.FORMER_FORMAT:
-            self._upgrade()
+        self._repair_index()
 
-    def _upgrade(self) -> None:
+    def _repair_index(self) -> None:
         try:
-            upgrade(self._environment, self._logs)
-        except lmdb.Error as error:
+            repair_index(self._environment, self._logs)
+        except (lmdb.Error, OSError) as error:
             self._environment.close()
             raise StorageEngineError(
-                f"cannot upgrade {self._environment.data_file}: {error}; free space on its disk, then restart"
+                f"cannot repair the index of {self._environment.data_file}: {error}; free space on the disk, restart"
             ) from error
         except BaseException:
             self._environment.close()

@@ -11,7 +11,6 @@ from lmdb.verify import VerifyError
 from lmdb.verify import verify as verify_structure
 
 from quorumlog.storage.batch_row import BatchRow, next_row
-from quorumlog.storage.batch_times import times_of
 from quorumlog.storage.inspection import EntryRow, Inspection, Problem, RaftGroupRow
 from quorumlog.v1.entry import BatchHeader
 
@@ -125,8 +124,7 @@ class _GroupCheck:
             self._report(entry.index, f"the offset index has it at {row.base_offset} to {row.last_offset}")
         elif before is not None and before.last_offset + 1 == row.base_offset:
             offsets = header.last_offset + 1 - header.base_offset
-            times = times_of(header)
-            right = next_row(before, row.index, row.base_offset, offsets, times, entry.length_bytes)
+            right = next_row(before, row.index, row.base_offset, offsets, header.max_timestamp_ms, entry.length_bytes)
             if right is None or not _goes_on(row, right, header):
                 self._report(entry.index, f"the offset index does not go on from the batch before it: {row}")
 
@@ -159,6 +157,4 @@ def _goes_on(row: BatchRow, right: BatchRow, header: BatchHeader) -> bool:
     if header.is_kafka and row.max_timestamp_ms > right.max_timestamp_ms:
         # An older version took the client's word for the largest timestamp: the index has that of the records.
         right = right._replace(max_timestamp_ms=row.max_timestamp_ms)
-    if row.append_time_ms < 0:
-        right = right._replace(append_time_ms=row.append_time_ms)  # The former format had none.
     return row == right

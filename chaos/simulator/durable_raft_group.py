@@ -12,7 +12,6 @@ from operator import attrgetter
 
 from quorumlog.raft.types import ORIGIN, Configuration, Entry, EntryId, EntryKind, HardState, Snapshot
 from quorumlog.storage.batch_row import BatchRow, any_batch, next_row
-from quorumlog.storage.batch_times import times_of
 from quorumlog.storage.interface import FatalStorageError
 from quorumlog.storage.transaction import RaftGroupWrite, SnapshotSlice
 from quorumlog.v1.entry import parse_envelope, parse_header
@@ -133,7 +132,9 @@ class DurableRaftGroup:
             header = parse_header(entry.data)
             before = self.batches[-1] if self.batches else None
             size = len(entry.data)
-            row = next_row(before, entry.index, header.base_offset, header.record_count, times_of(header), size)
+            row = next_row(
+                before, entry.index, header.base_offset, header.record_count, header.max_timestamp_ms, size
+            )  # fmt: skip
             self._require(row is not None, f"batch {entry.index} at offset {header.base_offset} after {before}")
             assert row is not None
             self.batches.append(row)

@@ -1,9 +1,9 @@
 """Retention by bytes and by time: a partition's leader proposes where its log starts.
 
-Whole batches are removed, by what the offset index says of them; nothing is ever scanned. Bytes are compared whenever
-the group was stepped, which is two numbers. Time is a deadline: the expiry of the oldest batch; a group that sleeps
-costs nothing until then. What is proposed takes effect when it is applied, on every replica at the same place in the
-log.
+Whole batches are removed, by what the offset index and the headers of a few entries say of them; nothing is ever
+scanned. Bytes are compared whenever the group was stepped, which is two numbers. Time is a deadline: the expiry of the
+oldest batch; a group that sleeps costs nothing until then. What is proposed takes effect when it is applied, on every
+replica at the same place in the log.
 
 A batch expires ``retention.ms`` after its largest timestamp or after the leader appended it, whichever is later. So
 records of the past that are filled in now are kept for that long, whatever their timestamps say, and records without
@@ -17,12 +17,14 @@ import heapq
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from quorumlog.raft.errors import UnreadableEntryError
 from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.metadata.topic_config import TopicConfig
 from quorumlog.server.node_service import NodeService
 from quorumlog.server.partition.partition import Partition
-from quorumlog.storage.batch_row import MAX_CLOCK_AHEAD_MS, BatchRow, any_batch
+from quorumlog.storage.batch_row import BatchRow, any_batch
 from quorumlog.storage.interface import StorageReader
+from quorumlog.v1.entry import parse_header
 from quorumlog.v1.partition_log_pb2 import PartitionCommand, TrimLog
 
 #: A log is trimmed once it exceeds its limit by this share, so that every trim is worth its checkpoint.
@@ -37,6 +39,9 @@ MAX_WAIT_US = 3_600_000_000
 TRIMS_PER_STEP = 32
 #: How soon a proposal that was refused is tried again.
 RETRY_US = 500_000
+#: An append time further ahead than this came of a clock that was wrong, and keeps nothing: one leader whose clock
+#: showed the next year would otherwise have its batches, and all after them, kept until then.
+MAX_CLOCK_AHEAD_MS = 3_600_000
 
 
 @dataclass(slots=True)
@@ -102,7 +107,9 @@ class LogRetention(NodeService):
         beginning.first = self._reader.find_batch(partition.group, partition.log_start_offset, any_batch)
         retention_ms = beginning.config.retention_ms
         if beginning.first is not None and retention_ms >= 0:
-            wait_us = (_kept_since_ms(beginning.first, wall_ms) + retention_ms - wall_ms) * 1000 + 1000
+            appended_ms = self._append_time_ms(partition, beginning.first.base_offset, wall_ms)
+            since_ms = max(beginning.first.max_timestamp_ms, appended_ms)
+            wait_us = (since_ms + retention_ms - wall_ms) * 1000 + 1000
             soonest = 0
             if trimmed:
                 soonest = min(max(retention_ms * 1000 // TIME_SLACK, MIN_INTERVAL_US), MAX_INTERVAL_US)
@@ -138,23 +145,45 @@ class LogRetention(NodeService):
         if limit >= 0:
             kept = self._reader.find_batch(group, start, lambda row: end - row.end_position < limit)
             start = max(start, kept.base_offset if kept is not None else last.last_offset + 1)
-        if retention_ms >= 0 and not self._is_age_unknown(group, start, wall_ms - retention_ms):
+        if retention_ms >= 0:
             oldest_ms = wall_ms - retention_ms
-            kept = self._reader.find_batch(group, start, lambda row: _kept_since_ms(row, wall_ms) >= oldest_ms)
-            start = max(start, kept.base_offset if kept is not None else last.last_offset + 1)
+            kept = self._reader.find_batch(group, start, lambda row: row.max_timestamp_ms >= oldest_ms)
+            end_offset = kept.base_offset if kept is not None else last.last_offset + 1
+            start = max(start, self._first_appended_since(partition, start, end_offset, oldest_ms, wall_ms))
         if start <= partition.compacted_offset:
             # The index begins behind the compacted part, which goes with the first batch after it and not before.
             return partition.log_start_offset
         return min(start, partition.high_watermark)
 
-    def _is_age_unknown(self, group: int, start: int, oldest_ms: int) -> bool:
-        """True if a log begins with batches that have no times at all, and may be young: an older version took them,
-        and did not note when. They are older than the first batch behind them of which that is known."""
-        first = self._reader.find_batch(group, start, any_batch)
-        if first is None or first.max_timestamp_ms >= 0 or first.append_time_ms >= 0:
-            return False
-        known = self._reader.find_batch(group, start, lambda row: row.append_time_ms >= 0)
-        return known is None or known.append_time_ms >= oldest_ms
+    def _first_appended_since(self, partition: Partition, start: int, end: int, oldest_ms: int, wall_ms: int) -> int:
+        """The first offset from ``start`` on whose batch was appended at ``oldest_ms`` or later; ``end`` if none was
+        before that. Nearly always the last batch before ``end`` says it for all before it, because append times rise.
+        """
+
+        def is_young(row: BatchRow) -> bool:
+            return row.base_offset >= end or self._append_time_ms(partition, row.base_offset, wall_ms) >= oldest_ms
+
+        if end <= start or self._append_time_ms(partition, end - 1, wall_ms) < oldest_ms:
+            return end
+        young = self._reader.find_batch(partition.group, start, is_young)
+        return end if young is None else min(young.base_offset, end)
+
+    def _append_time_ms(self, partition: Partition, offset: int, wall_ms: int) -> int:
+        """When the batch at an offset was appended; -1 if a clock that was far ahead has said so. Versions that did not
+        note it left the smallest timestamp there, and where none exists, the batch counts as appended with the last one
+        of the log."""
+        try:
+            entries = partition.read(offset, 1)
+        except UnreadableEntryError:
+            return wall_ms  # It is not removed before it is repaired.
+        if not entries:
+            return -1
+        header = parse_header(entries[0])
+        appended_ms = header.append_time_ms
+        if max(appended_ms, header.max_timestamp_ms) < 0:
+            last = partition.high_watermark - 1
+            return wall_ms if header.last_offset >= last else self._append_time_ms(partition, last, wall_ms)
+        return appended_ms if appended_ms <= wall_ms + MAX_CLOCK_AHEAD_MS else -1
 
     def on_time(self, now: int, wall_ms: int) -> None:
         """Trims the logs whose oldest batch has expired, some of them in this step."""
@@ -179,13 +208,6 @@ class LogRetention(NodeService):
     def next_deadline(self) -> int | None:
         """When ``on_time`` is due."""
         return self._deadlines[0][0] if self._deadlines else None
-
-
-def _kept_since_ms(row: BatchRow, wall_ms: int) -> int:
-    """From when on ``retention.ms`` counts for a batch, and for all before it."""
-    if row.append_time_ms > wall_ms + MAX_CLOCK_AHEAD_MS:
-        return row.max_timestamp_ms
-    return max(row.max_timestamp_ms, row.append_time_ms)
 
 
 def deletes(config: TopicConfig) -> bool:

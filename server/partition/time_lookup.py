@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from quorumlog.server.partition.partition import Partition
-from quorumlog.storage.batch_times import is_largest_timestamp_missing, times_by_records
+from quorumlog.storage.batch_times import is_largest_timestamp_missing, largest_timestamp_by_records
 from quorumlog.storage.interface import StorageReader
 from quorumlog.v1.entry import BatchHeader, Flags, TimestampType, parse_envelope, parse_header
 
@@ -109,5 +109,5 @@ def _scan(partition: Partition, timestamp_ms: int, start: int, position: int) ->
 
 def _max_timestamp_ms(entry: bytes, header: BatchHeader) -> int:
     if header.is_kafka and is_largest_timestamp_missing(entry):
-        return times_by_records(entry, header).max_timestamp_ms
+        return largest_timestamp_by_records(entry, header)
     return header.max_timestamp_ms

@@ -23,6 +23,7 @@ from quorumlog.server.requests.produce_traces import DUPLICATE, ProduceTraces
 from quorumlog.server.requests.silent_refusals import SilentRefusals
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import data_plane_pb2, errors_pb2
+from quorumlog.v1.entry import CorruptEntryError, parse_batch
 from quorumlog.v1.errors_pb2 import ErrorCode
 from quorumlog.v1.kafka_entry import is_kafka
 
@@ -126,7 +127,7 @@ class ProduceRequests(NodeService):
             return self._absent.problem(batch.topic_id, batch.partition)
         live = self._conditions.live_replicas(partition)
         end_before, data = partition.log_end_offset, batch.batch
-        if is_kafka(data) and asked.client.listener is not Listener.KAFKA:
+        if asked.client.listener is not Listener.KAFKA and _is_kafka_batch(data):
             # Only the listener for Kafka's clients checks the records of such a batch.
             return error(ErrorCode.INVALID_RECORD, "a Kafka batch: produce it at the port for Kafka's clients")
         problem = partition.append(time.now, time.wall_ms, data, request.acks, call, slot, live)
@@ -186,6 +187,16 @@ class ProduceRequests(NodeService):
         if call is not None:
             call.abandon()
             self.traces.forget(request_id)
+
+
+def _is_kafka_batch(entry: bytes) -> bool:
+    if not is_kafka(entry):
+        return False
+    try:
+        parse_batch(entry)
+    except CorruptEntryError:
+        return False
+    return True
 
 
 def failed_produce(

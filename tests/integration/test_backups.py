@@ -206,7 +206,7 @@ def send_again(cluster: LocalCluster, topic: str, stored: BackedUpBatch) -> data
     header = stored.header
     batch = build_batch(
         bytes(payload_of(stored.entry)), record_count=header.record_count, codec=header.codec,
-        base_timestamp_ms=header.base_timestamp_ms, max_timestamp_ms=header.max_timestamp_ms,
+        base_timestamp_ms=header.append_time_ms, max_timestamp_ms=header.max_timestamp_ms,
         producer_id=header.producer_id, producer_epoch=header.producer_epoch, base_sequence=header.base_sequence,
         attributes=header.attributes,
     )  # fmt: skip

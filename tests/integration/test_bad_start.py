@@ -99,7 +99,7 @@ def test_a_name_that_does_not_resolve_is_named(tmp_path: Path, port: int) -> Non
     [
         ("listen", "127.0.0.1", "wrong value '127.0.0.1' for listen"),
         ("controllers", "1@nowhere", "wrong value '1@nowhere' for controllers"),
-        ("node_id", "-4", "wrong value '-4' for node_id"),
+        ("node_id", "-4", "wrong value -4 for node_id"),
         ("election_timeout_ms", "soon", "wrong value 'soon' for election_timeout_ms"),
         ("elecion_timeout_ms", "500", "did you mean 'election_timeout_ms'?"),
         ("controllers", None, "controllers is not set: give --controllers"),

@@ -182,7 +182,7 @@ def test_a_poisonous_batch_is_one_clear_error_and_what_follows_is_read(cluster: 
             return bool(told)
 
         until(poisoned, "the poisonous batch is told of")
-        assert "at offset 3: the Kafka batch at offset 3 cannot be read" in told[0]
+        assert "poison-0: offsets 3 to 5 cannot be read" in told[0] and "seek to offset 6" in told[0]
         assert seen == [0, 1, 2]
         reader.seek(tp, 6)
 

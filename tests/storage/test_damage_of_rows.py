@@ -131,7 +131,7 @@ def test_a_flipped_bit_in_any_small_row_is_noticed_at_opening(tmp_path: Path, da
 
 
 def test_a_data_file_of_another_format_is_refused_and_says_which_version_to_use(tmp_path: Path) -> None:
-    for number, right in ((rows.FORMAT + 1, "a newer"), (rows.FORMER_FORMAT - 1, "an older")):
+    for number, right in ((rows.FORMAT + 1, "a newer"), (rows.FORMAT - 1, "an older")):
         directory = tmp_path / right
         with Storage(directory) as storage, storage._environment.writing() as txn:
             row = rows.seal_row(rows.FORMAT_DB, rows.FORMAT_KEY, number.to_bytes(4, "little"))

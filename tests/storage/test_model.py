@@ -16,7 +16,7 @@ from storage_samples import CONFIGURATION, LogBuilder, identity, staged, transac
 
 from quorumlog.raft.types import ORIGIN, Configuration, Entry, EntryId, EntryKind, HardState, Snapshot
 from quorumlog.storage import rows
-from quorumlog.storage.batch_row import MAX_CLOCK_AHEAD_MS, BatchRow
+from quorumlog.storage.batch_row import BatchRow
 from quorumlog.storage.storage import Storage
 from quorumlog.storage.transaction import RaftGroupState, RaftGroupWrite
 from quorumlog.storage.verification import verify
@@ -45,7 +45,6 @@ class Model:
     #: anew.
     start_position: int = 0
     start_timestamp_ms: int | None = None
-    start_append_time_ms: int | None = None
 
     @property
     def last(self) -> EntryId:
@@ -58,17 +57,13 @@ class Model:
         return None
 
     def rows(self, entries: list[Entry] | None = None) -> list[BatchRow]:
-        found, position = [], self.start_position
-        latest, appended = self.start_timestamp_ms, self.start_append_time_ms
+        found, position, latest = [], self.start_position, self.start_timestamp_ms
         for entry in self.entries if entries is None else entries:
             if entry.kind is EntryKind.BATCH:
                 header = parse_header(entry.data)
                 position += len(entry.data)
                 latest = header.max_timestamp_ms if latest is None else max(latest, header.max_timestamp_ms)
-                if appended is None or not 0 <= appended - header.append_time_ms <= MAX_CLOCK_AHEAD_MS:
-                    appended = header.append_time_ms
-                row = BatchRow(entry.index, header.base_offset, header.last_offset, position, latest, appended)
-                found.append(row)
+                found.append(BatchRow(entry.index, header.base_offset, header.last_offset, position, latest))
         return found
 
     @property
@@ -192,10 +187,9 @@ class StorageMachine(RuleBasedStateMachine):
         model.start_offset = model.offset_after(anchor.index)
         gone = model.rows(model.entries[: len(model.entries) - keep])
         if len(gone) == len(model.rows()):
-            model.start_position, model.start_timestamp_ms, model.start_append_time_ms = 0, None, None
+            model.start_position, model.start_timestamp_ms = 0, None
         elif gone:
             model.start_position, model.start_timestamp_ms = gone[-1].end_position, gone[-1].max_timestamp_ms
-            model.start_append_time_ms = gone[-1].append_time_ms
         del model.entries[: len(model.entries) - keep]
         model.anchor = anchor
 
@@ -311,7 +305,7 @@ class StorageMachine(RuleBasedStateMachine):
     def searches_agree(self, group: int, model: Model) -> None:
         batches = model.rows()
         assert self.storage.last_batch(group) == (batches[-1] if batches else None)
-        middle = batches[len(batches) // 2] if batches else BatchRow(0, 0, 0, 0, 0, 0)
+        middle = batches[len(batches) // 2] if batches else BatchRow(0, 0, 0, 0, 0)
         for first in (0, middle.base_offset, model.next_offset - 1, model.next_offset):
             later = [row for row in batches if row.last_offset >= first]
             for key in (attrgetter("end_position"), attrgetter("max_timestamp_ms"), attrgetter("index")):

@@ -1,9 +1,7 @@
-"""A data directory of the former storage format is brought up to this version's, once, when it is opened."""
+"""The offset index of a directory that an older version wrote is repaired, once, when it is opened."""
 
 from __future__ import annotations
 
-import struct
-import time
 from pathlib import Path
 
 import pytest
@@ -20,9 +18,7 @@ from tests.support.kafka_batches import KafkaRow, changed, kafka_batch
 
 NOW_MS = 1_700_000_000_000
 ROWS: list[KafkaRow] = [(b"k", b"v", NOW_MS, []), (b"k", b"w", NOW_MS + 9, []), (b"k", b"x", NOW_MS + 5, [])]
-TIMELESS: list[KafkaRow] = [(b"k", b"v", -1, [])] * 3
 MAX_TIMESTAMP_AT = 35
-_FORMER_ROW = struct.Struct("<QqQq")
 
 
 def kafka_entry(previous: EntryId, base_offset: int, batch: bytes) -> Entry:
@@ -52,12 +48,10 @@ def make_former(directory: Path, batches: list[bytes]) -> None:
             for row in all_rows(storage):
                 header_ms = int.from_bytes(entries[row.index - 1].data[64:72], "little", signed=True)
                 latest = max(latest, header_ms)
-                body = _FORMER_ROW.pack(row.index, row.base_offset, row.end_position, latest)
                 key = rows.position_key(1, row.last_offset)
+                body = rows.pack_batch_row(row._replace(max_timestamp_ms=latest))
                 txn.put(key, rows.seal_row(rows.OFFSETS, key, body), db=index.databases[rows.OFFSETS])
-            number = rows.FORMER_FORMAT.to_bytes(4, "little")
-            row_ = rows.seal_row(rows.FORMAT_DB, rows.FORMAT_KEY, number)
-            txn.put(rows.FORMAT_KEY, row_, db=index.databases[rows.FORMAT_DB])
+    (directory / "index-by-records").unlink()
 
 
 def all_rows(storage: Storage) -> list[BatchRow]:
@@ -74,7 +68,7 @@ def all_rows(storage: Storage) -> list[BatchRow]:
 def test_missing_timestamps_come_from_the_records(tmp_path: Path, largest_ms: int, codec: KafkaCodec) -> None:
     make_former(tmp_path, [stated(ROWS, largest_ms, codec)])
     with Storage(tmp_path) as storage:
-        assert [row[4:] for row in all_rows(storage)] == [(NOW_MS + 9, NOW_MS)]
+        assert [row.max_timestamp_ms for row in all_rows(storage)] == [NOW_MS + 9]
         assert storage.last_batch(1) == all_rows(storage)[0]
 
 
@@ -85,16 +79,7 @@ def test_old_batches_from_other_nodes_are_indexed_by_their_records(tmp_path: Pat
         first = builder.noop()
         entry = kafka_entry(identity(first), 0, stated(ROWS, -1))
         storage.commit(transaction(create(1, [first, entry])))
-        assert [row[4:] for row in all_rows(storage)] == [(NOW_MS + 9, NOW_MS)]
-
-
-def test_a_batch_without_timestamps_counts_as_appended_now(tmp_path: Path) -> None:
-    make_former(tmp_path, [stated(TIMELESS, -1), stated(ROWS, NOW_MS + 9)])
-    before_ms = time.time_ns() // 1_000_000
-    with Storage(tmp_path) as storage:
-        timeless, after = all_rows(storage)
-        assert timeless.max_timestamp_ms == -1 and timeless.append_time_ms >= before_ms
-        assert (after.max_timestamp_ms, after.append_time_ms) == (NOW_MS + 9, timeless.append_time_ms)
+        assert [row.max_timestamp_ms for row in all_rows(storage)] == [NOW_MS + 9]
 
 
 def test_unreadable_batches_stay_as_they_are(tmp_path: Path) -> None:
@@ -111,20 +96,20 @@ def test_an_upgrade_is_made_once_and_goes_on_after_a_crash(tmp_path: Path, monke
     monkeypatch.setattr(upgrade, "_ROWS_AT_ONCE", 2)
     earlier = [(key, value, time_ms - 1_000, headers) for key, value, time_ms, headers in ROWS]
     make_former(tmp_path, [stated(ROWS, -1), *[stated(earlier, -1)] * 4])
-    times = upgrade._times
+    largest = upgrade._largest_timestamp
     calls: list[int] = []
 
-    def crash_at_the_fourth(reading: object, group: int, row: BatchRow, now_ms: int) -> object:
+    def crash_at_the_fourth(reading: object, group: int, row: BatchRow) -> int:
         calls.append(row.index)
         if len(calls) == 4:
             raise KeyboardInterrupt
-        return times(reading, group, row, now_ms)  # type: ignore[arg-type]
+        return largest(reading, group, row)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(upgrade, "_times", crash_at_the_fourth)
+    monkeypatch.setattr(upgrade, "_largest_timestamp", crash_at_the_fourth)
     with pytest.raises(KeyboardInterrupt):
         Storage(tmp_path)
     with Storage(tmp_path) as storage:
         assert len(calls) == 4 + 5
-        assert [row[4:] for row in all_rows(storage)] == [(NOW_MS + 9, NOW_MS)] * 5
+        assert [row.max_timestamp_ms for row in all_rows(storage)] == [NOW_MS + 9] * 5
     with Storage(tmp_path):
         assert len(calls) == 4 + 5

@@ -23,7 +23,6 @@ from quorumlog.server.options import NodeLimits
 from quorumlog.server.partition.acknowledgements import ACKS_ALL, ProduceCall
 from quorumlog.server.partition.partition import Partition
 from quorumlog.storage.batch_row import BatchRow, next_row
-from quorumlog.storage.batch_times import times_of
 from quorumlog.storage.transaction import RaftGroupState, Space
 from quorumlog.v1 import data_plane_pb2, errors_pb2, peer_pb2
 from quorumlog.v1.entry import ENVELOPE_BYTES, Codec, build_batch, parse_header
@@ -64,7 +63,7 @@ class MemoryLog:
                 h = parse_header(entry.data)
                 before = rows[-1] if rows else None
                 offsets = h.last_offset + 1 - h.base_offset
-                row = next_row(before, index, h.base_offset, offsets, times_of(h), len(entry.data))
+                row = next_row(before, index, h.base_offset, offsets, h.max_timestamp_ms, len(entry.data))
                 assert row is not None
                 rows.append(row)
         return rows

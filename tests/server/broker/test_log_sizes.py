@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from quorumlog.server.broker.log_sizes import LogSizes
-from quorumlog.storage.batch_row import BatchRow, BatchTimes, next_row
+from quorumlog.storage.batch_row import BatchRow, next_row
 
 GROUP = 1_000
 
@@ -21,7 +21,7 @@ def sizes_of(batches: list[int], first_kept: int = 0) -> int:
     """
     rows: list[BatchRow] = []
     for number, size in enumerate(batches):
-        row = next_row(rows[-1] if rows else None, number + 1, number * 10, 10, BatchTimes(0, 0), size)
+        row = next_row(rows[-1] if rows else None, number + 1, number * 10, 10, 0, size)
         assert row is not None
         rows.append(row)
     kept = rows[first_kept:]

@@ -12,7 +12,7 @@ from quorumlog.server.partition.compaction_state import CompactionPoint
 from quorumlog.storage.batch_row import BatchRow
 
 GROUP = 7
-BATCH = BatchRow(47, 0, 9, 1_000, 1, 1)
+BATCH = BatchRow(47, 0, 9, 1_000, 1)
 
 
 class Begun(Exception):

@@ -36,7 +36,7 @@ class Log:
                 built = build_batch(b"x" * 8, record_count=2, codec=Codec.NONE, base_timestamp_ms=1, max_timestamp_ms=1)
                 data = seal_batch(built, group=1, term=-term, index=index, previous_hash=0, base_offset=offset)
                 if index <= durable:
-                    self.rows.append(BatchRow(index, offset, offset + 1, 0, 0, 0))
+                    self.rows.append(BatchRow(index, offset, offset + 1, 0, 0))
                 offset += 2
             entries.append(Entry(index, abs(term), EntryKind.BATCH if batch else EntryKind.NOOP, index, data))
         self.high_watermark = offset

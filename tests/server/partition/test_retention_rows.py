@@ -1,4 +1,4 @@
-"""Which batches retention by time removes, by the rows of the offset index."""
+"""Which batches retention by time removes, by the offset index and by when they were appended."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import pytest
 
 from quorumlog.server.metadata.topic_config import parse_topic_config
 from quorumlog.server.partition.retention import LogRetention
-from quorumlog.storage.batch_row import BatchRow, BatchTimes, next_row
+from quorumlog.storage.batch_row import BatchRow, next_row
+from quorumlog.v1.entry import Codec, build_batch, seal_batch
 
 NOW_MS = 1_700_000_000_000
 RETENTION_MS = 10_000
@@ -18,15 +19,37 @@ OLD, YOUNG = NOW_MS - 60_000, NOW_MS - 5_000
 YEAR_MS = 365 * 86_400_000
 
 
-class Rows:
-    """An offset index of batches of one record."""
+class Log:
+    """A log of batches of one record, with these largest timestamps and append times."""
+
+    group = 1
+    log_start_offset = 0
+    compacted_offset = -1
 
     def __init__(self, times: Sequence[tuple[int, int]]) -> None:
+        self.config = parse_topic_config({"retention.ms": str(RETENTION_MS)})
+        self.high_watermark = len(times)
         self.rows: list[BatchRow] = []
-        for place, each in enumerate(times):
-            row = next_row(self.rows[-1] if self.rows else None, place + 1, place, 1, BatchTimes(*each), 100)
+        self.entries: list[bytes] = []
+        for place, (largest_ms, appended_ms) in enumerate(times):
+            row = next_row(self.rows[-1] if self.rows else None, place + 1, place, 1, largest_ms, 100)
             assert row is not None
             self.rows.append(row)
+            batch = build_batch(
+                bytes(8), record_count=1, codec=Codec.NONE, base_timestamp_ms=largest_ms, max_timestamp_ms=largest_ms
+            )
+            self.entries.append(
+                seal_batch(
+                    batch,
+                    group=1,
+                    term=1,
+                    index=place + 1,
+                    previous_hash=0,
+                    base_offset=place,
+                    append_time_ms=appended_ms,
+                    stamps_records=False,
+                )
+            )
 
     def last_batch(self, group: int) -> BatchRow | None:
         return self.rows[-1] if self.rows else None
@@ -34,16 +57,14 @@ class Rows:
     def find_batch(self, group: int, first_offset: int, reached: Callable[[BatchRow], bool]) -> BatchRow | None:
         return next((row for row in self.rows if row.last_offset >= first_offset and reached(row)), None)
 
+    def read(self, offset: int, max_bytes: int) -> list[bytes]:
+        return self.entries[offset : offset + 1]
+
 
 def log_start(*times: tuple[int, int]) -> int:
     """Where a log of batches with these largest timestamps and append times starts."""
-    config = parse_topic_config({"retention.ms": str(RETENTION_MS)})
-    rows = Rows(times)
-    partition: Any = SimpleNamespace(
-        group=1, config=config, log_start_offset=0, compacted_offset=-1, high_watermark=len(times)
-    )
-    retention = LogRetention(SimpleNamespace(), rows, {})  # type: ignore[arg-type]
-    return retention._log_start(NOW_MS, partition)
+    log: Any = Log(times)
+    return LogRetention(SimpleNamespace(), log, {})._log_start(NOW_MS, log)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -54,9 +75,10 @@ def log_start(*times: tuple[int, int]) -> int:
         pytest.param([(OLD, OLD), (YOUNG, OLD)], 1, id="young-timestamp"),
         pytest.param([(-1, OLD), (-1, YOUNG)], 1, id="no-timestamps"),
         pytest.param([(-1, -1), (OLD, OLD), (OLD, OLD)], 3, id="unknown-age-before-old"),
-        pytest.param([(-1, -1), (OLD, YOUNG)], 0, id="unknown-age-before-young"),
+        pytest.param([(-1, -1), (-1, -1), (YOUNG, YOUNG)], 0, id="unknown-age-before-young"),
         pytest.param([(-1, -1), (-1, -1)], 0, id="unknown-age-alone"),
         pytest.param([(OLD, NOW_MS + YEAR_MS), (OLD, OLD), (OLD, YOUNG)], 2, id="wrong-clock"),
+        pytest.param([(OLD, YOUNG), (YOUNG, YOUNG)], 0, id="filled-in-before-young"),
         pytest.param([(OLD, NOW_MS + YEAR_MS)], 1, id="wrong-clock-alone"),
         pytest.param([(OLD, NOW_MS + 1_000)], 0, id="clock-a-little-ahead"),
     ],

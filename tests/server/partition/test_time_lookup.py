@@ -12,7 +12,7 @@ from quorumlog.server.partition import time_lookup
 from quorumlog.server.partition.compacted_log import CompactedLog
 from quorumlog.server.partition.partition import Partition
 from quorumlog.server.partition.time_lookup import find_time
-from quorumlog.storage.batch_row import BatchRow, BatchTimes, next_row
+from quorumlog.storage.batch_row import BatchRow, next_row
 from quorumlog.storage.interface import StorageReader
 from quorumlog.v1.entry import Codec, TimestampType, build_batch, parse_header, seal_batch
 from tests.support.kafka_batches import changed, kafka_batch, stored_kafka_entry
@@ -42,7 +42,7 @@ class Log:
             )  # fmt: skip
             row = next_row(
                 self.rows[-1] if self.rows else None, len(self.entries) + 1, self.high_watermark, len(times),
-                BatchTimes(max(times), max(times)), len(entry),
+                max(times), len(entry),
             )  # fmt: skip
             assert row is not None
             self.rows.append(row)
