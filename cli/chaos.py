@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from quorumlog.chaos.hostile.caller import HostileCaller
-from quorumlog.cli.boundary import FAILED, WRONG_USAGE, CommandError
+from quorumlog.cli.boundary import FAILED, WRONG_USAGE, CommandError, os_problem
 from quorumlog.cli.options import Output, OutputFormat, directory_path, file_path
 from quorumlog.cli.rendering import print_json, print_table
 
@@ -131,6 +131,7 @@ def fuzz_nodes(
         typer.Option(
             "--batches",
             min=1,
+            max=10_000_000,
             metavar="N",
             help="Instead: send so many Kafka batches with wrong headers, and read what is accepted with every reader.",
         ),
@@ -162,7 +163,8 @@ def fuzz_nodes(
         try:
             findings = send_again(replay, reduce=reduce, say=say)
         except (OSError, ValueError) as error:
-            raise CommandError(f"{replay} cannot be sent again: {error}") from None
+            problem = os_problem(error) if isinstance(error, OSError) else error
+            raise CommandError(f"{replay} cannot be sent again: {problem}") from None
         if as_json:
             print_json(findings)
         if findings:

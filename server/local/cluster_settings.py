@@ -61,7 +61,7 @@ def check_settings(
         decided |= _TLS
     if kafka:
         decided["kafka_listen"] = _PLACE
-    for own in ({}, *node_settings.values()):
+    for own in (node_settings.get(node, {}) for node in range(1, nodes + 1)):
         chosen = {**settings, **{name: str(value) for name, value in own.items()}}
         for name in chosen.keys() & DECIDED.keys():
             raise ClusterSettingsError(f"{name} cannot be set for a local cluster: {DECIDED[name]}")

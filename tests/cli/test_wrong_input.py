@@ -39,8 +39,9 @@ NOBODY = "127.0.0.1:1"
 LONGEST_LINE = 520
 #: A password for users that are created, in a file that nobody else may read. Every process of a test run has the same.
 PASSWORD_FILE = os.path.join(tempfile.gettempdir(), f"quorumlog-not-a-secret-{os.getuid()}")
-#: A file that is not empty.
-A_FILE = PASSWORD_FILE
+#: Another one, which commands that write to a file may overwrite.
+A_FILE = f"{PASSWORD_FILE}-a-file"
+Path(A_FILE).write_text("not a directory\n")
 with os.fdopen(os.open(PASSWORD_FILE, os.O_WRONLY | os.O_CREAT, 0o600), "w") as _kept:
     _kept.write("not-a-secret\n")
 
@@ -411,7 +412,7 @@ ROWS: list[tuple[str, tuple[str, ...], int, tuple[str, ...]]] = [
     ("produce", ("orders", "--acks", "2"), 2, ("--acks", "'all'")),
     ("produce", ("orders", "--header", "trace"), 2, ("--header 'trace'", "NAME=VALUE")),
     ("produce", ("orders", "--file", "/proc/none"), 1, ("/proc/none", "No such file")),
-    ("produce", ("orders", "--file", "/proc"), 1, ("/proc", "directory")),
+    ("produce", ("orders", "--file", "/proc"), 2, ("/proc", "directory")),
     ("explain", (), 2, ("missing argument",)),
     ("explain", ("nope", "v"), 1, ("'nope'", "not exist")),
     ("explain", ("orders", "v", "--partition", "7"), 1, ("partition 7", "0 to 2")),
@@ -515,7 +516,7 @@ ROWS: list[tuple[str, tuple[str, ...], int, tuple[str, ...]]] = [
     ("groups reset-offsets", ("g", "--topic", "orders:x", "--to-latest"), 2, ("'orders:x'", "orders:0,2")),
     ("groups reset-offsets", ("g", "--topic", "orders:", "--to-latest"), 2, ("'orders:'",)),
     ("groups reset-offsets", ("g", "--topic", "o", "--topic", "o:1", "--to-latest"), 2, ("o is given twice",)),
-    ("groups reset-offsets", ("g", "--topic", "orders", "--to-offset", "-1"), 2, ("--to-offset", "equal to 0")),
+    ("groups reset-offsets", ("g", "--topic", "orders", "--to-offset", "-1"), 2, ("--to-offset", "give 0 or more")),
     ("groups reset-offsets", ("g", "--topic", "orders", "--to-datetime", "noon"), 2, ("--to-datetime 'noon'",)),
     ("groups reset-offsets", ("g", "--topic", "orders", "--by-duration", "1x"), 2, ("--by-duration '1x'", "P7D")),
     ("groups reset-offsets", ("g", "--topic", "orders", "--by-duration", "P"), 2, ("--by-duration 'P'", "1h30m")),
@@ -550,7 +551,7 @@ ROWS: list[tuple[str, tuple[str, ...], int, tuple[str, ...]]] = [
     ("log dump", ("--data-dir", "/tmp", "--from-index", "1"), 2, ("--from-index", "--group")),
     ("log dump", ("--data-dir", "/nonexistent"), 1, ("no data.mdb", "/nonexistent")),
     ("log verify", ("--data-dir", "/nonexistent"), 1, ("no data.mdb", "/nonexistent")),
-    ("log verify", ("--data-dir", "/proc/version"), 1, ("/proc/version",)),
+    ("log verify", ("--data-dir", "/proc/version"), 2, ("/proc/version", "give a directory")),
     ("chaos run", ("nope",), 1, ("nope", "kill-leader")),
     ("chaos fuzz", ("--replay", "/proc/none"), 1, ("/proc/none",)),
     ("chaos fuzz", ("--requests", "0"), 2, ("--requests", "1")),
