@@ -13,6 +13,8 @@ from quorumlog.server.partition.retention import LogRetention
 from quorumlog.storage.batch_row import BatchRow, next_row
 from quorumlog.v1.entry import Codec, build_batch, seal_batch
 
+pytestmark = pytest.mark.interpreted("a stand-in for the partition: compiled code checks types")
+
 NOW_MS = 1_700_000_000_000
 RETENTION_MS = 10_000
 OLD, YOUNG = NOW_MS - 60_000, NOW_MS - 5_000
