@@ -53,11 +53,11 @@ class KafkaBatchMaker:
         draw = chance.random()
         if draw < 0.02:
             codec, records = chance.choice(self._bombs)
-        elif draw < 0.15:
+        elif draw < 0.08:
             records = self._spoiled(records)
-        elif draw < 0.25:
+        elif draw < 0.12:
             codec = chance.choice(tuple(KafkaCodec))
-        elif draw < 0.30:
+        elif draw < 0.15:
             count = chance.choice((1, 2, 1_000, 1_000_000, (1 << 31) - 1))
         now_ms = time.time_ns() // 1_000_000
         header = KafkaBatchHeader(

@@ -81,7 +81,7 @@ def test_accepted_batches_are_readable_by_all(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("caller", [HostileCaller.UNSIGNED, HostileCaller.SIGNED_IN])
 def test_the_secured_port_for_kafkas_clients_tells_no_secret_whatever_comes(caller: HostileCaller) -> None:
-    report = fuzz(requests=2_000, seed=19, duration_s=30, kafka=True, caller=caller, say=lambda line: None)
+    report = fuzz(requests=6_000, seed=19, duration_s=45, kafka=True, caller=caller, say=lambda line: None)
     assert report.passed, report.findings
     assert report.requests > 500
     assert (report.outcomes.get("kafka signed in", 0) > 10) is (caller is HostileCaller.SIGNED_IN)
