@@ -111,10 +111,11 @@ def quorumlog(
 
 
 def _refuse_odd_numbers(command: Any) -> None:
-    """Has the options and arguments of a command tree refuse text that only Python reads as a number: ``1_000``."""
+    """Has the options and arguments of a command tree refuse text that only Python reads as a number: ``1_000``. Those
+    with a parser of their own, such as ``--throttle 50MB/s``, decide themselves."""
     for parameter in command.params:
         kind = getattr(parameter, "type_descriptor", None)
-        if kind is not None and kind.annotation in _NUMBERS:
+        if kind is not None and kind.annotation in _NUMBERS and kind.parameter_info.parser is None:
             is_whole = kind.annotation in (int, list[int])
             parameter.process_value = partial(_in_plain_digits, parameter, parameter.process_value, is_whole)
     for each in getattr(command, "commands", {}).values():

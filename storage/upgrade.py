@@ -22,7 +22,7 @@ from quorumlog.v1.entry import parse_header
 #: Rows written in one transaction: those of a crash are written again.
 _ROWS_AT_ONCE = 10_000
 _ROWS_READ_AT_ONCE = 100
-_DONE_FILE = "index-by-records"
+_DONE_FILE = "INDEX_BY_RECORDS"
 
 
 def repair_index(environment: Environment, logs: dict[int, RaftGroupLog]) -> None:

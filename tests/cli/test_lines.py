@@ -213,6 +213,12 @@ def test_the_families_of_errors_that_commands_know_by_name_exist(module: str, na
     assert issubclass(getattr(importlib.import_module(module), name), Exception)
 
 
+def test_rates_have_units(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["partitions", "rebalance", "--throttle", "50MB/s", "--bootstrap-servers", "127.0.0.1:1", "--dry-run"])
+    assert "no quorumlog node answered" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("number", ["1_0", "+5", "5.0", "\u0665", " 7"])
 @pytest.mark.parametrize(
     "arguments",

@@ -51,7 +51,7 @@ def make_former(directory: Path, batches: list[bytes]) -> None:
                 key = rows.position_key(1, row.last_offset)
                 body = rows.pack_batch_row(row._replace(max_timestamp_ms=latest))
                 txn.put(key, rows.seal_row(rows.OFFSETS, key, body), db=index.databases[rows.OFFSETS])
-    (directory / "index-by-records").unlink()
+    (directory / "INDEX_BY_RECORDS").unlink()
 
 
 def all_rows(storage: Storage) -> list[BatchRow]:
