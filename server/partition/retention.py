@@ -177,7 +177,7 @@ class LogRetention(NodeService):
         except UnreadableEntryError:
             return wall_ms  # It is not removed before it is repaired.
         if not entries:
-            return -1
+            return wall_ms  # It is not committed yet.
         header = parse_header(entries[0])
         appended_ms = header.append_time_ms
         if max(appended_ms, header.max_timestamp_ms) < 0:

@@ -48,9 +48,6 @@ class FixedView:
     def partition_count(self, name: str) -> int:
         return 3 if name in TOPIC_IDS else 0
 
-    def compacts(self, topic_id: bytes) -> bool:
-        return False
-
     def kafka_address(self, node_id: int) -> tuple[str, int] | None:
         return f"node-{node_id}", 9092
 

@@ -87,3 +87,11 @@ def log_start(*times: tuple[int, int]) -> int:
 )
 def test_batches_are_removed_after_their_time(times: list[tuple[int, int]], start: int) -> None:
     assert log_start(*times) == start
+
+
+def test_an_uncommitted_end_removes_nothing_young() -> None:
+    """What is filled in is kept, also while its last batch waits for its followers."""
+    log: Any = Log([(OLD, YOUNG), (OLD, YOUNG), (OLD, YOUNG)])
+    log.high_watermark = 2
+    log.read = lambda offset, most: log.entries[offset : offset + 1] if offset < log.high_watermark else []
+    assert LogRetention(SimpleNamespace(), log, {})._log_start(NOW_MS, log) == 0  # type: ignore[arg-type]
