@@ -79,14 +79,14 @@ class ScriptedLog:
     def pause(self, tp: TopicPartition) -> None:
         self.paused.add(tp)
 
-    async def poll_arrow(self, *, timeout_ms: int, max_records: int = 5_000) -> pa.Table:
+    async def poll_arrow(self, timeout_ms: float = 0, max_records: int | None = None) -> pa.Table:
         self.polled += 1
         if self.polls:
             return self.polls.pop(0)
         read = []
         for tp in sorted(self.positions.keys() - self.paused):
             end = self.start(tp.partition) + len(self.timestamps[tp.partition])
-            until = min(end, self.positions[tp] + max_records)
+            until = min(end, self.positions[tp] + (max_records or 5_000))
             read.append(self.rows(tp.partition, self.positions[tp], until))
             self.positions[tp] = until
         if not any(table.num_rows for table in read):

@@ -17,6 +17,7 @@ from quorumlog.v1.kafka_batch import KafkaCodec
 from quorumlog.v1.kafka_entry import entry_of_kafka
 from tests.support.kafka_batches import KafkaRow, changed, kafka_batch
 from tests.support.kafka_nodes import KafkaNodes
+from tests.support.quiet_cluster import SECOND
 
 #: About when the simulator's clocks begin.
 WALL_MS = 1_700_000_000_000
@@ -45,12 +46,15 @@ class Nodes(KafkaNodes):
         """The node that leads a topic."""
         return self.led_by(self.record(topic).group)
 
-    def produce(self, batch: bytes, topic: str = "short") -> int:
-        """The error code of what a client produces."""
+    def produce_request(self, batch: bytes, topic: str = "short") -> produce_requests.ProduceRequest:
+        """What a client sends with a batch."""
         data = produce_requests.PartitionProduceData(0, batch)
         wanted = produce_requests.TopicProduceData(topic_id=self.image.topics[topic].topic_id, partition_data=[data])
-        request = produce_requests.ProduceRequest(None, -1, 5_000, [wanted])
-        answer = self.ask(request, ProduceResponse, self.leader(topic) or 1)
+        return produce_requests.ProduceRequest(None, -1, 5_000, [wanted])
+
+    def produce(self, batch: bytes, topic: str = "short") -> int:
+        """The error code of what a client produces."""
+        answer = self.ask(self.produce_request(batch, topic), ProduceResponse, self.leader(topic) or 1)
         return answer.responses[0].partition_responses[0].error_code
 
     def offset_at(self, timestamp_ms: int, topic: str = "short") -> int:
@@ -113,6 +117,27 @@ def test_a_later_leader_keeps_what_the_former_appended() -> None:
     nodes.until(lambda: nodes.leader() not in (None, leader), 20)
     nodes.run(5)
     assert nodes.log_start() == 0
+
+
+def test_an_uncommitted_batch_hides_no_young_one() -> None:
+    """Retention is due while the last batch waits for its followers: only what has expired is removed."""
+    nodes = Nodes()
+    old = [kafka_batch(rows_at(WALL_MS - YEAR_MS)) for _ in range(3)]
+    assert nodes.produce(old[0]) == KafkaError.NONE
+    expiry = nodes.scheduler.now + RETENTION_S * SECOND
+    nodes.run(RETENTION_S / 2)
+    assert nodes.produce(old[1]) == KafkaError.NONE
+    nodes.run((expiry - nodes.scheduler.now) / SECOND - 0.2)
+    leader = nodes.leader()
+    assert leader is not None
+    for follower in set(nodes.cluster.node_ids) - {leader}:
+        nodes.cluster.network.cut(leader, follower)
+    nodes.links[leader].send(nodes.produce_request(old[2]), produce_requests.ProduceRequest.HIGHEST)
+    nodes.run(0.4)
+    nodes.cluster.network.heal()
+    nodes.run(3)
+    assert nodes.leader() == leader
+    assert nodes.log_start() == 1
 
 
 @pytest.mark.parametrize("stated_ms", [-1, 0, WALL_MS - YEAR_MS, WALL_MS + YEAR_MS])
