@@ -1,20 +1,20 @@
-"""The contract between a node and its services: what a node tells each of them, and how it finds who serves a request.
+"""The contract between a node and its services: each service registers its request handlers and its hooks.
 
-A service is a part of a node that has deadlines, or answers clients. The node has one list of its services and goes
-through it; so a service that is in the list misses nothing that all of them are told.
+A service is a part of a node that has deadlines or answers clients. The node has one ordered list of its services.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TypeAlias, TypeVar, cast
+from typing import Protocol, TypeAlias, TypeVar, cast
 
 from google.protobuf.message import Message as ProtoMessage
 
 from quorumlog.raft.replication import NEVER
 from quorumlog.server.events import ClientRequest
 from quorumlog.server.pending_calls import CallDeadlines
+from quorumlog.v1.errors_pb2 import Error
 
 RequestT = TypeVar("RequestT", bound=ProtoMessage)
 
@@ -29,127 +29,134 @@ class StepTime:
 
 #: Serves one kind of request. The message is the one in the request, as the type that the handler was declared for.
 Handler: TypeAlias = Callable[[StepTime, ClientRequest, RequestT], None]
+#: Answers a request of one kind that has waited for its quota for as long as it may, with the error that says so.
+OverdueHandler: TypeAlias = Callable[[StepTime, ClientRequest, Error], None]
 
 
-class RequestTable:
-    """Who serves which kind of request."""
-
-    def __init__(self) -> None:
-        self._handlers: dict[type[ProtoMessage], Handler[ProtoMessage]] = {}
-
-    def declare(self, kind: type[RequestT], handler: Handler[RequestT]) -> None:
-        """From now on requests of this kind go to that handler."""
-        assert kind not in self._handlers, f"{kind.__name__} is served twice"
-        self._handlers[kind] = cast("Handler[ProtoMessage]", handler)
-
-    @property
-    def kinds(self) -> set[type[ProtoMessage]]:
-        """The kinds of request that are served."""
-        return set(self._handlers)
-
-    def serve(self, time: StepTime, request: ClientRequest) -> None:
-        """Has a request served."""
-        self._handlers[type(request.message)](time, request, request.message)
-
-
-class NodeService:
-    """A part of a node. Each method does nothing here: a service defines those that it has a use for."""
-
-    def declare_requests(self, table: RequestTable) -> None:
-        """Says which kinds of request this service serves."""
-
-    def after_events(self, now: int, wall_ms: int) -> None:
-        """Does what follows from the events of a step, in each of them, whatever its deadline.
-
-        Arguments:
-            now: microseconds on the node's clock.
-            wall_ms: milliseconds since the epoch.
-        """
-
-    def on_time(self, now: int, wall_ms: int) -> None:
-        """Does what is due: not called before the earliest deadline of all services.
-
-        Arguments:
-            as above.
-        """
+class HasDeadline(Protocol):
+    """A service that must be stepped at a certain time."""
 
     @property
     def next_deadline(self) -> int | None:
-        """When ``on_time`` is due (µs), but for calls that wait; None: not before something happens."""
-        return None
+        """When (µs on the node's clock); None: not before something happens. It may be early, but never late."""
 
-    def pending_calls(self) -> Sequence[CallDeadlines]:
-        """The calls that this service gives up when their time is over: the deadlines of all of them count like
-        ``next_deadline``."""
-        return ()
 
-    def client_gone(self, request_id: int) -> None:
-        """Nobody waits for the answer to that request any more."""
+class NodeService(Protocol):
+    """A part of a node that serves clients or has deadlines."""
 
-    def stream_closed(self, stream: int) -> None:
-        """A stream of a client has ended, and what was bound to it."""
+    def register(self, hooks: ServiceHooks) -> None:
+        """Registers the requests that the service serves, and the methods to call when something happens."""
 
-    def raft_group_gone(self, now: int, group: int) -> None:
-        """This node has no replica of a Raft group any more: whoever waits for it is told."""
+
+class ServiceHooks:
+    """What the services of a node have registered for. Each hook is called in the order of registration."""
+
+    def __init__(self) -> None:
+        self.handlers: dict[type[ProtoMessage], Handler[ProtoMessage]] = {}
+        self.overdue: dict[type[ProtoMessage], OverdueHandler] = {}
+        self.of_steps: list[Callable[[int, int], None]] = []
+        self.of_time: list[Callable[[int, int], None]] = []
+        self.deadlines: list[HasDeadline] = []
+        self.pending: list[CallDeadlines] = []
+        self.of_clients: list[Callable[[int], None]] = []
+        self.of_streams: list[Callable[[int], None]] = []
+        self.of_replicas: list[Callable[[int, int], None]] = []
+
+    def serve(self, kind: type[RequestT], handler: Handler[RequestT], overdue: OverdueHandler | None = None) -> None:
+        """Serves requests of a kind.
+
+        Arguments:
+            handler: called with the time of the step, the request, and its message.
+            overdue: called for a request that has waited for its quota for too long; None: it gets the failed response
+                of its kind.
+        """
+        assert kind not in self.handlers, f"{kind.__name__} is served twice"
+        self.handlers[kind] = cast("Handler[ProtoMessage]", handler)
+        if overdue is not None:
+            self.overdue[kind] = overdue
+
+    def after_events(self, hook: Callable[[int, int], None]) -> None:
+        """Calls ``hook(now, wall_ms)`` after the events of every step: microseconds on the node's clock, and
+        milliseconds since the epoch."""
+        self.of_steps.append(hook)
+
+    def on_time(self, hook: Callable[[int, int], None]) -> None:
+        """Calls ``hook(now, wall_ms)`` when the earliest deadline of all services has come."""
+        self.of_time.append(hook)
+
+    def deadline(self, service: HasDeadline) -> None:
+        """Has the node stepped at the deadline of a service at the latest."""
+        self.deadlines.append(service)
+
+    def calls(self, *pending: CallDeadlines) -> None:
+        """Has the node stepped at the deadlines of calls that wait. The service answers them in one of its hooks."""
+        self.pending.extend(pending)
+
+    def client_gone(self, hook: Callable[[int], None]) -> None:
+        """Calls ``hook(request_id)`` when no client waits for the answer to a request any longer."""
+        self.of_clients.append(hook)
+
+    def stream_closed(self, hook: Callable[[int], None]) -> None:
+        """Calls ``hook(stream)`` when a stream of a client has ended."""
+        self.of_streams.append(hook)
+
+    def raft_group_gone(self, hook: Callable[[int, int], None]) -> None:
+        """Calls ``hook(now, group)`` when this node has no replica of a Raft group any longer."""
+        self.of_replicas.append(hook)
 
 
 class NodeServices:
-    """The services of a node, in the order in which they are told what happens.
+    """The services of a node, called through the hooks that they registered.
 
-    What a service does not define is not called: after_events and next_deadline are asked for in every step, and the
-    deadlines of calls where some wait. Nobody is told of the time before one of them has something due, as all of them
-    said when they were last asked. What has become due since then is done in the next step, which the node is given at
-    once.
+    ``after_events`` and ``next_deadline`` are called in every step. The deadlines of calls are read where some wait.
+    ``on_time`` is called once one of the services has something due, as ``next_deadline`` said when it was last read.
+    What has become due since then is done in the next step, which follows at once.
+
+    Arguments:
+        services: in the order in which their hooks are called.
     """
 
     def __init__(self, services: Iterable[NodeService]) -> None:
         self._services = tuple(services)
         self._due = 0
-        self._after_events = [each.after_events for each in self._defining("after_events")]
-        self._on_time = [each.on_time for each in self._defining("on_time")]
-        self._timed = self._defining("next_deadline")
-        self._pending = tuple(calls for each in self._services for calls in each.pending_calls())
-        self._served_clients = self._defining("client_gone")
-        self._served_streams = self._defining("stream_closed")
-        self._watching_groups = self._defining("raft_group_gone")
-        self._requests = RequestTable()
+        self._hooks = ServiceHooks()
         for service in self._services:
-            service.declare_requests(self._requests)
-
-    def _defining(self, name: str) -> list[NodeService]:
-        inherited = getattr(NodeService, name)
-        return [each for each in self._services if getattr(type(each), name) is not inherited]
+            service.register(self._hooks)
 
     @property
     def kinds(self) -> set[type[ProtoMessage]]:
         """The kinds of request that are served."""
-        return self._requests.kinds
+        return set(self._hooks.handlers)
 
     def __contains__(self, service: object) -> bool:
         return any(each is service for each in self._services)
 
     def serve(self, time: StepTime, request: ClientRequest) -> None:
         """Has a client's request served."""
-        self._requests.serve(time, request)
+        self._hooks.handlers[type(request.message)](time, request, request.message)
+
+    def overdue_handler(self, kind: type[ProtoMessage]) -> OverdueHandler | None:
+        """What a service registered for requests of a kind that have waited for their quota for too long."""
+        return self._hooks.overdue.get(kind)
 
     def on_time(self, now: int, wall_ms: int) -> None:
-        """Does what follows from the step's events, and what was due when ``next_deadline`` was last asked for."""
-        for after_events in self._after_events:
+        """Does what follows from the step's events, and what was due when ``next_deadline`` was last read."""
+        for after_events in self._hooks.of_steps:
             after_events(now, wall_ms)
         if now < self._due:
             return
-        for on_time in self._on_time:
+        for on_time in self._hooks.of_time:
             on_time(now, wall_ms)
 
     @property
     def next_deadline(self) -> int | None:
         """When ``on_time`` is due."""
         due = None
-        for service in self._timed:
+        for service in self._hooks.deadlines:
             deadline = service.next_deadline
             if deadline is not None and (due is None or deadline < due):
                 due = deadline
-        for calls in self._pending:
+        for calls in self._hooks.pending:
             if calls.deadlines:
                 deadline = calls.next_deadline
                 if deadline is not None and (due is None or deadline < due):
@@ -158,16 +165,16 @@ class NodeServices:
         return due
 
     def client_gone(self, request_id: int) -> None:
-        """Nobody waits for the answer to that request any more."""
-        for service in self._served_clients:
-            service.client_gone(request_id)
+        """No client waits for the answer to a request any longer."""
+        for hook in self._hooks.of_clients:
+            hook(request_id)
 
     def stream_closed(self, stream: int) -> None:
-        """A client's stream has ended."""
-        for service in self._served_streams:
-            service.stream_closed(stream)
+        """A stream of a client has ended."""
+        for hook in self._hooks.of_streams:
+            hook(stream)
 
     def raft_group_gone(self, now: int, group: int) -> None:
-        """This node has no replica of a Raft group any more."""
-        for service in self._watching_groups:
-            service.raft_group_gone(now, group)
+        """This node has no replica of a Raft group any longer."""
+        for hook in self._hooks.of_replicas:
+            hook(now, group)

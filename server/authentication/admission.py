@@ -12,7 +12,7 @@ from quorumlog.server.authentication.sessions import Session, Sessions
 from quorumlog.server.client_origin import USER_PREFIX, ClientOrigin, Listener
 from quorumlog.server.events import ClientRequest, EndedStream
 from quorumlog.server.metadata.image import CurrentImage
-from quorumlog.server.node_service import NodeService
+from quorumlog.server.node_service import ServiceHooks
 from quorumlog.server.wire_errors import error
 from quorumlog.v1.errors_pb2 import Error, ErrorCode
 from quorumlog.v1.sign_in_pb2 import BeginScramRequest, FinishScramRequest, SignInByTokenRequest
@@ -34,7 +34,7 @@ class _OpenStream:
     session: Session | None
 
 
-class Admission(NodeService):
+class Admission:
     """Lets requests in.
 
     Arguments:
@@ -50,6 +50,11 @@ class Admission(NodeService):
         self._streams: dict[int, _OpenStream] = {}
         self._ended: list[EndedStream] = []
         self._known_index = current.image.credentials.index
+
+    def register(self, hooks: ServiceHooks) -> None:
+        hooks.on_time(self.on_time)
+        hooks.deadline(self)
+        hooks.stream_closed(self.stream_closed)
 
     def admit(self, now: int, asked: ClientRequest) -> Error | None:
         """Why a request is not served, or None. Says on the request who makes it.

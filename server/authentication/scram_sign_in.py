@@ -17,7 +17,7 @@ from quorumlog.server.authentication.sign_in_rules import SignInRules, no_room
 from quorumlog.server.client_origin import USER_PREFIX, ClientOrigin
 from quorumlog.server.events import ClientRequest
 from quorumlog.server.metadata.credentials import PasswordUser
-from quorumlog.server.node_service import NodeService, RequestTable, StepTime
+from quorumlog.server.node_service import ServiceHooks, StepTime
 from quorumlog.server.replies import Replies
 from quorumlog.server.wire_errors import error
 from quorumlog.v1.errors_pb2 import Error, ErrorCode
@@ -62,7 +62,7 @@ class _Proved:
     signature: bytes
 
 
-class ScramSignIns(NodeService):
+class ScramSignIns:
     """Signs clients in.
 
     Arguments:
@@ -82,9 +82,11 @@ class ScramSignIns(NodeService):
         #: Nonces that have become sessions, with the time at which they would have been too old.
         self._used: dict[str, int] = {}
 
-    def declare_requests(self, table: RequestTable) -> None:
-        table.declare(BeginScramRequest, self.begin)
-        table.declare(FinishScramRequest, self.finish)
+    def register(self, hooks: ServiceHooks) -> None:
+        hooks.serve(BeginScramRequest, self.begin)
+        hooks.serve(FinishScramRequest, self.finish)
+        hooks.on_time(self.on_time)
+        hooks.deadline(self)
 
     # -- the two calls ----------------------------------------------------------------------------------------
 

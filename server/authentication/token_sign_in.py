@@ -14,7 +14,7 @@ from quorumlog.server.bearer_tokens import ProvedToken, TokenError, TokenKeys
 from quorumlog.server.client_origin import USER_PREFIX, ClientOrigin
 from quorumlog.server.events import ClientRequest
 from quorumlog.server.metadata.credential_checks import problem_with_name
-from quorumlog.server.node_service import NodeService, RequestTable, StepTime
+from quorumlog.server.node_service import ServiceHooks, StepTime
 from quorumlog.server.replies import Replies
 from quorumlog.server.wire_errors import error
 from quorumlog.v1.errors_pb2 import Error, ErrorCode
@@ -24,7 +24,7 @@ from quorumlog.v1.sign_in_pb2 import SignInByTokenRequest, SignInByTokenResponse
 _MOST_REMEMBERED = 249
 
 
-class TokenSignIns(NodeService):
+class TokenSignIns:
     """Signs clients in.
 
     Arguments:
@@ -37,8 +37,8 @@ class TokenSignIns(NodeService):
         self._keys = keys
         self._replies = replies
 
-    def declare_requests(self, table: RequestTable) -> None:
-        table.declare(SignInByTokenRequest, self.sign_in)
+    def register(self, hooks: ServiceHooks) -> None:
+        hooks.serve(SignInByTokenRequest, self.sign_in)
 
     def sign_in(self, time: StepTime, asked: ClientRequest, request: SignInByTokenRequest) -> None:
         """A client shows its token."""

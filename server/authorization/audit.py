@@ -19,7 +19,7 @@ from quorumlog.server.client_origin import ClientOrigin
 from quorumlog.server.events import AuditLine, ClientRequest
 from quorumlog.server.metadata.acl_rules import operation_name, resource_name
 from quorumlog.server.metadata.image import CurrentImage
-from quorumlog.server.node_service import NodeService, StepTime
+from quorumlog.server.node_service import ServiceHooks, StepTime
 from quorumlog.server.principal_totals import PrincipalTotals
 from quorumlog.v1.acls_pb2 import AclOperation, AclResourceType
 from quorumlog.v1.errors_pb2 import Error, ErrorCode
@@ -64,7 +64,7 @@ class _Change:
     what: list[str]
 
 
-class AuditTrail(NodeService):
+class AuditTrail:
     """Tells the audit log.
 
     Arguments:
@@ -88,6 +88,11 @@ class AuditTrail(NodeService):
         self._due: deque[_Refused] = deque()
         self._changes: dict[int, _Change] = {}
         self.refusals = PrincipalTotals()
+
+    def register(self, hooks: ServiceHooks) -> None:
+        hooks.on_time(self.on_time)
+        hooks.deadline(self)
+        hooks.client_gone(self.client_gone)
 
     # -- refusals -------------------------------------------------------------------------------------------------
 

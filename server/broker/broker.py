@@ -14,7 +14,7 @@ from quorumlog.server.client_origin import Listener
 from quorumlog.server.metadata.controller_client import ControllerClient
 from quorumlog.server.metadata.image import CurrentImage
 from quorumlog.server.metadata.records import FEATURE_LEVEL
-from quorumlog.server.node_service import NodeService
+from quorumlog.server.node_service import ServiceHooks
 from quorumlog.server.options import NodeOptions
 from quorumlog.v1 import peer_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
@@ -40,7 +40,7 @@ class LedPartitions(Protocol):
         """How large a few of the logs are."""
 
 
-class Broker(NodeService):
+class Broker:
     """The broker's side of the conversation with the controller."""
 
     def __init__(
@@ -72,6 +72,10 @@ class Broker(NodeService):
         self._id_waiters: deque[tuple[int, OnProducerId]] = deque()
         self._ids_due = 0
 
+    def register(self, hooks: ServiceHooks) -> None:
+        hooks.on_time(self.on_time)
+        hooks.deadline(self)
+
     @property
     def registered(self) -> bool:
         """Whether this process has a broker epoch."""
@@ -96,6 +100,12 @@ class Broker(NodeService):
             self._fetch_ids(now)
         if self._id_waiters:
             self._give_up_late(now)
+
+    def not_ready(self) -> str:
+        """Returns why this node does not serve yet, in one line; empty when it does."""
+        if not self.registered:
+            return self.refusal or "not registered with the controller yet"
+        return "the controller has not let this node in yet" if self.fenced else ""
 
     @property
     def next_deadline(self) -> int:

@@ -24,7 +24,7 @@ from quorumlog.server.events import Job, JobDone
 from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.metadata.image import CurrentImage
 from quorumlog.server.metadata.records import METADATA_GROUP
-from quorumlog.server.node_service import NodeService
+from quorumlog.server.node_service import ServiceHooks
 from quorumlog.storage.interface import SetAside, StorageReader
 
 #: How often to look whether one can begin anew.
@@ -35,7 +35,7 @@ LEADS_US = 2 * LOOK_EVERY_US
 _JOBS_BELOW = -(1 << 40)
 
 
-class DamagedReplicas(NodeService):
+class DamagedReplicas:
     """The replicas that are set aside.
 
     Arguments:
@@ -68,6 +68,10 @@ class DamagedReplicas(NodeService):
         self._checking: int | None = None
         #: When a leader of a term that is late enough spoke last, by Raft group.
         self._led_at: dict[int, int] = {}
+
+    def register(self, hooks: ServiceHooks) -> None:
+        hooks.on_time(self.on_time)
+        hooks.deadline(self)
 
     def say(self, now: int) -> None:
         """Tells of each that it is set aside, and why."""

@@ -17,7 +17,7 @@ from quorumlog.server.hosting.partition_replica import PartitionReplica
 from quorumlog.server.hosting.peer_queues import PeerQueues
 from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.metadata.records import PartitionRecord
-from quorumlog.server.node_service import NodeService
+from quorumlog.server.node_service import ServiceHooks
 from quorumlog.server.options import NodeOptions
 from quorumlog.server.request_timeouts import wait_us
 from quorumlog.server.wire_errors import error
@@ -40,7 +40,7 @@ class _Order:
     groups: dict[int, int]
 
 
-class LeaderElections(NodeService):
+class LeaderElections:
     """Hands leaderships over to preferred leaders.
 
     Attributes:
@@ -65,6 +65,10 @@ class LeaderElections(NodeService):
         self._orders: list[_Order] = []
         self._look_due = now
         self.stopping = False
+
+    def register(self, hooks: ServiceHooks) -> None:
+        hooks.on_time(self.on_time)
+        hooks.deadline(self)
 
     # -- by itself --------------------------------------------------------------------------------------------
 

@@ -26,7 +26,7 @@ from quorumlog.server.hosting.partition_replica import PartitionReplica
 from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.metadata.controller_client import ControllerClient
 from quorumlog.server.metadata.records import PartitionRecord
-from quorumlog.server.node_service import NodeService
+from quorumlog.server.node_service import ServiceHooks
 from quorumlog.server.options import NodeOptions
 from quorumlog.v1 import peer_pb2
 
@@ -44,7 +44,7 @@ def _aim_of(record: PartitionRecord) -> Configuration:
     return Configuration((*record.wanted, witness), witnesses=(witness,))
 
 
-class Reassignments(NodeService):
+class Reassignments:
     """Carries on the moves of the partitions that this node leads."""
 
     def __init__(
@@ -68,6 +68,10 @@ class Reassignments(NodeService):
         self._telling: set[int] = set()
         #: Where the log of a led group ended at the last look, with the term of that.
         self._marks: dict[int, tuple[int, int]] = {}
+
+    def register(self, hooks: ServiceHooks) -> None:
+        hooks.on_time(self.on_time)
+        hooks.deadline(self)
 
     @property
     def next_deadline(self) -> int | None:

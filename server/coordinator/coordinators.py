@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import islice
 from typing import get_args
 
@@ -18,14 +17,13 @@ from quorumlog.server.coordinator.pending_answers import PendingAnswers
 from quorumlog.server.coordinator.services import CoordinatorServices
 from quorumlog.server.events import ClientRequest
 from quorumlog.server.metric_catalogue import MOST_OFFSETS, Readings
-from quorumlog.server.node_service import NodeService, RequestTable, StepTime
-from quorumlog.server.pending_calls import CallDeadlines
+from quorumlog.server.node_service import ServiceHooks, StepTime
 from quorumlog.server.request_timeouts import MAX_WAIT_US
 from quorumlog.v1 import errors_pb2, groups_pb2
 from quorumlog.v1.acls_pb2 import ACL_OPERATION_READ, ACL_RESOURCE_TOPIC
 
 
-class Coordinators(NodeService):
+class Coordinators:
     """The coordinators of a node, and what it serves to members of consumer groups."""
 
     def __init__(self, now: int, services: CoordinatorServices) -> None:
@@ -44,11 +42,16 @@ class Coordinators(NodeService):
         """A step of the node begins."""
         self._led.clock.step(now, wall_ms)
 
-    def declare_requests(self, table: RequestTable) -> None:
-        table.declare(groups_pb2.GroupHeartbeatRequest, self._heartbeat)
-        table.declare(groups_pb2.FindCoordinatorsRequest, self._find)
+    def register(self, hooks: ServiceHooks) -> None:
+        hooks.serve(groups_pb2.GroupHeartbeatRequest, self._heartbeat)
+        hooks.serve(groups_pb2.FindCoordinatorsRequest, self._find)
         for kind in get_args(UnaryRequest):
-            table.declare(kind, self._call)
+            hooks.serve(kind, self._call)
+        hooks.after_events(self.after_events)
+        hooks.deadline(self)
+        hooks.client_gone(self.client_gone)
+        hooks.raft_group_gone(self.raft_group_gone)
+        hooks.calls(self._answers.pending)
 
     def _find(self, time: StepTime, asked: ClientRequest, request: groups_pb2.FindCoordinatorsRequest) -> None:
         self._finder.find(time.now, asked, request)
@@ -128,10 +131,6 @@ class Coordinators(NodeService):
     def next_deadline(self) -> int | None:
         """When the node is to be stepped."""
         return self._led.next_deadline
-
-    def pending_calls(self) -> Sequence[CallDeadlines]:
-        """What ``after_events`` gives up."""
-        return (self._answers.pending,)
 
     def readings(self) -> Readings:
         """Figures for metrics, by name."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
 from quorumlog.raft.types import NO_NODE
-from quorumlog.server.node_service import NodeService
-from quorumlog.server.pending_calls import CallDeadlines, PendingCalls
+from quorumlog.server.node_service import ServiceHooks
+from quorumlog.server.pending_calls import PendingCalls
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import errors_pb2, peer_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
@@ -35,7 +35,7 @@ class ControllerRoute(Protocol):
         """Gives a request to a node; False when it cannot be reached."""
 
 
-class ControllerClient(NodeService):
+class ControllerClient:
     """Asks the active controller, or another node that it is told.
 
     Arguments:
@@ -48,6 +48,10 @@ class ControllerClient(NodeService):
         self._route = route
         self._next_id = first_id
         self._waiting: PendingCalls[_AskedController] = PendingCalls(limit)
+
+    def register(self, hooks: ServiceHooks) -> None:
+        hooks.on_time(self.on_time)
+        hooks.calls(self._waiting)
 
     def ask(
         self, deadline: int, request: peer_pb2.ControllerRequest, on_answer: OnAnswer, to: int | None = None
@@ -77,10 +81,6 @@ class ControllerClient(NodeService):
         """Gives up the requests whose time is over."""
         for question in self._waiting.take_expired(now):
             question.on_answer(None)
-
-    def pending_calls(self) -> Sequence[CallDeadlines]:
-        """What ``on_time`` gives up."""
-        return (self._waiting,)
 
 
 def failure_of(response: peer_pb2.ControllerResponse | None) -> errors_pb2.Error:

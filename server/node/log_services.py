@@ -1,13 +1,9 @@
-"""The logs of records on this node: who serves them to clients, and who keeps them in order."""
+"""The services that serve the logs of partitions to clients and maintain them."""
 
 from __future__ import annotations
 
 from quorumlog.server.broker.replicas import Replicas
-from quorumlog.server.hosting.read_index import HeartbeatRounds
-from quorumlog.server.metadata.image import CurrentImage
-from quorumlog.server.node.resources import NodeResources
-from quorumlog.server.node.serving_conditions import ServingConditions
-from quorumlog.server.node_service import StepTime
+from quorumlog.server.node.member_context import MemberContext
 from quorumlog.server.partition.checkpoints import PartitionCheckpoints
 from quorumlog.server.partition.compaction_proposals import CompactionProposals
 from quorumlog.server.partition.compaction_runner import CompactionRunner
@@ -25,37 +21,38 @@ from quorumlog.server.requests.silent_refusals import SilentRefusals
 
 
 class LogServices:
-    """The services of logs. They are told what a round of a log's Raft group has brought."""
+    """The services of logs, called after each round of a log's Raft group."""
 
     def __init__(
-        self,
-        resources: NodeResources,
-        replicas: Replicas,
-        metadata: CurrentImage,
-        rounds: HeartbeatRounds,
-        conditions: ServingConditions,
-        absent: AbsentPartitions,
-        quotas: ReadingQuotas,
-        time: StepTime,
+        self, context: MemberContext, replicas: Replicas, absent: AbsentPartitions, quotas: ReadingQuotas
     ) -> None:
-        options, host, storage = resources.options, resources.host, resources.storage
+        resources, time, metadata = context.resources, context.time, context.metadata.replica
+        options, host, storage, log = resources.options, resources.host, resources.storage, resources.log
         limits, snapshots, replies, space = options.limits, resources.snapshots, resources.replies, resources.space
         self._logs = logs = replicas.logs
-        self._conditions = conditions
+        self._conditions = conditions = context.conditions
         self.produce = ProduceRequests(
-            host, replicas, limits, conditions, replies, absent, SilentRefusals(resources.log),
-            ProduceTraces(time, host),
-        )  # fmt: skip
+            host, replicas, limits, conditions, replies, absent, SilentRefusals(log), ProduceTraces(time, host)
+        )
         self.fetches = FetchRequests(replicas, limits, replies, absent, quotas)
-        self.offset_requests = OffsetRequests(replicas, storage, limits.waiting_look_ups, replies, absent, rounds)
+        self.offset_requests = OffsetRequests(
+            replicas, storage, limits.waiting_look_ups, replies, absent, context.rounds
+        )
         self.record_deletions = RecordDeletions(host, replicas, limits.waiting_deletions, replies, absent)
         self.restores = PartitionRestores(host, replicas, metadata, limits, conditions, replies, absent)
         self.checkpoints = PartitionCheckpoints(host, storage, logs, snapshots)
         self.retention = LogRetention(host, storage, logs)
         self.compactions = CompactionRunner(
-            limits, host, storage, logs, snapshots, resources.start_job, lambda: space.last.free_bytes,
-            resources.mender.take_up, resources.log,
-        )  # fmt: skip
+            limits,
+            host,
+            storage,
+            logs,
+            snapshots,
+            resources.start_job,
+            lambda: space.last.free_bytes,
+            resources.mender.take_up,
+            log,
+        )
         self.compaction_proposals = CompactionProposals(
             time.now, limits, options.compaction_interval_us, host, storage, logs
         )

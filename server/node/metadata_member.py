@@ -14,11 +14,11 @@ from quorumlog.server.metadata.records import METADATA_GROUP, BrokerRecord
 from quorumlog.server.node.formation import Membership, Voter
 from quorumlog.server.node.metadata_quorum import MetadataQuorum
 from quorumlog.server.node.resources import NodeResources
-from quorumlog.server.node_service import NodeService
+from quorumlog.server.node_service import ServiceHooks
 from quorumlog.storage.transaction import RaftGroupState
 
 
-class MetadataMember(NodeService):
+class MetadataMember:
     """Keeps this node's replica of the metadata.
 
     Arguments:
@@ -47,6 +47,10 @@ class MetadataMember(NodeService):
         self.replica = self._open(raft_groups, state, listener, now)
         self._quorum = MetadataQuorum(self.replica, resources.host, resources.log)
         self._known_configuration = self.replica.raft.configuration
+
+    def register(self, hooks: ServiceHooks) -> None:
+        hooks.on_time(self.on_time)
+        hooks.deadline(self)
 
     def _open(
         self, raft_groups: RaftGroupFactory, state: RaftGroupState, listener: MetadataListener, now: int

@@ -51,6 +51,7 @@ from quorumlog.server.metadata.records import METADATA_GROUP
 from quorumlog.server.metric_catalogue import Readings
 from quorumlog.server.node.cluster_member import ClusterMember
 from quorumlog.server.node.cluster_search import ClusterSearch
+from quorumlog.server.node.description import describe_node
 from quorumlog.server.node.early_votes import EarlyVotes
 from quorumlog.server.node.formation import Membership
 from quorumlog.server.node.leader_heartbeats import LeaderHeartbeats
@@ -178,7 +179,7 @@ class Node:
         """Why a peer's streams are refused, in one line; None when they are welcome."""
         if self._member is None:
             return f"node {self._options.node_id} does not belong to a cluster yet; try again"
-        return self._member.refusal_of(identity)
+        return self._member.peer_admission.refusal(identity)
 
     # -- the step ---------------------------------------------------------------------------------------------
 
@@ -213,7 +214,7 @@ class Node:
         effects, self._effects = self._effects, Effects()
         effects.replies = self._replies.take_gathered()
         if self._member is not None:
-            self._member.hand_over(effects)
+            self._member.finish_step(effects)
         return effects
 
     def _dispatch(self, event: Event) -> None:
@@ -245,10 +246,10 @@ class Node:
                     self._member.on_job_done(event)
             case ClientGone():
                 if self._member is not None:
-                    self._member.services.client_gone(event.request_id)
+                    self._member.services.in_order.client_gone(event.request_id)
             case StreamClosed():
                 if self._member is not None:
-                    self._member.services.stream_closed(event.stream)
+                    self._member.services.in_order.stream_closed(event.stream)
             case TokenKeysRead():
                 self._token_keys.verifier = event.verifier
             case StopRequested():
@@ -315,7 +316,7 @@ class Node:
         self._mender.on_time(now)
         if now >= self._heartbeats.next_deadline:
             self._heartbeats.give(now, self._member)
-        self._member.services.on_time(now, self._time.wall_ms)
+        self._member.services.in_order.on_time(now, self._time.wall_ms)
         if not self._was_ready and not self._member.not_ready():
             self._was_ready = True
             self._search.stop_asking()
@@ -332,7 +333,7 @@ class Node:
             return due
         due = min(due, self._heartbeats.next_deadline, self._leases.next_deadline)
         for deadline in (
-            self._member.services.next_deadline,
+            self._member.services.in_order.next_deadline,
             self._host.next_deadline,
             self._snapshots.next_deadline,
             self._pace.held_until,
@@ -370,7 +371,7 @@ class Node:
             if isinstance(message, VoteRequest) and not self._was_deleted(group):
                 self._early_votes.keep(group, message)
             elif self._member is not None:
-                self._member.damaged_replicas.hear(self._time.now, group, message)
+                self._member.services.replicas.damaged.hear(self._time.now, group, message)
             return
         if not self._host.may_speak(group, message.sender):
             # A stranger, say a node with the wrong --controllers, has no say in a group: it must not depose its leader.
@@ -425,7 +426,7 @@ class Node:
             self._links.forget(peer)
             self._leases.forget_peer(peer)
         if self._member is not None:
-            self._member.logs.peer_lost(peer)
+            self._member.services.logs.peer_lost(peer)
 
     def _connect(self) -> None:
         """Says whom to hold streams to, when that has changed."""
@@ -477,20 +478,16 @@ class Node:
     # -- clients ----------------------------------------------------------------------------------------------
 
     def _on_request(self, request: ClientRequest) -> None:
-        request_id, message = request.request_id, request.message
-        if self._member is not None and not self._member.lets_in(request):
-            return
-        is_open = self._member is not None or request.client.proof is not Listener.PASSWORD
-        if isinstance(message, admin_pb2.DescribeNodeRequest) and is_open:
-            refused = self._member.refuse(request) if self._member is not None else None
-            told = self.describe() if refused is None else admin_pb2.DescribeNodeResponse(error=refused)
-            self._replies.reply(request_id, told)
-        elif self._member is not None:
-            self._member.serve(request)
+        message = request.message
+        if self._member is not None:
+            self._member.services.pipeline.serve(request)
+        elif isinstance(message, admin_pb2.DescribeNodeRequest) and request.client.proof is not Listener.PASSWORD:
+            # Anybody who may connect may ask a node why it belongs to no cluster yet.
+            self._replies.reply(request.request_id, self.describe())
         else:
             response = not_formed_response(message, self.not_ready())
             if response is not None:
-                self._replies.reply(request_id, response)
+                self._replies.reply(request.request_id, response)
 
     # -- storage, stopping, reporting -------------------------------------------------------------------------
 
@@ -511,8 +508,10 @@ class Node:
             self._halt(None)
         elif self._handover is None:
             self._log("info", "stopping", raft_groups_led=sum(1 for _ in self._host.led()))
-            self._member.elections.stopping = True
-            self._handover = Handover(self._options, self._host, self._links, self._member.broker, self._time.now)
+            self._member.services.replicas.elections.stopping = True
+            self._handover = Handover(
+                self._options, self._host, self._links, self._member.services.replicas.broker, self._time.now
+            )
 
     def _halt(self, reason: str | None) -> None:
         if not self._halted:
@@ -527,24 +526,10 @@ class Node:
         return self._member.not_ready() if self._member is not None else self._search.not_ready()
 
     def describe(self) -> admin_pb2.DescribeNodeResponse:
-        """This node about itself."""
-        not_ready = self.not_ready()
-        refusal = self._space.refusal()
-        return admin_pb2.DescribeNodeResponse(
-            node_id=self._options.node_id,
-            directory_id=self._directory.id,
-            cluster_id=self._cluster_id,
-            version=self._options.version,
-            ready=not not_ready,
-            reason=not_ready or (refusal.message if refusal is not None else ""),
-            storage_used_bytes=self._space.last.used_bytes,
-            storage_free_bytes=self._space.last.free_bytes,
-            groups=len(self._host.replicas),
-            groups_led=sum(1 for _ in self._host.led()),
-            copies=self._member.log_sizes.copies() if self._member is not None else (),
-            last_scrubbed_ms=self._scrub.last_finished_ms,
-            damaged_entries=len(self._mender),
-        )
+        """Returns a description of this node, for clients and the log."""
+        if self._member is None:
+            return describe_node(self._resources(), self.not_ready())
+        return self._member.services.cluster.description.take()
 
     def readings(self) -> Readings:
         """Figures for metrics, by name."""

@@ -1,7 +1,8 @@
-"""What a node tells metrics of itself, its partitions and its cluster, in figures."""
+"""The figures of a node, its partitions and its cluster for metrics."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from itertools import islice
 
@@ -12,9 +13,62 @@ from quorumlog.server.hosting.mending import EntryMender
 from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metric_catalogue import MOST_PARTITIONS, Readings
+from quorumlog.server.node.cluster_journal import JournalCounts
+from quorumlog.server.node.member_context import MemberContext
+from quorumlog.server.node.member_services import MemberServices
 from quorumlog.server.node.scrub import Scrub
 from quorumlog.server.node.space_watch import SpaceWatch
 from quorumlog.server.partition.partition import Partition
+from quorumlog.server.requests.image_age import UNKNOWN_AGE_MS
+
+
+class MemberReadings:
+    """Figures of a member of a cluster.
+
+    Arguments:
+        counts: what the journal has counted.
+
+    Attributes:
+        partitions: the figures of partitions and topics.
+    """
+
+    def __init__(self, context: MemberContext, services: MemberServices, counts: JournalCounts) -> None:
+        options, replicas = context.resources.options, services.replicas
+        self._context = context
+        self._services = services
+        self._counts = counts
+        self.partitions = PartitionReadings(
+            options.node_id, context.resources.host, replicas.partitions, replicas.log_sizes
+        )
+
+    def take(self) -> Readings:
+        """Returns the figures now, by name."""
+        context, services, counts = self._context, self._services, self._counts
+        metadata, broker, logs = context.metadata.replica, services.replicas.broker, services.logs
+        age_ms = context.image_age.bound_ms(context.time.now)
+        return {
+            "active_controller": float(metadata.controller is not None),
+            "metadata_leader_known": float(metadata.raft.leader_id != NO_NODE),
+            "metadata_age_seconds": math.inf if age_ms == UNKNOWN_AGE_MS else age_ms / 1_000,
+            "feature_level": float(metadata.image.feature_level),
+            "leader_elections": counts.leader_elections,
+            "isr_shrinks": counts.isr_shrinks,
+            "isr_expansions": counts.isr_expansions,
+            "brokers_fenced": counts.brokers_fenced,
+            "pending_produces": len(logs.produce),
+            "parked_fetches": len(logs.fetches),
+            "fetch_sessions": len(logs.fetches.sessions),
+            "password_sessions": len(services.access.sessions),
+            "throttled_seconds": services.pipeline.throttle.throttled_seconds.readings(),
+            "authorization_refusals": services.access.audit.refusals.readings(),
+            "producer_names": len(metadata.image.named_producers),
+            "ready": float(not broker.not_ready()),
+            "fenced": float(broker.fenced),
+            "replicas_set_aside": len(services.replicas.partitions.set_aside),
+            **self.partitions.take(metadata.image),
+            **(controller_readings(metadata.image) if metadata.controller is not None else {}),
+            **services.coordinators.readings(),
+        }
 
 
 class PartitionReadings:

@@ -15,7 +15,7 @@ from quorumlog.server.events import Job, JobDone
 from quorumlog.server.hosting.mending import EntryMender
 from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.metric_catalogue import Readings
-from quorumlog.server.node_service import NodeService
+from quorumlog.server.node_service import ServiceHooks
 from quorumlog.server.options import ScrubOptions
 from quorumlog.storage.interface import ScrubPosition, ScrubSlice, StorageReader
 
@@ -27,7 +27,7 @@ SLICE_BYTES = 256 << 10
 KEPT_AFTER_BYTES = 64 << 20
 
 
-class Scrub(NodeService):
+class Scrub:
     """Reads on, slice by slice, at its pace.
 
     Arguments:
@@ -64,6 +64,10 @@ class Scrub(NodeService):
         self._job = 0
         self._busy = False
         self._due: int | None = 0 if options.bytes_per_second else None
+
+    def register(self, hooks: ServiceHooks) -> None:
+        hooks.on_time(self.on_time)
+        hooks.deadline(self)
 
     @property
     def next_deadline(self) -> int | None:

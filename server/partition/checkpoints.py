@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from quorumlog.raft.errors import UnreadableEntryError
 from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.hosting.snapshots import Snapshots
-from quorumlog.server.node_service import NodeService
+from quorumlog.server.node_service import ServiceHooks
 from quorumlog.server.partition.partition import Partition
 from quorumlog.storage.batch_row import any_batch
 from quorumlog.storage.interface import StorageReader
@@ -25,7 +25,7 @@ MAX_UNDER_WAY = 32
 SMALL_STATE_BYTES = 4 << 10
 
 
-class PartitionCheckpoints(NodeService):
+class PartitionCheckpoints:
     """The partitions of a node whose log may have a beginning that nobody needs.
 
     Arguments:
@@ -40,6 +40,9 @@ class PartitionCheckpoints(NodeService):
         self._logs = logs
         self._snapshots = snapshots
         self._due: dict[int, None] = {}
+
+    def register(self, hooks: ServiceHooks) -> None:
+        hooks.after_events(self.after_events)
 
     def consider(self, partition: Partition) -> None:
         """The partition was stepped: its log start may have moved since its log was last looked at."""

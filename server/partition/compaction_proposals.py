@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from quorumlog.server.hosting.raft_host import RaftHost
-from quorumlog.server.node_service import NodeService
+from quorumlog.server.node_service import ServiceHooks
 from quorumlog.server.options import NodeLimits
 from quorumlog.server.partition.partition import Partition
 from quorumlog.storage.batch_row import any_batch
@@ -13,7 +13,7 @@ from quorumlog.storage.interface import StorageReader
 from quorumlog.v1.partition_log_pb2 import CompactLog, PartitionCommand
 
 
-class CompactionProposals(NodeService):
+class CompactionProposals:
     """Looks now and then at the partitions that this node leads.
 
     Arguments:
@@ -35,6 +35,10 @@ class CompactionProposals(NodeService):
         self._reader = reader
         self._logs = logs
         self._look_due = now + interval_us
+
+    def register(self, hooks: ServiceHooks) -> None:
+        hooks.on_time(self.on_time)
+        hooks.deadline(self)
 
     @property
     def next_deadline(self) -> int:

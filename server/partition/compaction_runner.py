@@ -20,7 +20,7 @@ from quorumlog.server.events import Job, JobDone
 from quorumlog.server.hosting.checkpoint_writer import Checkpoint
 from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.hosting.snapshots import Snapshots
-from quorumlog.server.node_service import NodeService
+from quorumlog.server.node_service import ServiceHooks
 from quorumlog.server.options import NodeLimits
 from quorumlog.server.partition.compacted_log import CompactedLog
 from quorumlog.server.partition.compaction_state import CompactionPoint
@@ -124,7 +124,7 @@ class _CompactionRun:
                 index = entry.index + 1
 
 
-class CompactionRunner(NodeService):
+class CompactionRunner:
     """The partitions of a node that have points to carry out.
 
     Arguments:
@@ -161,6 +161,10 @@ class CompactionRunner(NodeService):
         self._now = 0
         self._number = 0
         self._look_due: int | None = None
+
+    def register(self, hooks: ServiceHooks) -> None:
+        hooks.on_time(self.on_time)
+        hooks.deadline(self)
 
     def consider(self, now: int, partition: Partition) -> None:
         """The partition was stepped: it may have been given a point."""

@@ -11,7 +11,7 @@ from itertools import islice
 
 from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.metadata.image import CurrentImage
-from quorumlog.server.node_service import NodeService
+from quorumlog.server.node_service import ServiceHooks
 from quorumlog.server.partition.partition import Partition
 from quorumlog.v1.partition_log_pb2 import ForgetNamedProducers, ForgetProducers, PartitionCommand
 
@@ -25,7 +25,7 @@ INTERVAL_US = 50_000
 COMMAND_PRODUCERS = 1_000
 
 
-class ProducerExpiry(NodeService):
+class ProducerExpiry:
     """Has producers without a name forgotten that have been silent for long.
 
     A leader notes now and then how far each of its logs has come. When a note is old enough, the leader proposes to
@@ -45,6 +45,10 @@ class ProducerExpiry(NodeService):
         self._interval_us = max(1, expiration_us // LOOKS)
         self._notes: dict[int, tuple[int, list[tuple[int, int]]]] = {}
         self._look_due = now + self._interval_us
+
+    def register(self, hooks: ServiceHooks) -> None:
+        hooks.on_time(self.on_time)
+        hooks.deadline(self)
 
     @property
     def next_deadline(self) -> int:
@@ -80,7 +84,7 @@ class ProducerExpiry(NodeService):
             self._host.touch(partition.group)
 
 
-class DeletedProducers(NodeService):
+class DeletedProducers:
     """Has named producers forgotten whose names were deleted.
 
     The leader of a partition looks when it hears of a deletion, and when its leadership begins: what it knows then may
@@ -107,6 +111,10 @@ class DeletedProducers(NodeService):
         #: Groups to be looked at, in turn, each with the entry to wait for: its term and index.
         self._due: dict[int, tuple[int, int]] = {}
         self._look_due: int | None = None
+
+    def register(self, hooks: ServiceHooks) -> None:
+        hooks.on_time(self.on_time)
+        hooks.deadline(self)
 
     def metadata_changed(self, now: int) -> None:
         """The metadata were applied further: names may have been deleted."""

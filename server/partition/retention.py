@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from quorumlog.raft.errors import UnreadableEntryError
 from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.metadata.topic_config import TopicConfig
-from quorumlog.server.node_service import NodeService
+from quorumlog.server.node_service import ServiceHooks
 from quorumlog.server.partition.partition import Partition
 from quorumlog.storage.batch_row import BatchRow, any_batch
 from quorumlog.storage.interface import StorageReader
@@ -63,7 +63,7 @@ class _LogBeginning:
     proposed: int = 0
 
 
-class LogRetention(NodeService):
+class LogRetention:
     """Watches the partitions that this node leads.
 
     Arguments:
@@ -76,6 +76,10 @@ class LogRetention(NodeService):
         self._logs = logs
         self._beginnings: dict[int, _LogBeginning] = {}
         self._deadlines: list[tuple[int, int]] = []
+
+    def register(self, hooks: ServiceHooks) -> None:
+        hooks.on_time(self.on_time)
+        hooks.deadline(self)
 
     def after_round(self, now: int, wall_ms: int, partition: Partition) -> None:
         """A partition that this node leads, or led, was stepped: its log may have grown, or have begun anew."""

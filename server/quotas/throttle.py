@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -23,12 +22,13 @@ from google.protobuf.message import Message as ProtoMessage
 from quorumlog.server.events import ClientRequest, StreamPause
 from quorumlog.server.metadata.client_quotas import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, REQUEST_RATE
 from quorumlog.server.metadata.image import CurrentImage
-from quorumlog.server.node_service import NodeService, StepTime
-from quorumlog.server.pending_calls import CallDeadlines, PendingCalls
+from quorumlog.server.node_service import ServiceHooks, StepTime
+from quorumlog.server.pending_calls import PendingCalls
 from quorumlog.server.principal_totals import PrincipalTotals
 from quorumlog.server.quotas.quota_buckets import Buckets, QuotaBuckets
 from quorumlog.server.request_timeouts import MAX_WAIT_US, wait_us
 from quorumlog.server.wire_errors import error
+from quorumlog.v1.admin_pb2 import DescribeNodeRequest
 from quorumlog.v1.data_plane_pb2 import FetchRequest, ProduceRequest
 from quorumlog.v1.errors_pb2 import Error, ErrorCode
 from quorumlog.v1.groups_pb2 import ClassicHeartbeatRequest, GroupHeartbeatRequest
@@ -43,6 +43,7 @@ _UNLIMITED = (
     BeginScramRequest,
     FinishScramRequest,
     SignInByTokenRequest,
+    DescribeNodeRequest,
 )
 #: The quotas that a kind of request goes by; what a Produce brings is charged to the first.
 _PRODUCE = (PRODUCER_BYTE_RATE, REQUEST_RATE)
@@ -76,11 +77,8 @@ class ThrottledServer(Protocol):
             credentials_index: the state of users and revocations by which it was let in.
         """
 
-    def answer_without_records(self, request: ClientRequest) -> None:
-        """The time of a Fetch is over."""
-
     def refuse_throttled(self, request: ClientRequest, problem: Error) -> None:
-        """The time of another request is over."""
+        """The time of a request is over."""
 
 
 @dataclass(slots=True, eq=False)
@@ -123,7 +121,7 @@ class _PrincipalShare:
     size_bytes: int = 0
 
 
-class Throttle(NodeService):
+class Throttle:
     """Charges principals for what they do, and has them wait.
 
     Arguments:
@@ -155,6 +153,13 @@ class Throttle(NodeService):
         self._paused: dict[int, int] = {}
         self._pauses: list[StreamPause] = []
         self.throttled_seconds = PrincipalTotals()
+
+    def register(self, hooks: ServiceHooks) -> None:
+        hooks.on_time(self.on_time)
+        hooks.deadline(self)
+        hooks.client_gone(self.client_gone)
+        hooks.stream_closed(self.stream_closed)
+        hooks.calls(self._held)
 
     def __len__(self) -> int:
         """Requests that wait."""
@@ -217,9 +222,6 @@ class Throttle(NodeService):
                 self._pauses.append(StreamPause(asked.stream, is_paused=True))
 
     def _give_up(self, now: int, asked: ClientRequest, keys: tuple[str, ...]) -> None:
-        if keys is _FETCH:
-            self._server.answer_without_records(asked)
-            return
         buckets = self._buckets.of(now, asked.principal)
         over = max(keys, key=lambda key: buckets[key].wait_us(now) if key in buckets else -1)
         rate = f" ({over} = {buckets[over].rate:g} per second)" if over in buckets else ""
@@ -305,10 +307,6 @@ class Throttle(NodeService):
     def next_deadline(self) -> int | None:
         """When ``on_time`` is due."""
         return self._due[0][0] if self._due else None
-
-    def pending_calls(self) -> Sequence[CallDeadlines]:
-        """What ``on_time`` lets go."""
-        return (self._held,)
 
     def client_gone(self, request_id: int) -> None:
         held = self._held.take(request_id)

@@ -13,7 +13,7 @@ from quorumlog.server.events import ClientRequest
 from quorumlog.server.metadata.acl_rules import acl_of, check_filter, check_question
 from quorumlog.server.metadata.controller_client import ControllerClient
 from quorumlog.server.metadata.image import CurrentImage
-from quorumlog.server.node_service import RequestTable, StepTime
+from quorumlog.server.node_service import ServiceHooks, StepTime
 from quorumlog.server.replies import Replies
 from quorumlog.server.request_timeouts import wait_us
 from quorumlog.server.requests.linearizable_reads import MetadataReads
@@ -57,11 +57,12 @@ class AclRequests(MetadataChangeRequests):
         super().__init__(current, controller, reads, limit, replies)
         self._refusals = refusals
 
-    def declare_requests(self, table: RequestTable) -> None:
-        table.declare(CreateAclsRequest, self.create)
-        table.declare(DeleteAclsRequest, self.delete)
-        table.declare(DescribeAclsRequest, self.describe)
-        table.declare(CheckAclsRequest, self.check)
+    def register(self, hooks: ServiceHooks) -> None:
+        super().register(hooks)
+        hooks.serve(CreateAclsRequest, self.create)
+        hooks.serve(DeleteAclsRequest, self.delete)
+        hooks.serve(DescribeAclsRequest, self.describe)
+        hooks.serve(CheckAclsRequest, self.check)
 
     # -- changes ----------------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from google.protobuf.message import Message as ProtoMessage
 from quorumlog.server.events import ClientRequest
 from quorumlog.server.metadata.controller_client import ControllerClient, failure_of
 from quorumlog.server.metadata.producer_names import check_restored_names
-from quorumlog.server.node_service import NodeService, RequestTable, StepTime
+from quorumlog.server.node_service import ServiceHooks, StepTime
 from quorumlog.server.replies import Replies
 from quorumlog.server.request_timeouts import wait_us
 from quorumlog.server.wire_errors import error
@@ -38,16 +38,16 @@ _FIELDS: dict[type[ProtoMessage], str] = {
 }
 
 
-class ClusterChanges(NodeService):
+class ClusterChanges:
     """Passes on what clients wish for the cluster."""
 
     def __init__(self, controller: ControllerClient, replies: Replies) -> None:
         self._controller = controller
         self._replies = replies
 
-    def declare_requests(self, table: RequestTable) -> None:
+    def register(self, hooks: ServiceHooks) -> None:
         for kind in get_args(ClusterChange):
-            table.declare(kind, self.change)
+            hooks.serve(kind, self.change)
 
     def change(self, time: StepTime, asked: ClientRequest, request: ClusterChange) -> None:
         """Passes a wish on to the controller."""

@@ -10,7 +10,6 @@ happens. Logs are told of as this node knows them, without a read index: what it
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -21,9 +20,9 @@ from quorumlog.server.controller.metadata_replica import MetadataReplica
 from quorumlog.server.events import ClientRequest
 from quorumlog.server.hosting.partition_replica import PartitionReplica
 from quorumlog.server.metadata.records import ApplyResult
-from quorumlog.server.node_service import NodeService, RequestTable, StepTime
+from quorumlog.server.node_service import ServiceHooks, StepTime
 from quorumlog.server.partition.partition import Partition
-from quorumlog.server.pending_calls import CallDeadlines, PendingCalls
+from quorumlog.server.pending_calls import PendingCalls
 from quorumlog.server.replies import Replies
 from quorumlog.server.requests.metadata_queries import MetadataQueries
 from quorumlog.server.wire_errors import error
@@ -111,7 +110,7 @@ class WatchedVersions:
         return run == self.run and self.told_since <= version <= self.version
 
 
-class ClusterWatches(NodeService):
+class ClusterWatches:
     """Serves the questions of those who watch. False while nobody does: then nobody need tell it anything.
 
     Arguments:
@@ -152,8 +151,13 @@ class ClusterWatches(NodeService):
     def __bool__(self) -> bool:
         return self._is_watched
 
-    def declare_requests(self, table: RequestTable) -> None:
-        table.declare(admin_pb2.WatchClusterRequest, self.watch)
+    def register(self, hooks: ServiceHooks) -> None:
+        hooks.serve(admin_pb2.WatchClusterRequest, self.watch)
+        hooks.on_time(self.on_time)
+        hooks.deadline(self)
+        hooks.client_gone(self.client_gone)
+        hooks.raft_group_gone(self.raft_group_gone)
+        hooks.calls(self._calls)
 
     # -- questions --------------------------------------------------------------------------------------------
 
@@ -188,10 +192,6 @@ class ClusterWatches(NodeService):
     def next_deadline(self) -> int | None:
         """When ``on_time`` is due."""
         return self._told_at + TICK_US if self._is_due else None
-
-    def pending_calls(self) -> Sequence[CallDeadlines]:
-        """What ``on_time`` lets go."""
-        return (self._calls,)
 
     @property
     def _is_due(self) -> bool:

@@ -9,7 +9,7 @@ from google.protobuf.message import Message as ProtoMessage
 
 from quorumlog.server.events import ClientRequest
 from quorumlog.server.metadata.credential_checks import check_question, check_revocations, check_users
-from quorumlog.server.node_service import RequestTable, StepTime
+from quorumlog.server.node_service import ServiceHooks, StepTime
 from quorumlog.server.request_timeouts import wait_us
 from quorumlog.server.requests.metadata_changes import MetadataChangeRequests
 from quorumlog.v1 import errors_pb2
@@ -31,11 +31,12 @@ CredentialRequest: TypeAlias = CredentialChange | DescribeUserScramCredentialsRe
 class CredentialRequests(MetadataChangeRequests):
     """Serves users who sign in by password, and revocations."""
 
-    def declare_requests(self, table: RequestTable) -> None:
-        table.declare(AlterUserScramCredentialsRequest, self.alter_users)
-        table.declare(AlterRevocationsRequest, self.alter_revocations)
-        table.declare(DescribeUserScramCredentialsRequest, self.describe_users)
-        table.declare(DescribeRevocationsRequest, self.describe_revocations)
+    def register(self, hooks: ServiceHooks) -> None:
+        super().register(hooks)
+        hooks.serve(AlterUserScramCredentialsRequest, self.alter_users)
+        hooks.serve(AlterRevocationsRequest, self.alter_revocations)
+        hooks.serve(DescribeUserScramCredentialsRequest, self.describe_users)
+        hooks.serve(DescribeRevocationsRequest, self.describe_revocations)
 
     # -- changes ----------------------------------------------------------------------------------------------
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from quorumlog.server.authorization.permissions import operation_of
 from quorumlog.server.broker.replicas import Replicas
 from quorumlog.server.events import ClientRequest
 from quorumlog.server.hosting.raft_host import RaftHost
-from quorumlog.server.node_service import NodeService, RequestTable, StepTime
+from quorumlog.server.node_service import ServiceHooks, StepTime
 from quorumlog.server.partition.partition import Partition
 from quorumlog.server.partition.refusals import being_restored
-from quorumlog.server.pending_calls import CallDeadlines, PendingCalls
+from quorumlog.server.pending_calls import PendingCalls
 from quorumlog.server.replies import Replies
 from quorumlog.server.request_timeouts import wait_us
 from quorumlog.server.requests.absent_partitions import AbsentPartitions
@@ -37,7 +36,7 @@ class _Deletion:
     waiting: dict[int, tuple[int, int, int]] = field(default_factory=dict)
 
 
-class RecordDeletions(NodeService):
+class RecordDeletions:
     """Serves DeleteRecords for the partitions that this node leads.
 
     Arguments:
@@ -59,8 +58,12 @@ class RecordDeletions(NodeService):
         self._deletions: PendingCalls[_Deletion] = PendingCalls(limit)
         self._by_group: dict[int, set[int]] = {}
 
-    def declare_requests(self, table: RequestTable) -> None:
-        table.declare(admin_pb2.DeleteRecordsRequest, self.delete)
+    def register(self, hooks: ServiceHooks) -> None:
+        hooks.serve(admin_pb2.DeleteRecordsRequest, self.delete)
+        hooks.on_time(self.on_time)
+        hooks.client_gone(self.client_gone)
+        hooks.raft_group_gone(self.raft_group_gone)
+        hooks.calls(self._deletions)
 
     def delete(self, time: StepTime, asked: ClientRequest, request: admin_pb2.DeleteRecordsRequest) -> None:
         """Moves log starts up; answers once all of them have moved, or cannot."""
@@ -159,10 +162,6 @@ class RecordDeletions(NodeService):
                 deletion.response.results[slot].error.CopyFrom(problem)
                 self._forget(deletion, group)
             self._finish_if_done(deletion)
-
-    def pending_calls(self) -> Sequence[CallDeadlines]:
-        """What ``on_time`` gives up."""
-        return (self._deletions,)
 
 
 def failed_deletion(

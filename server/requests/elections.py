@@ -10,7 +10,7 @@ from quorumlog.server.broker.replicas import Replicas
 from quorumlog.server.events import ClientRequest
 from quorumlog.server.metadata.controller_client import ControllerClient
 from quorumlog.server.metadata.records import PartitionRecord
-from quorumlog.server.node_service import NodeService, RequestTable, StepTime
+from quorumlog.server.node_service import ServiceHooks, StepTime
 from quorumlog.server.replies import Replies
 from quorumlog.server.request_timeouts import wait_us
 from quorumlog.server.wire_errors import error
@@ -23,7 +23,7 @@ FORWARD_GRACE_US = 200_000
 _NEVER_LED = 0
 
 
-class ElectionRequests(NodeService):
+class ElectionRequests:
     """Has leaderships handed over to preferred leaders by whoever leads, as clients ask for it."""
 
     def __init__(self, replicas: Replicas, client: ControllerClient, replies: Replies) -> None:
@@ -31,8 +31,8 @@ class ElectionRequests(NodeService):
         self._client = client
         self._replies = replies
 
-    def declare_requests(self, table: RequestTable) -> None:
-        table.declare(admin_pb2.ElectLeadersRequest, self.elect)
+    def register(self, hooks: ServiceHooks) -> None:
+        hooks.serve(admin_pb2.ElectLeadersRequest, self.elect)
 
     def elect(self, time: StepTime, asked: ClientRequest, request: admin_pb2.ElectLeadersRequest) -> None:
         """Asks the leaders of partitions to hand over, and answers when all have answered."""

@@ -58,6 +58,7 @@ def _table() -> dict[type[ProtoMessage], Failed[ProtoMessage]]:
     declare(admin_pb2.ListProducersRequest, failed_producers)
     declare(admin_pb2.WatchClusterRequest, failed_watch)
     declare(admin_pb2.DescribeQuorumRequest, failed_quorum)
+    declare(admin_pb2.DescribeNodeRequest, lambda request, problem: admin_pb2.DescribeNodeResponse(error=problem))
     declare(admin_pb2.DescribeLogDirRequest, failed_log_dir)
     declare(sign_in_pb2.BeginScramRequest, lambda request, problem: sign_in_pb2.BeginScramResponse(error=problem))
     declare(sign_in_pb2.FinishScramRequest, lambda request, problem: sign_in_pb2.FinishScramResponse(error=problem))
@@ -77,13 +78,11 @@ def _table() -> dict[type[ProtoMessage], Failed[ProtoMessage]]:
     return table
 
 
-#: By kind of request. A node serves exactly these kinds, and DescribeNode.
+#: By kind of request. A node serves exactly these kinds.
 FAILED_RESPONSES = _table()
 
 
 def not_formed_response(message: ProtoMessage, reason: str) -> ProtoMessage | None:
     """The answer to a client of a node that belongs to no cluster yet; None where none is awaited."""
     problem = error(ErrorCode.CLUSTER_NOT_FORMED, f"{reason}; try again shortly")
-    if isinstance(message, admin_pb2.DescribeNodeRequest):
-        return admin_pb2.DescribeNodeResponse(error=problem)
     return FAILED_RESPONSES[type(message)](message, problem)

@@ -13,12 +13,12 @@ from quorumlog.raft.errors import UnreadableEntryError
 from quorumlog.server.authorization.permissions import operation_of
 from quorumlog.server.broker.replicas import Replicas
 from quorumlog.server.events import ClientRequest
-from quorumlog.server.node_service import NodeService, RequestTable, StepTime
+from quorumlog.server.node_service import ServiceHooks, StepTime
 from quorumlog.server.options import NodeLimits
 from quorumlog.server.partition.partition import Partition
 from quorumlog.server.partition.refusals import unreadable
 from quorumlog.server.partition.restoration import gaps_before
-from quorumlog.server.pending_calls import CallDeadlines, PendingCalls
+from quorumlog.server.pending_calls import PendingCalls
 from quorumlog.server.replies import Replies
 from quorumlog.server.request_timeouts import MAX_WAIT_US
 from quorumlog.server.requests.absent_partitions import AbsentPartitions
@@ -54,7 +54,7 @@ class _WatchedPartition:
     readers: dict[FetchedPartition, None] = field(default_factory=dict)
 
 
-class FetchRequests(NodeService):
+class FetchRequests:
     """Serves fetches from the partitions that this node leads."""
 
     def __init__(
@@ -81,8 +81,13 @@ class FetchRequests(NodeService):
 
     # -- requests ---------------------------------------------------------------------------------------------
 
-    def declare_requests(self, table: RequestTable) -> None:
-        table.declare(data_plane_pb2.FetchRequest, self.fetch)
+    def register(self, hooks: ServiceHooks) -> None:
+        hooks.serve(data_plane_pb2.FetchRequest, self.fetch, self.answer_without_records)
+        hooks.on_time(self.on_time)
+        hooks.client_gone(self.client_gone)
+        hooks.stream_closed(self.stream_closed)
+        hooks.raft_group_gone(self.raft_group_gone)
+        hooks.calls(self._parked)
 
     def fetch(self, time: StepTime, asked: ClientRequest, request: data_plane_pb2.FetchRequest) -> None:
         """Answers a fetch now if there is enough to say, else parks it. Its session belongs to the stream that it came
@@ -90,7 +95,7 @@ class FetchRequests(NodeService):
         budget = min(request.max_bytes or self._limits.fetch_bytes, self._limits.fetch_bytes)
         self._begin(time.now, asked, request, self._quotas.most_bytes(asked.principal, budget), request.max_wait_ms)
 
-    def answer_without_records(self, time: StepTime, asked: ClientRequest) -> None:
+    def answer_without_records(self, time: StepTime, asked: ClientRequest, problem: errors_pb2.Error) -> None:
         """Answers a fetch that has waited for its quota for as long as it may. Its session goes on."""
         request = asked.message
         assert isinstance(request, data_plane_pb2.FetchRequest)
@@ -345,10 +350,6 @@ class FetchRequests(NodeService):
         """Answers the fetches whose time is up."""
         for fetch in list(self._parked.take_expired(now)):
             self._answer(fetch)
-
-    def pending_calls(self) -> Sequence[CallDeadlines]:
-        """What ``on_time`` gives up."""
-        return (self._parked,)
 
     def client_gone(self, request_id: int) -> None:
         fetch = self._parked.take(request_id)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from quorumlog.server.controller.metadata_replica import MetadataReplica
 from quorumlog.server.metadata.controller_client import ControllerClient
-from quorumlog.server.node_service import NodeService
+from quorumlog.server.node_service import ServiceHooks
 from quorumlog.server.options import NodeOptions
 from quorumlog.v1 import peer_pb2
 
@@ -22,7 +22,7 @@ UNKNOWN_AGE_MS = (1 << 64) - 1
 ASK_EVERY_HEARTBEATS = 5
 
 
-class ImageAge(NodeService):
+class ImageAge:
     """Knows since when at the earliest the image may be behind. One question at a time is under way.
 
     Arguments:
@@ -41,6 +41,10 @@ class ImageAge(NodeService):
         self._asked_at: int | None = None
         self._index: int | None = None
         self._ask_at = now
+
+    def register(self, hooks: ServiceHooks) -> None:
+        hooks.on_time(self.on_time)
+        hooks.deadline(self)
 
     def bound_ms(self, now: int) -> int:
         """The age that the image does not exceed, rounded up; UNKNOWN_AGE_MS while nobody has confirmed any."""

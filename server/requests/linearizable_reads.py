@@ -6,7 +6,7 @@ applied it. The controller gives its commit index, once a quorum has confirmed t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
 
@@ -14,9 +14,9 @@ from quorumlog.server.controller.metadata_replica import MetadataReplica
 from quorumlog.server.hosting.read_index import HeartbeatRounds
 from quorumlog.server.metadata.controller_client import ControllerClient
 from quorumlog.server.metadata.records import METADATA_GROUP
-from quorumlog.server.node_service import NodeService
+from quorumlog.server.node_service import ServiceHooks
 from quorumlog.server.options import NodeOptions
-from quorumlog.server.pending_calls import CallDeadlines, PendingCalls
+from quorumlog.server.pending_calls import PendingCalls
 from quorumlog.server.request_timeouts import wait_us
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import errors_pb2, peer_pb2
@@ -56,7 +56,7 @@ class _Confirmation:
     index: int
 
 
-class MetadataReads(NodeService):
+class MetadataReads:
     """Both sides of linearizable reads of the metadata: asking the controller, and answering as the controller.
 
     Arguments:
@@ -76,6 +76,11 @@ class MetadataReads(NodeService):
         self._asking = False
         self._ask_at = 0
         self._confirmations: PendingCalls[_Confirmation] = PendingCalls(limit)
+
+    def register(self, hooks: ServiceHooks) -> None:
+        hooks.after_events(self.after_events)
+        hooks.deadline(self)
+        hooks.calls(self._confirmations, self._questions)
 
     # -- any node ---------------------------------------------------------------------------------------------
 
@@ -190,7 +195,3 @@ class MetadataReads(NodeService):
         if not self._asking and self._questions and any(not question.asked for question in self._questions):
             return self._ask_at
         return None
-
-    def pending_calls(self) -> Sequence[CallDeadlines]:
-        """What ``after_events`` gives up."""
-        return self._confirmations, self._questions

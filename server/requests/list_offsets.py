@@ -14,12 +14,12 @@ from quorumlog.server.broker.replicas import Replicas
 from quorumlog.server.client_origin import ClientOrigin
 from quorumlog.server.events import ClientRequest
 from quorumlog.server.hosting.read_index import HeartbeatRounds
-from quorumlog.server.node_service import NodeService, RequestTable, StepTime
+from quorumlog.server.node_service import ServiceHooks, StepTime
 from quorumlog.server.partition.epoch_lookup import find_epoch_end
 from quorumlog.server.partition.partition import Partition
 from quorumlog.server.partition.refusals import unreadable
 from quorumlog.server.partition.time_lookup import find_latest, find_time
-from quorumlog.server.pending_calls import CallDeadlines, PendingCalls
+from quorumlog.server.pending_calls import PendingCalls
 from quorumlog.server.replies import Replies
 from quorumlog.server.request_timeouts import wait_us
 from quorumlog.server.requests.absent_partitions import AbsentPartitions
@@ -66,7 +66,7 @@ class _Lookup:
     entry_bytes: int = 0
 
 
-class OffsetRequests(NodeService):
+class OffsetRequests:
     """Serves ListOffsets from the partitions that this node leads.
 
     Arguments:
@@ -92,8 +92,12 @@ class OffsetRequests(NodeService):
         self._lookups: PendingCalls[_Lookup] = PendingCalls(limit)
         self._by_group: dict[int, set[int]] = {}
 
-    def declare_requests(self, table: RequestTable) -> None:
-        table.declare(data_plane_pb2.ListOffsetsRequest, self.list_offsets)
+    def register(self, hooks: ServiceHooks) -> None:
+        hooks.serve(data_plane_pb2.ListOffsetsRequest, self.list_offsets)
+        hooks.on_time(self.on_time)
+        hooks.client_gone(self.client_gone)
+        hooks.raft_group_gone(self.raft_group_gone)
+        hooks.calls(self._lookups)
 
     def list_offsets(self, time: StepTime, asked: ClientRequest, request: data_plane_pb2.ListOffsetsRequest) -> None:
         """Answers where partitions begin and end, once it is certain that this node leads them."""
@@ -278,10 +282,6 @@ class OffsetRequests(NodeService):
                     _fail(lookup.response.results[slot], late)
                 self._update(lookup, group, [])
             self._finish_if_done(lookup)
-
-    def pending_calls(self) -> Sequence[CallDeadlines]:
-        """What ``on_time`` gives up."""
-        return (self._lookups,)
 
 
 def failed_look_ups(

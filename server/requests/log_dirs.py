@@ -10,7 +10,7 @@ from typing import Protocol
 from quorumlog.server.broker.log_sizes import LogSizes
 from quorumlog.server.broker.replicas import Replicas
 from quorumlog.server.events import ClientRequest
-from quorumlog.server.node_service import NodeService, RequestTable, StepTime
+from quorumlog.server.node_service import ServiceHooks, StepTime
 from quorumlog.server.partition.partition import Partition
 from quorumlog.server.replies import Replies
 from quorumlog.storage.transaction import Space
@@ -31,7 +31,7 @@ class KnownSpace(Protocol):
         """At the last look."""
 
 
-class LogDirRequests(NodeService):
+class LogDirRequests:
     """Tells what this node's disk holds.
 
     Arguments:
@@ -45,8 +45,8 @@ class LogDirRequests(NodeService):
         self._sizes = sizes
         self._replies = replies
 
-    def declare_requests(self, table: RequestTable) -> None:
-        table.declare(DescribeLogDirRequest, self.describe)
+    def register(self, hooks: ServiceHooks) -> None:
+        hooks.serve(DescribeLogDirRequest, self.describe)
 
     def describe(self, time: StepTime, asked: ClientRequest, request: DescribeLogDirRequest) -> None:
         """Tells of the disk, and of one page of the replicas. Witnesses and coordinators have no log of records."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 
 from google.protobuf.message import Message as ProtoMessage
@@ -10,15 +10,14 @@ from google.protobuf.message import Message as ProtoMessage
 from quorumlog.server.events import ClientRequest
 from quorumlog.server.metadata.controller_client import ControllerClient
 from quorumlog.server.metadata.image import CurrentImage
-from quorumlog.server.node_service import NodeService
-from quorumlog.server.pending_calls import CallDeadlines
+from quorumlog.server.node_service import ServiceHooks
 from quorumlog.server.replies import Replies
 from quorumlog.server.requests.linearizable_reads import MetadataReads
 from quorumlog.server.requests.shown_changes import ForwardedChange, ShownChanges
 from quorumlog.v1 import errors_pb2
 
 
-class MetadataChangeRequests(NodeService):
+class MetadataChangeRequests:
     """Passes changes on to the controller, and answers them once this node's image shows them.
 
     Arguments:
@@ -33,6 +32,10 @@ class MetadataChangeRequests(NodeService):
         self._reads = reads
         self._replies = replies
         self._shown = ShownChanges(current, controller, limit)
+
+    def register(self, hooks: ServiceHooks) -> None:
+        hooks.on_time(self.on_time)
+        hooks.calls(self._shown.pending)
 
     def _forward(
         self,
@@ -59,7 +62,3 @@ class MetadataChangeRequests(NodeService):
     def on_time(self, now: int, wall_ms: int) -> None:
         """Answers changes that are done although this node's image does not show them in time."""
         self._shown.on_time(now)
-
-    def pending_calls(self) -> Sequence[CallDeadlines]:
-        """What ``on_time`` gives up."""
-        return (self._shown.pending,)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from quorumlog.raft.types import NO_NODE
@@ -15,8 +14,8 @@ from quorumlog.server.controller.metadata_replica import MetadataReplica
 from quorumlog.server.events import ClientRequest
 from quorumlog.server.metadata.topic_config import describe_topic_config
 from quorumlog.server.metadata.topic_table import no_such_topic, refuse_spelling
-from quorumlog.server.node_service import NodeService, RequestTable, StepTime
-from quorumlog.server.pending_calls import CallDeadlines, PendingCalls
+from quorumlog.server.node_service import ServiceHooks, StepTime
+from quorumlog.server.pending_calls import PendingCalls
 from quorumlog.server.replies import Replies
 from quorumlog.server.requests.image_age import UNKNOWN_AGE_MS, ImageAge
 from quorumlog.server.requests.linearizable_reads import MetadataReads
@@ -63,7 +62,7 @@ class _Settling(NamedTuple):
     request: data_plane_pb2.MetadataRequest
 
 
-class MetadataQueries(NodeService):
+class MetadataQueries:
     """Serves metadata, configurations of topics, moves under way and producer names."""
 
     def __init__(
@@ -87,11 +86,14 @@ class MetadataQueries(NodeService):
         self._fenced_lately = FencedLately()
         self._settling: PendingCalls[_Settling] = PendingCalls(MOST_SETTLING)
 
-    def declare_requests(self, table: RequestTable) -> None:
-        table.declare(data_plane_pb2.MetadataRequest, self.describe_cluster)
-        table.declare(admin_pb2.DescribeConfigsRequest, self.describe_configs)
-        table.declare(admin_pb2.ListReassignmentsRequest, self.list_reassignments)
-        table.declare(admin_pb2.ListProducersRequest, self.list_producers)
+    def register(self, hooks: ServiceHooks) -> None:
+        hooks.serve(data_plane_pb2.MetadataRequest, self.describe_cluster)
+        hooks.serve(admin_pb2.DescribeConfigsRequest, self.describe_configs)
+        hooks.serve(admin_pb2.ListReassignmentsRequest, self.list_reassignments)
+        hooks.serve(admin_pb2.ListProducersRequest, self.list_producers)
+        hooks.on_time(self.on_time)
+        hooks.client_gone(self.client_gone)
+        hooks.calls(self._settling)
 
     # -- brokers and topics -----------------------------------------------------------------------------------
 
@@ -117,10 +119,6 @@ class MetadataQueries(NodeService):
         """Answers those who have waited for what may be on the way."""
         for each in self._settling.take_expired(now):
             self._describe_cluster(now, each.asked, each.request)
-
-    def pending_calls(self) -> Sequence[CallDeadlines]:
-        """Those who wait for what may be on the way."""
-        return (self._settling,)
 
     def client_gone(self, request_id: int) -> None:
         self._settling.take(request_id)

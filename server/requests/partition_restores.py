@@ -7,7 +7,6 @@ the log ends before, with a linearizable read, and compares.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from quorumlog.server.authorization.permissions import operation_of
@@ -16,12 +15,12 @@ from quorumlog.server.controller.feature_levels import refuse_below_second
 from quorumlog.server.events import ClientRequest
 from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.metadata.image import CurrentImage
-from quorumlog.server.node_service import NodeService, RequestTable, StepTime
+from quorumlog.server.node_service import ServiceHooks, StepTime
 from quorumlog.server.options import NodeLimits
 from quorumlog.server.partition.partition import Partition
 from quorumlog.server.partition.restoration import gaps_before
 from quorumlog.server.partition.restore_steps import take_step
-from quorumlog.server.pending_calls import CallDeadlines, PendingCalls
+from quorumlog.server.pending_calls import PendingCalls
 from quorumlog.server.replies import Replies
 from quorumlog.server.request_timeouts import wait_us
 from quorumlog.server.requests.absent_partitions import AbsentPartitions
@@ -47,7 +46,7 @@ class _PendingStep:
     term: int
 
 
-class PartitionRestores(NodeService):
+class PartitionRestores:
     """Serves DescribePartitionLog and RestorePartition for the partitions that this node leads."""
 
     def __init__(
@@ -69,9 +68,13 @@ class PartitionRestores(NodeService):
         self._absent = absent
         self._steps: PendingCalls[_PendingStep] = PendingCalls(limits.waiting_deletions)
 
-    def declare_requests(self, table: RequestTable) -> None:
-        table.declare(admin_pb2.DescribePartitionLogRequest, self.describe)
-        table.declare(admin_pb2.RestorePartitionRequest, self.restore)
+    def register(self, hooks: ServiceHooks) -> None:
+        hooks.serve(admin_pb2.DescribePartitionLogRequest, self.describe)
+        hooks.serve(admin_pb2.RestorePartitionRequest, self.restore)
+        hooks.on_time(self.on_time)
+        hooks.client_gone(self.client_gone)
+        hooks.raft_group_gone(self.raft_group_gone)
+        hooks.calls(self._steps)
 
     # -- backups ----------------------------------------------------------------------------------------------
 
@@ -159,10 +162,6 @@ class PartitionRestores(NodeService):
         for step in self._steps.take_expired(now):
             problem = error(ErrorCode.REQUEST_TIMED_OUT, late, definite=False)
             self._replies.reply(step.request_id, admin_pb2.RestorePartitionResponse(error=problem))
-
-    def pending_calls(self) -> Sequence[CallDeadlines]:
-        """What ``on_time`` gives up."""
-        return (self._steps,)
 
 
 def _description(partition: Partition, after: int) -> admin_pb2.DescribePartitionLogResponse:

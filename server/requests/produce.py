@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Protocol
 
 from quorumlog.server.authorization.permissions import operation_of
@@ -10,11 +9,11 @@ from quorumlog.server.broker.replicas import Replicas
 from quorumlog.server.client_origin import Listener
 from quorumlog.server.events import ClientRequest
 from quorumlog.server.hosting.raft_host import RaftHost
-from quorumlog.server.node_service import NodeService, RequestTable, StepTime
+from quorumlog.server.node_service import ServiceHooks, StepTime
 from quorumlog.server.options import NodeLimits
 from quorumlog.server.partition.acknowledgements import ACKS_NONE, ProduceCall
 from quorumlog.server.partition.partition import Partition
-from quorumlog.server.pending_calls import CallDeadlines, PendingCalls
+from quorumlog.server.pending_calls import PendingCalls
 from quorumlog.server.produce_checks import check_acks, check_request_size
 from quorumlog.server.replies import Replies
 from quorumlog.server.request_timeouts import MAX_WAIT_US
@@ -41,7 +40,7 @@ class AppendConditions(Protocol):
         """Why this node takes no appends now; None while it does."""
 
 
-class ProduceRequests(NodeService):
+class ProduceRequests:
     """Serves produce requests from the partitions that this node leads.
 
     Attributes:
@@ -73,8 +72,11 @@ class ProduceRequests(NodeService):
         """Requests that wait."""
         return len(self._calls)
 
-    def declare_requests(self, table: RequestTable) -> None:
-        table.declare(data_plane_pb2.ProduceRequest, self.produce)
+    def register(self, hooks: ServiceHooks) -> None:
+        hooks.serve(data_plane_pb2.ProduceRequest, self.produce, self.refuse_overdue)
+        hooks.on_time(self.on_time)
+        hooks.client_gone(self.client_gone)
+        hooks.calls(self._calls)
 
     def produce(self, time: StepTime, asked: ClientRequest, request: data_plane_pb2.ProduceRequest) -> None:
         """Appends a request's batches and answers when each has what its acks ask for."""
@@ -156,9 +158,14 @@ class ProduceRequests(NodeService):
         else:
             self.traces.begin(asked, request, call, appended_to)
 
-    def dropped(self, time: StepTime, problem: errors_pb2.Error) -> None:
-        """A request that nobody is answered is not even looked at."""
-        self._silent.note(time.now, problem)
+    def refuse_overdue(self, time: StepTime, asked: ClientRequest, problem: errors_pb2.Error) -> None:
+        """Refuses a request that has waited for its quota for too long; with ``acks=0`` only the log says so."""
+        assert isinstance(asked.message, data_plane_pb2.ProduceRequest)
+        response = failed_produce(asked.message, problem)
+        if response is not None:
+            self._replies.reply(asked.request_id, response)
+        else:
+            self._silent.note(time.now, problem)
 
     def finish(self, calls: list[ProduceCall]) -> None:
         """Answers calls of which every slot is filled."""
@@ -177,10 +184,6 @@ class ProduceRequests(NodeService):
         for call in self._calls.take_expired(now):
             call.time_out()
             self._answer(call)
-
-    def pending_calls(self) -> Sequence[CallDeadlines]:
-        """What ``on_time`` gives up."""
-        return (self._calls,)
 
     def client_gone(self, request_id: int) -> None:
         call = self._calls.take(request_id)

@@ -9,7 +9,7 @@ from quorumlog.server.client_origin import ClientOrigin
 from quorumlog.server.events import ClientRequest
 from quorumlog.server.metadata.acl_rules import CLUSTER_NAME
 from quorumlog.server.metadata.controller_client import ControllerClient, failure_of
-from quorumlog.server.node_service import NodeService, RequestTable, StepTime
+from quorumlog.server.node_service import ServiceHooks, StepTime
 from quorumlog.server.replies import Replies
 from quorumlog.server.request_timeouts import wait_us
 from quorumlog.v1 import data_plane_pb2, errors_pb2, peer_pb2
@@ -24,7 +24,7 @@ from quorumlog.v1.errors_pb2 import ErrorCode
 _OPERATION = operation_of(data_plane_pb2.InitProducerIdRequest)
 
 
-class ProducerIdentities(NodeService):
+class ProducerIdentities:
     """Gives out producer identities, with what the controller says."""
 
     def __init__(self, broker: Broker, controller: ControllerClient, replies: Replies, refusals: Refusals) -> None:
@@ -33,8 +33,8 @@ class ProducerIdentities(NodeService):
         self._controller = controller
         self._replies = replies
 
-    def declare_requests(self, table: RequestTable) -> None:
-        table.declare(data_plane_pb2.InitProducerIdRequest, self.init_producer_id)
+    def register(self, hooks: ServiceHooks) -> None:
+        hooks.serve(data_plane_pb2.InitProducerIdRequest, self.init_producer_id)
 
     def init_producer_id(
         self, time: StepTime, asked: ClientRequest, request: data_plane_pb2.InitProducerIdRequest

@@ -9,7 +9,7 @@ from quorumlog.server.controller.metadata_replica import MetadataReplica
 from quorumlog.server.events import ClientRequest
 from quorumlog.server.hosting.peer_queues import PeerQueues
 from quorumlog.server.metadata.controller_client import ControllerClient
-from quorumlog.server.node_service import NodeService, RequestTable, StepTime
+from quorumlog.server.node_service import ServiceHooks, StepTime
 from quorumlog.server.replies import Replies
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import admin_pb2, errors_pb2, peer_pb2
@@ -19,7 +19,7 @@ from quorumlog.v1.errors_pb2 import ErrorCode
 PATIENCE_US = 1_500_000
 
 
-class QuorumRequests(NodeService):
+class QuorumRequests:
     """Describes the metadata quorum.
 
     Arguments:
@@ -44,8 +44,8 @@ class QuorumRequests(NodeService):
         self._links = links
         self._replies = replies
 
-    def declare_requests(self, table: RequestTable) -> None:
-        table.declare(admin_pb2.DescribeQuorumRequest, self.describe_quorum)
+    def register(self, hooks: ServiceHooks) -> None:
+        hooks.serve(admin_pb2.DescribeQuorumRequest, self.describe_quorum)
 
     def describe_quorum(self, time: StepTime, asked: ClientRequest, request: admin_pb2.DescribeQuorumRequest) -> None:
         """Describes the metadata quorum as its leader sees it; where none answers, as this node does."""

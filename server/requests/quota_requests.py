@@ -9,7 +9,7 @@ from google.protobuf.message import Message as ProtoMessage
 
 from quorumlog.server.events import ClientRequest
 from quorumlog.server.metadata.quota_checks import check_quota_question, check_quotas
-from quorumlog.server.node_service import RequestTable, StepTime
+from quorumlog.server.node_service import ServiceHooks, StepTime
 from quorumlog.server.request_timeouts import wait_us
 from quorumlog.server.requests.metadata_changes import MetadataChangeRequests
 from quorumlog.v1 import errors_pb2
@@ -26,9 +26,10 @@ QuotaRequest: TypeAlias = AlterClientQuotasRequest | DescribeClientQuotasRequest
 class QuotaRequests(MetadataChangeRequests):
     """Serves quotas."""
 
-    def declare_requests(self, table: RequestTable) -> None:
-        table.declare(AlterClientQuotasRequest, self.alter)
-        table.declare(DescribeClientQuotasRequest, self.describe)
+    def register(self, hooks: ServiceHooks) -> None:
+        super().register(hooks)
+        hooks.serve(AlterClientQuotasRequest, self.alter)
+        hooks.serve(DescribeClientQuotasRequest, self.describe)
 
     def alter(self, time: StepTime, asked: ClientRequest, request: AlterClientQuotasRequest) -> None:
         """Has values set and removed."""

@@ -8,7 +8,6 @@ An answer to a change comes once this node's own image shows it, so that who ask
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeAlias, get_args
@@ -26,8 +25,7 @@ from quorumlog.server.authorization.refusals import Refusals
 from quorumlog.server.events import ClientRequest
 from quorumlog.server.metadata.controller_client import ControllerClient
 from quorumlog.server.metadata.image import CurrentImage
-from quorumlog.server.node_service import NodeService, RequestTable, StepTime
-from quorumlog.server.pending_calls import CallDeadlines
+from quorumlog.server.node_service import ServiceHooks, StepTime
 from quorumlog.server.replies import Replies
 from quorumlog.server.request_timeouts import wait_us
 from quorumlog.server.requests.change_targets import TargetedChange, add_ids, check_targets, names_only
@@ -64,7 +62,7 @@ class _TopicCall:
     refused: tuple[errors_pb2.Error | None, ...] = ()
 
 
-class TopicRequests(NodeService):
+class TopicRequests:
     """Serves creation, deletion and change of topics.
 
     Arguments:
@@ -87,9 +85,11 @@ class TopicRequests(NodeService):
         self._replies = replies
         self._shown = ShownChanges(current, controller, limit)
 
-    def declare_requests(self, table: RequestTable) -> None:
+    def register(self, hooks: ServiceHooks) -> None:
         for kind in get_args(TopicChange):
-            table.declare(kind, self.change)
+            hooks.serve(kind, self.change)
+        hooks.on_time(self.on_time)
+        hooks.calls(self._shown.pending)
 
     def change(self, time: StepTime, asked: ClientRequest, request: TopicChange) -> None:
         """Passes the request on, and answers once this node's own image shows what the answer says."""
@@ -144,10 +144,6 @@ class TopicRequests(NodeService):
     def on_time(self, now: int, wall_ms: int) -> None:
         """Answers changes that are done although this node's image does not show them in time."""
         self._shown.on_time(now)
-
-    def pending_calls(self) -> Sequence[CallDeadlines]:
-        """What ``on_time`` gives up."""
-        return (self._shown.pending,)
 
 
 def failed_change(request: TopicChange, problem: errors_pb2.Error) -> ProtoMessage:

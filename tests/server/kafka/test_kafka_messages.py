@@ -118,9 +118,9 @@ def test_bytes_that_are_cut_or_altered_raise_one_error_or_are_another_message(
                 message = decode(kind, altered, version)
             except MalformedKafkaMessageError:
                 continue
-            again = decode(kind, written(message, version), version)
-            # What is no number equals nothing.
-            assert again == message or "nan" in repr(message)
+            # Bytes, not values: NaN differs from itself, and an empty tagged array is read as the default.
+            again = written(message, version)
+            assert written(decode(kind, again, version), version) == again
 
 
 def altered_bytes(whole: bytes, random: Random, count: int) -> Iterator[bytes]:

@@ -52,11 +52,11 @@ class Rig:
     def serve_held(self, request: ClientRequest, credentials_index: int) -> None:
         self.served.append(request.request_id)
 
-    def answer_without_records(self, request: ClientRequest) -> None:
-        self.empty.append(request.request_id)
-
     def refuse_throttled(self, request: ClientRequest, problem: Error) -> None:
-        self.refused.append((request.request_id, problem))
+        if isinstance(request.message, pb.FetchRequest):
+            self.empty.append(request.request_id)
+        else:
+            self.refused.append((request.request_id, problem))
 
     def limit(self, principal: str, **values: Any) -> None:
         limit(self.image, principal, **values)

@@ -56,7 +56,7 @@ class Watched:
     def are_forgotten(self) -> bool:
         node = self.quiet.cluster.processes[self.leader].node
         assert node is not None and node._member is not None
-        return not node._member.logs.produce.traces
+        return not node._member.services.logs.produce.traces
 
 
 def test_each_disk_has_its_own_time_and_who_was_not_needed_has_none() -> None:

@@ -1,0 +1,41 @@
+"""Authentication, authorization and the audit log of a node."""
+
+from __future__ import annotations
+
+from quorumlog.server.authentication.admission import Admission
+from quorumlog.server.authentication.scram_sign_in import ScramSignIns
+from quorumlog.server.authentication.sessions import Sessions
+from quorumlog.server.authentication.sign_in_rules import SignInRules
+from quorumlog.server.authentication.token_sign_in import TokenSignIns
+from quorumlog.server.authorization.audit import AuditTrail
+from quorumlog.server.authorization.authorizer import Authorizer
+from quorumlog.server.authorization.refusals import Refusals
+from quorumlog.server.node.member_context import MemberContext
+from quorumlog.server.requests.absent_partitions import AbsentPartitions
+from quorumlog.server.requests.rules_age import RulesAge
+
+
+class AccessServices:
+    """The services that decide what a client may do.
+
+    Attributes:
+        audit: writes the audit log.
+        refusals: makes the errors for clients that lack a permission.
+        sessions: of clients with a password or a token.
+        admission: authenticates requests.
+        absent: makes the errors for partitions that have no replica here.
+    """
+
+    def __init__(self, context: MemberContext) -> None:
+        resources, image_age, time = context.resources, context.image_age, context.time
+        options, metadata, replies = resources.options.authorization, context.metadata.replica, resources.replies
+        self.audit = AuditTrail(options.audited, time, metadata, image_age)
+        if options.audited:
+            replies.listener = self.audit
+        self.refusals = Refusals(Authorizer(options, metadata), self.audit)
+        self.sessions = Sessions(resources.rng, resources.options.session_lifetime_us)
+        self.admission = Admission(metadata, self.sessions, options.token_users)
+        rules = SignInRules(options, metadata, self.sessions, self.audit)
+        self.sign_ins = ScramSignIns(rules, replies, resources.rng)
+        self.token_sign_ins = TokenSignIns(rules, resources.token_keys, replies)
+        self.absent = AbsentPartitions(metadata, self.refusals, RulesAge(options, image_age, time))

@@ -1,0 +1,107 @@
+"""Builds the services of a cluster member and puts them into their order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from quorumlog.server.coordinator.coordinators import Coordinators
+from quorumlog.server.coordinator.services import CoordinatorServices
+from quorumlog.server.hosting.durable_raft_group import RaftGroupFactory
+from quorumlog.server.hosting.partition_replica import PartitionReplica
+from quorumlog.server.node.access_services import AccessServices
+from quorumlog.server.node.cluster_services import ClusterServices
+from quorumlog.server.node.log_services import LogServices
+from quorumlog.server.node.member_context import MemberContext
+from quorumlog.server.node.replica_services import ReplicaServices
+from quorumlog.server.node.request_pipeline import RequestPipeline
+from quorumlog.server.node_service import NodeServices
+from quorumlog.server.requests.failed_responses import FAILED_RESPONSES
+
+
+class MemberServices:
+    """The services of a cluster member, in groups.
+
+    Arguments:
+        raft_groups: makes the Raft replicas.
+        ended: called with a replica that this node no longer has.
+
+    Attributes:
+        access: authentication, authorization, audit.
+        replicas: place, move, repair and remove replicas.
+        pipeline: what every request of a client passes.
+        logs: serve and maintain the logs of partitions.
+        cluster: requests about the cluster as a whole.
+        coordinators: consumer groups.
+        in_order: all services.
+    """
+
+    def __init__(
+        self, context: MemberContext, raft_groups: RaftGroupFactory, ended: Callable[[PartitionReplica], None]
+    ) -> None:
+        resources, metadata = context.resources, context.metadata.replica
+        self.access = AccessServices(context)
+        self.replicas = replicas = ReplicaServices(context, raft_groups, ended)
+        self.pipeline = RequestPipeline(self.access, metadata, resources.replies, context.time)
+        self.logs = LogServices(context, replicas.partitions, self.access.absent, self.pipeline.throttle)
+        self.cluster = ClusterServices(context, self.access, replicas)
+        shared = CoordinatorServices(
+            resources.options,
+            metadata,
+            replicas.partitions.coordinators,
+            replicas.partitions,
+            context.traffic.client,
+            resources.host,
+            context.rounds,
+            resources.snapshots,
+            resources.replies.reply,
+            self.access.refusals,
+        )
+        self.coordinators = Coordinators(context.time.now, shared)
+        self.in_order = self.pipeline.services = self._in_order(context)
+        assert self.in_order.kinds == FAILED_RESPONSES.keys(), "every kind of request is served and can fail"
+
+    def _in_order(self, context: MemberContext) -> NodeServices:
+        """The order is part of what a node does: a simulation that is repeated takes the same steps."""
+        logs, cluster, replicas, access = self.logs, self.cluster, self.replicas, self.access
+        return NodeServices(
+            (
+                context.traffic.client,
+                replicas.broker,
+                context.metadata,
+                logs.produce,
+                logs.fetches,
+                logs.checkpoints,
+                logs.retention,
+                logs.compactions,
+                logs.compaction_proposals,
+                logs.record_deletions,
+                logs.restores,
+                logs.offset_requests,
+                cluster.topics,
+                access.admission,
+                self.pipeline.throttle,
+                access.sign_ins,
+                access.token_sign_ins,
+                cluster.acls,
+                cluster.credentials,
+                cluster.quotas,
+                replicas.elections,
+                cluster.elections,
+                replicas.reassignments,
+                cluster.reads,
+                context.image_age,
+                cluster.queries,
+                cluster.log_dirs,
+                cluster.watches,
+                cluster.producer_identities,
+                cluster.quorum,
+                cluster.cluster_changes,
+                cluster.description,
+                logs.producer_expiry,
+                logs.deleted_producers,
+                self.coordinators,
+                context.resources.scrub,
+                replicas.damaged,
+                access.audit,
+            )
+        )
