@@ -18,8 +18,8 @@ BLOCK = re.compile(r"^<!-- (?P<name>[a-z-]+) -->\n(?P<text>.*?)^<!-- /(?P=name) 
 COMMIT = re.compile(r"commit `([0-9a-f]{7,40})`")
 #: Blocks of README and docs/performance.md that a few minutes measure anew; others are measured for each release.
 SOON_OLD = {"bench", "run", "tuning", "compiled"}
-#: Commits of the main line after which they are.
-OLD = 100
+#: Commits of the main line after which such figures are too old.
+OLD = 200
 BLOCKS = [
     pytest.param(match["name"], match["text"], id=f"{page.name}: {match['name']}")
     for page in PAGES

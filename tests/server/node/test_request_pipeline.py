@@ -1,0 +1,89 @@
+"""The five steps that every request of a client passes, in order."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from google.protobuf.message import Message as ProtoMessage
+
+from quorumlog.server.events import ClientRequest
+from quorumlog.server.node.request_pipeline import RequestPipeline
+from quorumlog.server.node_service import StepTime
+from quorumlog.server.wire_errors import error
+from quorumlog.v1 import admin_pb2, data_plane_pb2
+from quorumlog.v1.errors_pb2 import Error, ErrorCode
+
+STEPS = ["authenticate", "throttle", "authorize", "audit", "dispatch"]
+PROBLEM = error(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "later")
+
+
+class Pipeline:
+    """A pipeline whose steps are recorded. ``ends`` names the step that ends the request."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, ends: str = "", overdue: Any = None) -> None:
+        self.steps: list[str] = []
+        self.replies: list[ProtoMessage] = []
+        self._ends = ends
+        admission = SimpleNamespace(admit=self._authenticate, refuse_held=self._authenticate)
+        access = SimpleNamespace(
+            admission=admission, refusals=None, audit=SimpleNamespace(change_begins=lambda _: self._step("audit"))
+        )
+        replies = SimpleNamespace(reply=lambda _, message: self.replies.append(message))
+        current = SimpleNamespace(image=SimpleNamespace(client_quotas=SimpleNamespace(index=0)))
+        self.pipeline = RequestPipeline(cast(Any, access), cast(Any, current), cast(Any, replies), StepTime(0, 0))
+        self.pipeline.throttle = cast(Any, SimpleNamespace(holds=lambda _: self._step("throttle")))
+        self.pipeline.services = cast(
+            Any,
+            SimpleNamespace(serve=lambda *_: self._step("dispatch"), overdue_handler=lambda _: overdue),
+        )
+        monkeypatch.setattr("quorumlog.server.node.request_pipeline.refuse_whole", lambda *_: self._refuse("authorize"))
+
+    def _step(self, name: str) -> bool:
+        self.steps.append(name)
+        return name == self._ends
+
+    def _refuse(self, name: str) -> Error | None:
+        return PROBLEM if self._step(name) else None
+
+    def _authenticate(self, *_: object) -> Error | None:
+        return self._refuse("authenticate")
+
+    def __call__(self, message: ProtoMessage, stream: int = 0, held_since: int | None = None) -> list[str]:
+        """The steps that a request passes."""
+        self.pipeline.serve(ClientRequest(1, message, stream), held_since)
+        return self.steps
+
+
+@pytest.mark.parametrize("ends", ["authenticate", "throttle", "authorize", "dispatch"])
+def test_each_step_can_end_a_request(monkeypatch: pytest.MonkeyPatch, ends: str) -> None:
+    pipeline = Pipeline(monkeypatch, ends)
+    assert pipeline(admin_pb2.DescribeNodeRequest()) == STEPS[: STEPS.index(ends) + 1]
+    assert len(pipeline.replies) == (ends in ("authenticate", "authorize"))
+
+
+def test_a_held_request_is_authenticated_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its session may be over. It is not throttled a second time: its debt is paid."""
+    pipeline = Pipeline(monkeypatch)
+    assert pipeline(admin_pb2.DescribeNodeRequest(), held_since=3) == [step for step in STEPS if step != "throttle"]
+
+
+def test_a_refused_stream_gets_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The admission ends the stream instead."""
+    pipeline = Pipeline(monkeypatch, "authenticate")
+    pipeline(data_plane_pb2.FetchRequest(), stream=7)
+    assert (pipeline.steps, pipeline.replies) == (["authenticate"], [])
+
+
+def test_an_overdue_request_gets_its_failed_response(monkeypatch: pytest.MonkeyPatch) -> None:
+    pipeline = Pipeline(monkeypatch)
+    pipeline.pipeline.refuse_throttled(ClientRequest(1, admin_pb2.DescribeNodeRequest()), PROBLEM)
+    assert pipeline.replies == [admin_pb2.DescribeNodeResponse(error=PROBLEM)]
+
+
+def test_a_service_can_answer_overdue_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Error] = []
+    pipeline = Pipeline(monkeypatch, overdue=lambda time, asked, problem: seen.append(problem))
+    pipeline.pipeline.refuse_throttled(ClientRequest(1, data_plane_pb2.FetchRequest()), PROBLEM)
+    assert (seen, pipeline.replies) == ([PROBLEM], [])
