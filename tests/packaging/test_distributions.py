@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
+from tests.support.git_files import has_attribute, tracked
 from tests.support.readme_tour import ROOT, blocks, tour
 
 pytestmark = [pytest.mark.thorough, pytest.mark.timeout(480)]
@@ -39,19 +40,15 @@ def wheel(built: Path) -> Path:
     return found
 
 
-def tracked() -> set[str]:
-    """What git tracks and is still there."""
-    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
-    return {name for name in listed.split("\0") if name and (ROOT / name).exists()}
-
-
 def test_a_source_distribution_is_the_checkout(built: Path) -> None:
+    """It holds what an archive of the tag holds: .gitattributes says what stays out of both."""
     (archive,) = built.glob("*.tar.gz")
     with tarfile.open(archive) as packed:
         members = packed.getmembers()
     held = {member.name.partition("/")[2] for member in members}
-    missing = {name for name in tracked() - held if not name.startswith(".")}
-    assert not missing, "say in MANIFEST.in that these belong to it"
+    exported = {name for name in tracked() if not has_attribute(name, "export-ignore")}
+    assert exported - held == set(), "say in MANIFEST.in that these belong to it"
+    assert held & (tracked() - exported) == set(), "say in MANIFEST.in that these do not belong to it"
     assert {(member.uid, member.uname, member.mtime) for member in members} == {(0, "", members[0].mtime)}
 
 
