@@ -12,7 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup compile package docs demo console test test-fast test-kafka-clients test-logic test-processes test-alone test-compiled check proto format bench bench-peers chaos simulate mutants clean
+.PHONY: help setup compile package wheels sbom docs demo console test test-fast test-kafka-clients test-logic test-processes test-alone test-compiled check proto format bench bench-peers chaos simulate mutants clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -50,6 +50,24 @@ package: $(STAMP) $(PACKAGES)/.installed  ## wheel and source distribution in di
 	@$(BIN)/python packaging/distributions.py --to dist
 	@$(PACKAGES)/bin/python -m twine check --strict dist/*.whl dist/*.tar.gz
 	@$(PACKAGES)/bin/check-wheel-contents dist/*.whl
+
+# What an installation of the wheel brings, in the versions that are tested.
+SBOM := build/sbom/environment
+sbom: package  ## the software bill of materials of the wheel, in dist/
+	@rm -rf $(SBOM)
+	@$(PYTHON) -m venv --without-pip $(SBOM)
+	@$(PACKAGES)/bin/python -m pip --python $(SBOM)/bin/python install --quiet --disable-pip-version-check --constraint requirements.lock dist/*.whl
+	@$(PACKAGES)/bin/python packaging/sbom.py --environment $(SBOM)/bin/python --to dist/quorumlog.cdx.json
+
+WHEELS := build/wheels/venv
+$(WHEELS)/.installed: pyproject.toml
+	@test -x $(WHEELS)/bin/python || $(PYTHON) -m venv $(WHEELS)
+	@$(WHEELS)/bin/python -m pip install --quiet --disable-pip-version-check "pip>=25.1"
+	@$(WHEELS)/bin/python -m pip install --quiet --disable-pip-version-check --group wheels
+	@touch $@
+
+wheels: $(WHEELS)/.installed  ## compiled wheels for this platform, in dist/compiled; on Linux with Docker or Podman
+	@$(WHEELS)/bin/cibuildwheel --archs native --output-dir dist/compiled
 
 # The site, in an environment of its own. What draws its diagrams comes from npm, where there is one.
 DOCS := build/docs

@@ -3,6 +3,7 @@ nothing else."""
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
@@ -13,8 +14,10 @@ from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from tests.support.git_files import has_attribute, tracked
+from tests.support.package_tools import tool
 from tests.support.readme_tour import ROOT, blocks, tour
 
 pytestmark = [pytest.mark.thorough, pytest.mark.timeout(480)]
@@ -116,6 +119,22 @@ def test_an_environment_of_the_wheel_has_the_manual_and_no_tests_of_ours(install
     for absent in ("pytest", "pyspark", "quorumlog.chaos.simulator"):
         look = f"import importlib.util, sys; sys.exit(importlib.util.find_spec({absent!r}) is not None)"
         subprocess.run([str(installed), "-c", look], check=True, timeout=60)
+
+
+def test_the_sbom_lists_what_is_installed(installed: Path, tmp_path: Path) -> None:
+    """The bill names every package of an installation, and the libraries inside the console's page."""
+    python = Path(tool("cyclonedx-py")).with_name("python")
+    bill, again = tmp_path / "bill.json", tmp_path / "again.json"
+    for to in (bill, again):
+        command = [str(python), str(ROOT / "packaging/sbom.py"), "--environment", str(installed)]
+        subprocess.run([*command, "--to", str(to)], check=True, timeout=60)
+    assert bill.read_bytes() == again.read_bytes()
+    components = json.loads(bill.read_text())["components"]
+    vendored = {"preact", "htm"}
+    assert {canonicalize_name(each["name"]) for each in components} == vendored | {
+        canonicalize_name(name) for name in needed_by("quorumlog").keys() - {"quorumlog"}
+    }
+    assert all(each["purl"] for each in components)
 
 
 @pytest.mark.skipif(shutil.which("man") is None, reason="man is not installed")
