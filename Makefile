@@ -12,7 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup compile package wheels sbom docs demo console test test-fast test-kafka-clients test-logic test-processes test-alone test-compiled check proto format bench bench-peers chaos simulate mutants clean
+.PHONY: help setup compile package wheels sbom docs workflows demo console test test-fast test-kafka-clients test-logic test-processes test-alone test-compiled check proto format bench bench-peers chaos simulate mutants clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -68,6 +68,13 @@ $(WHEELS)/.installed: pyproject.toml
 
 wheels: $(WHEELS)/.installed  ## compiled wheels for this platform, in dist/compiled; on Linux with Docker or Podman
 	@$(WHEELS)/bin/cibuildwheel --archs native --output-dir dist/compiled
+
+# actionlint is a Go module. tests/packaging finds it beside the other tools.
+ACTIONLINT := github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
+workflows: $(PACKAGES)/.installed  ## lint the workflows of .github/; needs Go
+	@GOBIN=$(CURDIR)/$(PACKAGES)/bin go install $(ACTIONLINT)
+	@$(PACKAGES)/bin/actionlint
+	@$(PACKAGES)/bin/zizmor --offline --quiet .github
 
 # The site, in an environment of its own. What draws its diagrams comes from npm, where there is one.
 DOCS := build/docs

@@ -16,5 +16,5 @@ def tool(name: str) -> str:
     """The path of a tool."""
     path = shutil.which(name) or shutil.which(name, path=str(INSTALLED))
     if path is None:
-        pytest.skip(f"{name} is not installed (make package installs hadolint and kubernetes-validate)")
+        pytest.skip(f"{name} is not installed (make package and make workflows install some of the tools)")
     return path
