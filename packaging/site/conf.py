@@ -30,7 +30,7 @@ html_theme_options = {"top_of_page_buttons": []}
 extensions = ["myst_parser"]
 root_doc = "docs/README"
 html_extra_path = ["index.html"]
-include_patterns = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/**"]
+include_patterns = ["*.md", "docs/**"]
 # Links lead to headings by the anchors that code hosting gives them, which tests/test_documents.py checks.
 myst_heading_anchors = 4
 myst_fence_as_directive = ["mermaid"]
