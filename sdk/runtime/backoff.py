@@ -1,17 +1,19 @@
-"""How long to wait before trying again: tenacity's exponential backoff with jitter."""
+"""Exponential backoff with jitter between attempts, which tenacity runs."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from types import TracebackType
 
-from tenacity import AsyncRetrying, AttemptManager, RetryCallState, retry_if_exception, wait_exponential
+from tenacity import AsyncRetrying, AttemptManager, RetryCallState, retry_if_exception
 
 from quorumlog.sdk.errors import NoBrokersAvailableError, QuorumlogError, ThrottlingQuotaExceededError
 from quorumlog.sdk.runtime.client_runtime import SYSTEM_RUNTIME, ClientRuntime
 
 #: The packages of what stands between an attempt that fails and who asked for it.
 _MACHINERY = ("tenacity", "concurrent")
+#: Any delay has reached its maximum by then; a larger exponent overflows.
+_MAX_EXPONENT = 100
 
 
 @dataclass(slots=True, frozen=True)
@@ -26,19 +28,21 @@ class Backoff:
     longest_s: float = 0.5
     runtime: ClientRuntime = SYSTEM_RUNTIME
 
-    def _wait_s(self, state: RetryCallState) -> float:
-        growing = wait_exponential(multiplier=self.initial_s, max=self.longest_s, exp_base=1.5)
-        wait_s = growing(state) + self.runtime.rng.uniform(0, self.initial_s)
-        failure = state.outcome.exception() if state.outcome is not None else None
-        if isinstance(failure, ThrottlingQuotaExceededError):
-            wait_s += failure.throttle_time_ms / 1000  # Whoever comes sooner is told the same again.
-        return wait_s
+    def delay_s(self, failures: int, failure: BaseException | None = None) -> float:
+        """Returns the delay before the next attempt.
 
-    def delay_s(self, failures: int) -> float:
-        """The wait after the ``failures``-th failure in a row (from 1)."""
-        state = RetryCallState(retry_object=_NEVER_RUN, fn=None, args=(), kwargs={})
-        state.attempt_number = max(1, failures)
-        return self._wait_s(state)
+        Arguments:
+            failures: failed attempts in a row, from 1.
+            failure: the error of the last one. A throttled request waits as long as the node says in addition.
+        """
+        growth = 1.5 ** min(max(failures, 1) - 1, _MAX_EXPONENT)
+        delay_s = min(self.initial_s * growth, self.longest_s) + self.runtime.rng.uniform(0, self.initial_s)
+        if isinstance(failure, ThrottlingQuotaExceededError):
+            delay_s += failure.throttle_time_ms / 1000
+        return delay_s
+
+    def _wait_s(self, state: RetryCallState) -> float:
+        return self.delay_s(state.attempt_number, None if state.outcome is None else state.outcome.exception())
 
     def retrying(
         self, limit_s: float, brief: tuple[type[QuorumlogError], ...] = (), brief_s: float = 0.0
@@ -83,6 +87,3 @@ def _of_the_attempt(trace: TracebackType | None) -> TracebackType | None:
 def _is_retriable(error: BaseException) -> bool:
     # The code that raises NoBrokersAvailableError has looked for brokers long enough.
     return isinstance(error, QuorumlogError) and error.retriable and not isinstance(error, NoBrokersAvailableError)
-
-
-_NEVER_RUN = AsyncRetrying()
