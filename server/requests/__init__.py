@@ -14,6 +14,7 @@
 - `linearizable_reads.py`: makes sure that the metadata are no older than a question.
 - `producer_identities.py`: producers get an identity, or claim a named one.
 - `quorum_requests.py`: the metadata quorum is described.
+- `forwarding.py`: how a request is packed for the controller, and where its answer is.
 - `cluster_changes.py`: nodes leave, and others vote on the metadata, as the controller decides.
 - `acl_requests.py`: rules of who may do what.
 - `credential_requests.py`: users who sign in by password, and revocations.

@@ -95,8 +95,7 @@ class AclRequests(MetadataChangeRequests):
             self._reads.read(time.now, request.timeout_ms, known)
 
     def _pass_on(self, asked: ClientRequest, deadline: int, request: AclChange) -> None:
-        kind = "create_acls" if isinstance(request, CreateAclsRequest) else "delete_acls"
-        self._forward(asked, deadline, kind, request, partial(failed_acls, request))
+        self._forward(asked, deadline, request, partial(failed_acls, request))
 
     # -- questions --------------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from quorumlog.server.metadata.producer_names import check_restored_names
 from quorumlog.server.node_service import ServiceHooks, StepTime
 from quorumlog.server.replies import Replies
 from quorumlog.server.request_timeouts import wait_us
+from quorumlog.server.requests.forwarding import FORWARDINGS
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import admin_pb2, errors_pb2, peer_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
@@ -27,15 +28,6 @@ ClusterChange: TypeAlias = (
 
 #: Nodes that one change of the metadata quorum may name: no quorum has so many. More would not fit between nodes.
 MAX_NAMED = 100
-
-#: Of each kind: the field that carries it to the controller, and its answer back.
-_FIELDS: dict[type[ProtoMessage], str] = {
-    admin_pb2.AlterQuorumRequest: "alter_quorum",
-    admin_pb2.AlterNodeRequest: "alter_node",
-    admin_pb2.UpgradeFeaturesRequest: "upgrade_features",
-    admin_pb2.RestoreProducerNamesRequest: "restore_producer_names",
-    admin_pb2.RebalancePartitionsRequest: "rebalance_partitions",
-}
 
 
 class ClusterChanges:
@@ -55,17 +47,16 @@ class ClusterChanges:
         if refused is not None:
             self._replies.reply(asked.request_id, failed_cluster_change(request, refused))
             return
-        field = _FIELDS[type(request)]
+        forwarding = FORWARDINGS[type(request)]
 
         def answered(response: peer_pb2.ControllerResponse | None) -> None:
-            if response is not None and response.HasField(field):  # type: ignore[arg-type]  # a name of the oneof
-                self._replies.reply(asked.request_id, getattr(response, field))
-            else:
-                self._replies.reply(asked.request_id, failed_cluster_change(request, failure_of(response)))
+            answer = None if response is None else forwarding.unpack(response)
+            if answer is None:
+                answer = failed_cluster_change(request, failure_of(response))
+            self._replies.reply(asked.request_id, answer)
 
-        forwarded = peer_pb2.ControllerRequest(principal=asked.principal)
-        getattr(forwarded, field).CopyFrom(request)
-        self._controller.ask(time.now + wait_us(request.timeout_ms), forwarded, answered)
+        deadline = time.now + wait_us(request.timeout_ms)
+        self._controller.ask(deadline, forwarding.pack(asked.principal, request), answered)
 
 
 def _check_size(request: ClusterChange) -> errors_pb2.Error | None:

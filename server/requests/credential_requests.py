@@ -46,7 +46,7 @@ class CredentialRequests(MetadataChangeRequests):
         if refused is not None:
             self._replies.reply(asked.request_id, failed_credentials(request, refused))
             return
-        self._pass_on(time, asked, request, "alter_user_scram_credentials")
+        self._pass_on(time, asked, request)
 
     def alter_revocations(self, time: StepTime, asked: ClientRequest, request: AlterRevocationsRequest) -> None:
         """Has certificates and principals revoked, or restored. The controller knows whom nobody can lock out."""
@@ -54,11 +54,11 @@ class CredentialRequests(MetadataChangeRequests):
         if refused is not None:
             self._replies.reply(asked.request_id, failed_credentials(request, refused))
             return
-        self._pass_on(time, asked, request, "alter_revocations")
+        self._pass_on(time, asked, request)
 
-    def _pass_on(self, time: StepTime, asked: ClientRequest, request: CredentialChange, kind: str) -> None:
+    def _pass_on(self, time: StepTime, asked: ClientRequest, request: CredentialChange) -> None:
         deadline = time.now + wait_us(request.timeout_ms)
-        self._forward(asked, deadline, kind, request, partial(failed_credentials, request))
+        self._forward(asked, deadline, request, partial(failed_credentials, request))
 
     # -- questions --------------------------------------------------------------------------------------------
 

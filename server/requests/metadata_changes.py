@@ -41,7 +41,6 @@ class MetadataChangeRequests:
         self,
         asked: ClientRequest,
         deadline: int,
-        kind: str,
         request: ProtoMessage,
         failed: Callable[[errors_pb2.Error], ProtoMessage],
     ) -> None:
@@ -49,10 +48,9 @@ class MetadataChangeRequests:
 
         Arguments:
             deadline: by the node's clock (µs).
-            kind: what the controller calls it.
             failed: makes the answer to one that failed.
         """
-        change = ForwardedChange(asked.request_id, deadline, asked.principal, kind, request)
+        change = ForwardedChange(asked.request_id, deadline, asked.principal, request)
         self._shown.ask(change, partial(self._replies.reply, asked.request_id), failed)
 
     def on_applied(self) -> None:

@@ -38,7 +38,7 @@ class QuotaRequests(MetadataChangeRequests):
             self._replies.reply(asked.request_id, failed_quotas(request, refused))
             return
         deadline = time.now + wait_us(request.timeout_ms)
-        self._forward(asked, deadline, "alter_client_quotas", request, partial(failed_quotas, request))
+        self._forward(asked, deadline, request, partial(failed_quotas, request))
 
     def describe(self, time: StepTime, asked: ClientRequest, request: DescribeClientQuotasRequest) -> None:
         """Lists what was set, as new as the question."""

@@ -10,6 +10,7 @@ from google.protobuf.message import Message as ProtoMessage
 from quorumlog.server.metadata.controller_client import ControllerClient, failure_of
 from quorumlog.server.metadata.image import CurrentImage
 from quorumlog.server.pending_calls import CallDeadlines, PendingCalls
+from quorumlog.server.requests.forwarding import FORWARDINGS
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import errors_pb2, peer_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
@@ -22,13 +23,12 @@ class ForwardedChange:
     Arguments:
         deadline: by the node's clock (µs).
         principal: whose change it is.
-        kind: what the controller calls it: the field of its request and of its answer.
+        request: of a type in ``FORWARDINGS``.
     """
 
     request_id: int
     deadline: int
     principal: str
-    kind: str
     request: ProtoMessage
 
 
@@ -68,13 +68,13 @@ class ShownChanges:
             answer: takes the controller's answer when the image shows what that says, or at the deadline: it is made.
             failed: the answer to a change that failed.
         """
-        kind = change.kind
+        forwarding = FORWARDINGS[type(change.request)]
 
         def answered(response: peer_pb2.ControllerResponse | None) -> None:
-            if response is None or not response.HasField(kind):  # type: ignore[arg-type]  # a name of the oneof
+            made = None if response is None else forwarding.unpack(response)
+            if response is None or made is None:
                 answer(failed(failure_of(response)))
                 return
-            made = getattr(response, kind)
             shown = _Made(change.request_id, change.deadline, response.applied_index, lambda: answer(made))
             self._made.add(shown)
             self.on_applied()
@@ -83,9 +83,7 @@ class ShownChanges:
             busy = error(ErrorCode.SERVER_BUSY, "too many changes at once; try again after a pause")
             answer(failed(busy))
             return
-        forwarded = peer_pb2.ControllerRequest(principal=change.principal)
-        getattr(forwarded, kind).CopyFrom(change.request)
-        self._controller.ask(change.deadline, forwarded, answered)
+        self._controller.ask(change.deadline, forwarding.pack(change.principal, change.request), answered)
 
     def on_applied(self) -> None:
         """The image moved on: changes that it shows by now are answered."""

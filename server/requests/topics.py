@@ -35,13 +35,13 @@ from quorumlog.v1 import admin_pb2, errors_pb2
 
 TopicChange: TypeAlias = admin_pb2.CreateTopicsRequest | TargetedChange
 
-_RESPONSES: dict[type[ProtoMessage], tuple[str, type[ProtoMessage]]] = {
-    admin_pb2.CreateTopicsRequest: ("create_topics", admin_pb2.CreateTopicsResponse),
-    admin_pb2.DeleteTopicsRequest: ("delete_topics", admin_pb2.DeleteTopicsResponse),
-    admin_pb2.CreatePartitionsRequest: ("create_partitions", admin_pb2.CreatePartitionsResponse),
-    admin_pb2.AlterConfigsRequest: ("alter_configs", admin_pb2.AlterConfigsResponse),
-    admin_pb2.ReassignPartitionsRequest: ("reassign_partitions", admin_pb2.ReassignPartitionsResponse),
-    admin_pb2.DeleteProducersRequest: ("delete_producers", admin_pb2.DeleteProducersResponse),
+_RESPONSES: dict[type[ProtoMessage], type[ProtoMessage]] = {
+    admin_pb2.CreateTopicsRequest: admin_pb2.CreateTopicsResponse,
+    admin_pb2.DeleteTopicsRequest: admin_pb2.DeleteTopicsResponse,
+    admin_pb2.CreatePartitionsRequest: admin_pb2.CreatePartitionsResponse,
+    admin_pb2.AlterConfigsRequest: admin_pb2.AlterConfigsResponse,
+    admin_pb2.ReassignPartitionsRequest: admin_pb2.ReassignPartitionsResponse,
+    admin_pb2.DeleteProducersRequest: admin_pb2.DeleteProducersResponse,
 }
 
 
@@ -105,7 +105,7 @@ class TopicRequests:
                 call = replace(call, names=tuple(names_in(request)), refused=tuple(refusals))
                 request = without_refused(request, refusals)
             if refusals and all(refusals):
-                self._answer(call, _RESPONSES[type(request)][1]())
+                self._answer(call, _RESPONSES[type(request)]())
                 return
         if isinstance(request, admin_pb2.CreateTopicsRequest) or not names_only(request):
             self._pass_on(call, request)
@@ -133,8 +133,7 @@ class TopicRequests:
         self._reads.read(now, request.timeout_ms, known)
 
     def _pass_on(self, call: _TopicCall, request: TopicChange) -> None:
-        kind = _RESPONSES[type(request)][0]
-        change = ForwardedChange(call.request_id, call.deadline, call.principal, kind, request)
+        change = ForwardedChange(call.request_id, call.deadline, call.principal, request)
         self._shown.ask(change, partial(self._answer, call), partial(failed_change, request))
 
     def on_applied(self) -> None:
@@ -153,7 +152,7 @@ def failed_change(request: TopicChange, problem: errors_pb2.Error) -> ProtoMessa
         return admin_pb2.ReassignPartitionsResponse(
             results=[admin_pb2.ReassignmentResult(topic=t, partition=p, error=problem) for t, p in wishes]
         )
-    response = _RESPONSES[type(request)][1]()
+    response = _RESPONSES[type(request)]()
     by_name = admin_pb2.DeleteTopicsRequest | admin_pb2.DeleteProducersRequest
     names = request.names if isinstance(request, by_name) else [t.name for t in request.topics]
     for name in names:
