@@ -18,7 +18,6 @@ from quorumlog.server.metric_catalogue import Readings
 from quorumlog.server.metrics import Meters
 from quorumlog.server.process.descriptors import room_for_connections
 from quorumlog.server.process.driver import DrivenNode, Driver
-from quorumlog.server.setting_values import parse_address
 from quorumlog.server.settings import Settings, SettingsError
 from quorumlog.server.transport.admin_service import admin_handlers
 from quorumlog.server.transport.channel_options import ConnectionLimits
@@ -34,15 +33,12 @@ from quorumlog.server.transport.session_gate import SessionGate
 from quorumlog.server.transport.sign_in_service import KeysForNode, sign_in_handlers
 from quorumlog.server.transport.tls_contexts import TlsContexts
 from quorumlog.server.transport.unary_calls import Handlers
-from quorumlog.server.transport.uncalled_connections import UncalledConnections
 
 if TYPE_CHECKING:
     from quorumlog.server.kafka.listener import KafkaListener
 
 #: Around the batches of one request.
 _REQUEST_OVERHEAD_BYTES = 1 << 20
-#: By the kind of listener, the setting that says where it is.
-_SETTINGS = {Listener.PEER: "peer_listen", Listener.CLIENT: "listen", Listener.PASSWORD: "password_listen"}
 #: What a call may bring before it is clear whose it is.
 _STRANGERS_BYTES = 64 << 10
 
@@ -74,7 +70,7 @@ class Listeners:
     """The servers of a node.
 
     Attributes:
-        failed_handshakes: is told of those, also of a listener that is none of these.
+        failed_handshakes: reports failed TLS handshakes, of the port for Kafka's clients and of the metrics page.
 
     Raises:
         ListenError: an address cannot be listened on.
@@ -97,7 +93,6 @@ class Listeners:
             kafka_pair = watch_pair(settings, settings.kafka_proof, log, "kafka")
             self._pairs += [kafka_pair] if kafka_pair is not None else []
         self.failed_handshakes = FailedHandshakes(log, driver.tell_audit)
-        self._uncalled: list[UncalledConnections] = []
         self._kafka = _kafka_listener(
             settings, connections, node, driver, log, meters, kafka_pair, self.failed_handshakes
         )
@@ -137,10 +132,7 @@ class Listeners:
             credentials = None
             if watched is not None:
                 self._pairs.append(watched)
-                uncalled = UncalledConnections(_SETTINGS[listener], parse_address(address)[1], self.failed_handshakes)
-                self._uncalled.append(uncalled)
-                gates = (uncalled, *gates)
-                credentials = server_credentials(watched, uncalled.begun)
+                credentials = server_credentials(watched)
             self._servers.append(
                 GrpcServer(address, handlers, limits, credentials, requests=driver.requests, interceptors=gates)
             )
@@ -149,8 +141,6 @@ class Listeners:
         """Starts serving; not yet healthy."""
         for server in self._servers:
             await server.start()
-        for uncalled in self._uncalled:
-            self._supervisor.start(uncalled.run(), "uncalled-connections")
         self._supervisor.start(self.failed_handshakes.run(), "failed-handshakes")
         if self._kafka is not None:
             self._supervisor.start(self._kafka.run(), "kafka-listener")

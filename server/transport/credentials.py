@@ -6,8 +6,6 @@ gRPC's; who dials makes its credentials anew each time. What is connected alread
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import grpc
 import grpc.aio
 
@@ -16,19 +14,12 @@ from quorumlog.server.certificates.pairs import Pair, WatchedPair, changed_since
 from quorumlog.server.transport.channel_options import PEER_CHANNEL_OPTIONS
 
 
-def server_credentials(watched: WatchedPair, begun: Callable[[], None] | None = None) -> grpc.ServerCredentials:
-    """What a listener serves with. It asks for certificates where the pair has authorities, and takes no others.
-
-    Arguments:
-        begun: is called as a handshake begins, on a thread of gRPC's.
-    """
-
+def server_credentials(watched: WatchedPair) -> grpc.ServerCredentials:
+    """Returns the credentials of a listener. It requires client certificates if the pair has authorities."""
     served = watched.pair
 
     def changed() -> grpc.ServerCertificateConfiguration:
         nonlocal served
-        if begun is not None:
-            begun()
         pair = changed_since(watched, served)
         if pair is None:
             return None  # type: ignore[return-value]  # it stands for no change; the stubs do not know that

@@ -1,7 +1,8 @@
-"""What is told of connections that came to nothing, in the log and in the audit log: who tried, and where.
+"""Reports failed TLS handshakes in the log and in the audit log, with address and reason.
 
-Strangers can make any number of them. So those of an address are told together, once in a second, and those of more
-addresses than so many as one; the log has a line in a minute.
+gRPC reports none to a program, so they are those of the listeners that use Python's ssl: the port for Kafka's clients
+and the metrics page. A client can cause any number of failures. Therefore the audit log has one line per address and
+second, and one for all addresses beyond ``MAX_HOSTS``; the log has one line a minute.
 """
 
 from __future__ import annotations

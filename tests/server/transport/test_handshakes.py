@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import ssl
+import struct
 import warnings
 from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
@@ -169,6 +171,15 @@ async def test_half_a_handshake_is_closed_in_time(node: Node) -> None:
                     pass
         assert asyncio.get_running_loop().time() - began < HANDSHAKE_MS / 1_000 + 30
         writer.close()
+
+
+async def test_resets_end_nothing(node: Node, tmp_path: Path) -> None:
+    """Connections that are reset before their handshake leave the node serving."""
+    for _ in range(20):
+        raw = socket.create_connection(("127.0.0.1", node.port), LIMIT_S)
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        raw.close()
+    assert await ask(node, context_of(create_client(tmp_path, node.authority, "honest")), LIMIT_S)
 
 
 async def test_who_answers_with_a_certificate_for_clients_is_not_spoken_to(tmp_path: Path) -> None:
