@@ -8,17 +8,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import serialization
+
 from quorumlog.server.certificates.names import node_host, node_of, user_of
 from quorumlog.server.certificates.x509 import CertificateError
-
-try:
-    from cryptography import x509
-    from cryptography.exceptions import InvalidSignature
-    from cryptography.hazmat.primitives import serialization
-except ImportError:
-    raise CertificateError(
-        "certificates are read with the package cryptography, which is not installed: pip install 'quorumlog[certs]'"
-    ) from None
 
 #: A certificate that ends within so many days is to be replaced.
 SOON_DAYS = 30

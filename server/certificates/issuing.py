@@ -9,18 +9,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
 
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
 from quorumlog.server.certificates.names import NODE_DOMAIN, USER_NAME, node_host, node_uri, user_uri
 from quorumlog.server.certificates.x509 import CertificateError
-
-try:
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-    from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
-except ImportError:
-    raise CertificateError(
-        "certificates are made with the package cryptography, which is not installed: pip install 'quorumlog[certs]'"
-    ) from None
 
 #: Lives of authorities and of certificates, in days. (Longer ones than 398 are what browsers stopped to take.)
 AUTHORITY_DAYS = 3_650

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from quorumlog.server.certificates.x509 import CertificateError, Validity, certificates, validity
+from quorumlog.server.certificates.x509 import CertificateError, Validity, check_certificates, validity
 from quorumlog.server.options import PairFiles
 
 #: Files are looked at once in so many seconds at most.
@@ -53,8 +53,7 @@ def read_pair(files: PairFiles, wall_s: Callable[[], float] = time.time) -> Pair
     except (ssl.SSLError, OSError, CertificateError):
         raise CertificateError(f"{files.key} is not the key of {files.certificate}, or has a password") from None
     if authorities is not None and files.authorities is not None:
-        for each in _certificates(authorities, files.authorities):
-            _validity(each, files.authorities)
+        _check_authorities(authorities, files.authorities)
     now_s = wall_s()
     if now_s > valid.ends_s:
         raise CertificateError(f"{files.certificate} was valid until {_when(valid.ends_s)}: replace it")
@@ -134,9 +133,9 @@ def _no_password() -> bytes:
     raise CertificateError("the key has a password")
 
 
-def _certificates(pem: bytes, path: Path) -> list[bytes]:
+def _check_authorities(pem: bytes, path: Path) -> None:
     try:
-        return certificates(pem)
+        check_certificates(pem)
     except CertificateError as error:
         raise CertificateError(f"{path}: {error}") from None
 

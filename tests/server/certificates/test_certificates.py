@@ -1,4 +1,4 @@
-"""Certificates: made, read without a library, taken only in pairs, and read again once they were replaced."""
+"""Certificates: made, read, taken only in pairs, and read again once they were replaced."""
 
 from __future__ import annotations
 
@@ -74,14 +74,14 @@ def test_keys_are_their_owners_alone_and_nothing_is_written_over(tmp_path: Path,
     assert not (tmp_path / "elsewhere").exists()
 
 
-def test_a_serial_number_is_read_without_a_library_as_it_is_shown(authority: Issued, node: Issued) -> None:
+def test_serial_numbers_are_read_as_shown(authority: Issued, node: Issued) -> None:
     for made in (authority, node):
         assert serial_number(made.certificate.read_bytes()) == view_of(made.certificate).serial
     with pytest.raises(CertificateError):
         serial_number(b"none")
 
 
-def test_when_a_certificate_is_valid_is_read_without_a_library(authority: Issued, node: Issued) -> None:
+def test_validity_is_read_as_shown(authority: Issued, node: Issued) -> None:
     for each in (authority, node):
         view = view_of(each.certificate)
         assert validity(each.certificate.read_bytes()) == (view.begins.timestamp(), view.ends.timestamp())
