@@ -13,17 +13,7 @@ from quorumlog.sdk.runtime.security import PLAINTEXT, ClientSecurity
 
 
 class AdminOptions(TypedDict, total=False):
-    """The keyword arguments of ``Admin`` and ``AsyncAdmin``.
-
-    bootstrap_servers: ``host:port``, several separated by commas or as a sequence; any node will do.
-    security_protocol, ssl_ca_location, ssl_certificate_location, ssl_key_location: see
-        :class:`~quorumlog.sdk.runtime.security.SecurityOptions`.
-    sasl_mechanism, sasl_plain_username, sasl_plain_password: sign-in by password; see there as well.
-    sasl_oauthbearer_token_file, sasl_oauth_token_provider: sign-in by token; see there as well.
-    request_timeout_ms: how long a call may take.
-    bootstrap_timeout_ms: how long to look for any node before giving up.
-    client_id: what nodes see as the user agent.
-    """
+    """The keyword arguments of ``Admin`` and ``AsyncAdmin``. :class:`~quorumlog.sdk.Admin` explains them."""
 
     bootstrap_servers: str | Sequence[str]
     security_protocol: str

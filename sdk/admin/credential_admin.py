@@ -40,20 +40,7 @@ class CredentialAdmin(ABC):
         """Raises unless the client is open."""
 
     async def alter_user_scram_credentials(self, alterations: Iterable[UserAlteration]) -> AlteredUsers:
-        """Creates users who sign in by password, gives them other passwords, deletes them; all or none.
-
-        At most 1,000 at once. Passwords are hashed here, some 0.1 s each, and never leave this process. Sessions of
-        users that are deleted or get another password end as soon as nodes hear of it.
-
-        Returns:
-            How many there were not before, and how many there are not any more.
-
-        Raises:
-            InvalidRequestError: no user can be called like this.
-            PolicyViolationError: the cluster would have more than 10,000 users, or one is a super user and who asks is
-                none.
-            ClusterAuthorizationFailedError: who asks may not ``ALTER`` the cluster.
-        """
+        """Creates, changes and deletes users; see :meth:`quorumlog.sdk.Admin.alter_user_scram_credentials`."""
         self._check_usable()
         checked = _checked_alterations(alterations)
         upsertions = [each for each in checked if isinstance(each, UserScramCredentialUpsertion)]
@@ -72,10 +59,8 @@ class CredentialAdmin(ABC):
         return AlteredUsers(answer.created, answer.deleted)
 
     async def describe_user_scram_credentials(self, users: Iterable[str] | None = None) -> list[UserScramCredential]:
-        """Users who can sign in by password, by name. Nothing of their passwords is told.
-
-        Arguments:
-            users: their names; those that are not there are left out. None: all.
+        """Returns the users who authenticate by password; see
+        :meth:`quorumlog.sdk.Admin.describe_user_scram_credentials`.
         """
         self._check_usable()
         names = None if users is None else _checked_texts(users, "users")
@@ -92,31 +77,17 @@ class CredentialAdmin(ABC):
         return [UserScramCredential(u.user, u.iterations, u.for_super_user, u.changed_ms) for u in answer.users]
 
     async def revoke(self, *, serials: Iterable[str] = (), principals: Iterable[str] = ()) -> int:
-        """Has certificates of clients, and whatever principals have, count no more. Their streams and sessions end as
-        soon as nodes hear of it. Returns how many counted before.
-
-        Arguments:
-            serials: serial numbers in hexadecimal digits.
-            principals: ``User:`` and a name: all their certificates, and their passwords.
-
-        Raises:
-            InvalidRequestError: there can be no such serial number or principal.
-            PolicyViolationError: one is a super user, or there would be more than 10,000 revocations.
-        """
+        """Revokes certificates and principals; see :meth:`quorumlog.sdk.Admin.revoke`."""
         answer = await self._alter_revocations(revoke=_checked_subjects(serials, principals))
         return answer.revoked
 
     async def restore(self, *, serials: Iterable[str] = (), principals: Iterable[str] = ()) -> int:
-        """Has count again what was revoked, and returns how many did not.
-
-        Arguments:
-            as of :meth:`revoke`.
-        """
+        """Cancels revocations; see :meth:`quorumlog.sdk.Admin.restore`."""
         answer = await self._alter_revocations(restore=_checked_subjects(serials, principals))
         return answer.restored
 
     async def describe_revocations(self) -> list[Revocation]:
-        """What was revoked: serial numbers, then principals, in order."""
+        """Returns what is revoked; see :meth:`quorumlog.sdk.Admin.describe_revocations`."""
         self._check_usable()
         request = credentials_pb2.DescribeRevocationsRequest(timeout_ms=self._timeout_ms)
 

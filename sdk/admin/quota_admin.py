@@ -28,24 +28,7 @@ class QuotaAdmin(ABC):
         """Raises unless the client is open."""
 
     async def alter_client_quotas(self, quotas: Mapping[str, Mapping[str, float | None]]) -> int:
-        """Sets and removes quotas; all or none. Keys that are not named stay as they are. Nodes go by them as soon as
-        they hear of it, also on streams that are open.
-
-        Arguments:
-            quotas: principal to key to value per second, such as ``{"User:alice": {"producer_byte_rate": 1_000_000,
-                "request_rate": None}}``; None removes the value. ``User:*`` is the default: it counts for each who has
-                no value of their own, and each of them may do as much. Keys are ``producer_byte_rate``,
-                ``consumer_byte_rate`` and ``request_rate``, of each node, and ``controller_mutation_rate``:
-                partitions created and deleted.
-
-        Returns:
-            How many principals have other quotas than before.
-
-        Raises:
-            InvalidRequestError: there is no such key, principal or value.
-            PolicyViolationError: more than 10,000 principals would have quotas.
-            ClusterAuthorizationFailedError: who asks may not ``ALTER`` the cluster.
-        """
+        """Sets and removes quotas; see :meth:`quorumlog.sdk.Admin.alter_client_quotas`."""
         self._check_usable()
         request = quotas_pb2.AlterClientQuotasRequest(
             alterations=_checked_alterations(quotas), timeout_ms=int(self._limit_s * 1000)
@@ -58,11 +41,7 @@ class QuotaAdmin(ABC):
         return answer.altered
 
     async def describe_client_quotas(self, principals: Iterable[str] | None = None) -> dict[str, dict[str, float]]:
-        """What was set: by principal, by key, per second.
-
-        Arguments:
-            principals: whose; those without any are left out. None: everybody's, the default (``User:*``) among them.
-        """
+        """Returns the quotas that are set; see :meth:`quorumlog.sdk.Admin.describe_client_quotas`."""
         self._check_usable()
         wanted = None if principals is None else _checked_principals(principals)
         if wanted == []:

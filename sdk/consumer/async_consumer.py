@@ -44,7 +44,7 @@ LONGEST_WAIT_S = 3600.0
 CLOSE_TIMEOUT_S = 5.0
 
 
-@shows_options(ConsumerOptions, ConsumerConfig)
+@shows_options(ConsumerConfig)
 class AsyncConsumer:
     """Reads records, from asyncio. Options and methods as in :class:`quorumlog.sdk.Consumer`; for one event loop.
 

@@ -19,40 +19,7 @@ OnCorrupt = Literal["raise", "skip"]
 
 
 class ConsumerOptions(TypedDict, total=False):
-    """The keyword arguments of ``Consumer`` and ``AsyncConsumer``.
-
-    bootstrap_servers: ``host:port``, several separated by commas or as a sequence; any node will do.
-    security_protocol, ssl_ca_location, ssl_certificate_location, ssl_key_location: see
-        :class:`~quorumlog.sdk.runtime.security.SecurityOptions`.
-    sasl_mechanism, sasl_plain_username, sasl_plain_password: sign-in by password; see there as well.
-    sasl_oauthbearer_token_file, sasl_oauth_token_provider: sign-in by token; see there as well.
-    group_id: the consumer group to be a member of; None: a consumer by itself, which reads all of its topics.
-    group_instance_id: a name that stays the same over restarts: a static member, whose partitions wait for it for
-        ``session_timeout_ms`` when it goes. One process at a time may use it.
-    client_rack: where this process is; partitions with a replica there are preferred.
-    group_assignor: ``"uniform"`` or ``"range"``: how this member wants partitions spread; None: as the group does it.
-    session_timeout_ms: a member that is silent for so long is thrown out, and others get its partitions.
-    heartbeat_interval_ms: how often to be heard at least, in the background, whatever the application does; at least
-        three times in a ``session_timeout_ms``.
-    max_poll_interval_ms: a consumer that is not polled for so long leaves its group, and joins again at the next poll.
-    enable_auto_commit, auto_commit_interval_ms: commit, about so often, what was handed out before the application came
-        back for more; also when partitions go to others, and at the close.
-    auto_offset_reset: where to begin without a position, or when it is gone: ``"earliest"``, ``"latest"``, or
-        ``"none"``, which raises.
-    on_corrupt: what to do with a batch whose records cannot be read although its checksum is right: ``"raise"``
-        ``UnreadableBatchError``, or ``"skip"`` the batch with a warning. Damage is never skipped.
-    fetch_min_bytes, fetch_max_wait_ms: a node answers when it has that much, or after that time.
-    max_partition_fetch_bytes: what one partition may bring per fetch; a larger batch still comes whole.
-    fetch_max_bytes: what may be fetched ahead, over all partitions.
-    max_poll_records: the most records that one ``poll`` returns.
-    consumer_timeout_ms: iteration ends when no record comes for so long; infinite by default.
-    request_timeout_ms: how long a look-up may take.
-    metadata_max_age_ms: how often to look for new partitions of the topics.
-    retry_backoff_ms, retry_backoff_max_ms: shortest and longest pause between attempts.
-    bootstrap_timeout_ms: how long to look for any node before giving up.
-    key_deserializer, value_deserializer: callables from bytes; not called for None, and not by ``poll_arrow``.
-    client_id: what nodes see as the user agent.
-    """
+    """The keyword arguments of ``Consumer`` and ``AsyncConsumer``. :class:`~quorumlog.sdk.Consumer` explains them."""
 
     bootstrap_servers: str | Sequence[str]
     security_protocol: str

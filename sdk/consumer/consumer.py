@@ -53,14 +53,13 @@ _GRACE_S = 0.5
 _CALLS_IN_A_ROW = 10
 
 
-@shows_options(ConsumerOptions, ConsumerConfig)
+@shows_options(ConsumerConfig)
 class Consumer:
     """Reads records. To be used from one thread at a time.
 
     Given topics it reads all of their partitions, those added later too; or :meth:`assign` says which. Only committed
     records are returned, each partition's in order, without gaps or repetitions; changes of leader go unnoticed.
-    Records are fetched ahead by a background thread. Nothing is connected before the first use. The options are
-    explained below, with their defaults.
+    Records are fetched ahead by a background thread. Nothing is connected before the first use.
 
     With a ``group_id`` it shares the partitions with the other consumers of the group, and goes on where the group has
     committed. Each partition has one reader at a time; when members come and go, partitions that stay are read on. What
@@ -72,6 +71,44 @@ class Consumer:
         with Consumer("orders", bootstrap_servers="127.0.0.1:19092") as consumer:
             for record in consumer:
                 print(record.offset, record.value)
+
+    The options, with their defaults. Names in ``_ms`` are milliseconds, sizes are bytes.
+    :class:`~quorumlog.sdk.runtime.security.SecurityOptions` explains those for TLS and authentication.
+
+    bootstrap_servers='127.0.0.1:19092': ``host:port``, several separated by commas or as a sequence; any node of the
+        cluster will do.
+    group_id=None: the consumer group to join; None: a consumer without a group, which reads all partitions of its
+        topics.
+    group_instance_id=None: a name that stays the same across restarts: makes a static member, whose partitions wait for
+        it for ``session_timeout_ms`` when it leaves. One process at a time may use the name.
+    client_rack=None: the rack of this process; the consumer prefers replicas in it.
+    group_assignor=None: ``"uniform"`` or ``"range"``: how this member wants partitions assigned; None: as the group
+        does.
+    session_timeout_ms=45000: the group removes a member after this time without a heartbeat, and assigns its partitions
+        to others.
+    heartbeat_interval_ms=3000: the longest time between heartbeats, which a background thread sends; at least three
+        must fit into ``session_timeout_ms``.
+    max_poll_interval_ms=300000: a consumer that is not polled for this time leaves its group, and joins again at the
+        next poll.
+    enable_auto_commit=True, auto_commit_interval_ms=5000: commit, at about this interval, what was returned before the
+        application called again; also when partitions are revoked, and on close.
+    auto_offset_reset='earliest': where to start without a committed offset, or if that is out of range: ``"earliest"``,
+        ``"latest"``, or ``"none"``, which raises an error.
+    on_corrupt='raise': what to do with a batch whose records cannot be read although its checksum is right: ``"raise"``
+        ``UnreadableBatchError``, or ``"skip"`` the batch with a warning. Damage is never skipped.
+    fetch_min_bytes=1, fetch_max_wait_ms=500: a node answers once it has this many bytes, or after this time.
+    max_partition_fetch_bytes=8388608: the most bytes of one partition per fetch; a larger batch is still returned
+        whole.
+    fetch_max_bytes=52428800: the most bytes to fetch ahead, for all partitions.
+    max_poll_records=500: the most records that one ``poll`` returns.
+    consumer_timeout_ms=inf: iteration ends after this time without a record.
+    request_timeout_ms=30000: timeout of one look-up.
+    metadata_max_age_ms=300000: how often to look for new partitions of the topics.
+    retry_backoff_ms=20, retry_backoff_max_ms=500: shortest and longest delay between attempts.
+    bootstrap_timeout_ms=3000: how long to look for a node before giving up.
+    key_deserializer=None, value_deserializer=None: callables that take bytes; not called for None, and not by
+        ``poll_arrow``.
+    client_id='quorumlog-consumer': the user agent that nodes see.
     """
 
     def __init__(self, *topics: str, **options: Unpack[ConsumerOptions]) -> None:

@@ -325,7 +325,7 @@ class ProducerCore:
         await self.cluster.close()
 
 
-@shows_options(ProducerOptions, ProducerConfig)
+@shows_options(ProducerConfig)
 class AsyncProducer:
     """Sends records, from asyncio. Same options as :class:`quorumlog.sdk.Producer`; use it on one event loop.
 

@@ -22,46 +22,7 @@ ACKS_ALL = -1
 
 
 class ProducerOptions(TypedDict, total=False):
-    """The keyword arguments of ``Producer`` and ``AsyncProducer``.
-
-    bootstrap_servers: ``host:port``, several separated by commas or as a sequence; any node will do.
-    security_protocol, ssl_ca_location, ssl_certificate_location, ssl_key_location: see
-        :class:`~quorumlog.sdk.runtime.security.SecurityOptions`.
-    sasl_mechanism, sasl_plain_username, sasl_plain_password: sign-in by password; see there as well.
-    sasl_oauthbearer_token_file, sasl_oauth_token_provider: sign-in by token; see there as well.
-    acks: ``"all"`` (committed by the replicas: survives the loss of a node), ``1`` (durable on the leader) or ``0``.
-    linger_ms: how long a batch waits for company at most, while something is under way to its leader. With nothing
-        under way, a record is sent at once.
-    batch_size: bytes at which a batch is full, and is sent whatever is under way.
-    buffer_memory: bytes that unacknowledged records may take; ``send`` blocks beyond it.
-    max_block_ms: how long ``send`` may block, for memory or metadata.
-    max_request_size: bytes that a record, or a request, may take.
-    compression_type: ``None``, ``"lz4"`` or ``"zstd"``.
-    enable_idempotence: each record once and in order, across retries; needs ``acks="all"``, and is on with it.
-    max_in_flight: batches of one partition that may await their answers.
-    delivery_timeout_ms: how long a record is tried, from its batch's first record on.
-    request_timeout_ms: how long one attempt may take.
-    retry_backoff_ms, retry_backoff_max_ms: shortest and longest pause between attempts.
-    bootstrap_timeout_ms: how long to look for any node before giving up.
-    metadata_max_age_ms: how often to look, while records are sent, for new partitions of the topics.
-    partitioner: ``"sticky"``, ``"round_robin"`` or a callable(key, all_partitions, available_partitions).
-    key_serializer, value_serializer: callables to bytes.
-    client_id: what nodes see as the user agent.
-    producer_name: an identity that survives the process. The first record claims it; from then on an older instance of
-        the same name is refused (:class:`InvalidProducerEpochError`). It lasts until the name is deleted.
-    producer_epoch: with a name: the epoch to claim, not below the last one, 0 to 2^63 - 1; None takes the next. With
-        the same epoch again, the producer *replays* it: each batch that the log has is acknowledged without being added
-        (with offset -1 when it is an old one), the rest is appended, and one that differs is refused
-        (:class:`DuplicateSequenceMismatchError`). For that, batches are cut by size and by ``flush`` alone, never by
-        time; records must be given a timestamp, and a key or a partition. A replay is equal when the same records go to
-        the same partitions in the same order, with ``flush`` at the same places and the same settings. At most 4,096
-        batches of an epoch fit into one partition.
-    epoch_records: with an epoch: how many records the log has of it already, by (topic, partition). What is sent goes
-        on after those, instead of beginning with them. If the log has more by now, the producer is refused, like with
-        any replay that differs.
-    producer_id: with an epoch: the id of the name, as the producer that claimed this epoch was told. It is not claimed
-        again.
-    """
+    """The keyword arguments of ``Producer`` and ``AsyncProducer``. :class:`~quorumlog.sdk.Producer` explains them."""
 
     bootstrap_servers: str | Sequence[str]
     security_protocol: str

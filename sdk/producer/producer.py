@@ -31,18 +31,58 @@ _GRACE_S = 0.5
 _CLOSE_S = 10.0
 
 
-@shows_options(ProducerOptions, ProducerConfig)
+@shows_options(ProducerConfig)
 class Producer:
     """Sends records. Thread-safe; one per process is usually enough.
 
     Records gather in batches per partition and are sent by a background thread; :meth:`send` returns at once. With
     ``acks="all"``, the default, every record ends up in the log once and in order, across retries and changes of
-    leader. Nothing is connected before the first use. The options are explained below, with their defaults.
+    leader. Nothing is connected before the first use.
 
     Example::
 
         with Producer(bootstrap_servers="127.0.0.1:19092") as producer:
             metadata = producer.send("orders", b"value", key=b"key").result(timeout=10)
+
+    The options, with their defaults. Names in ``_ms`` are milliseconds, sizes are bytes.
+    :class:`~quorumlog.sdk.runtime.security.SecurityOptions` explains those for TLS and authentication.
+
+    bootstrap_servers='127.0.0.1:19092': ``host:port``, several separated by commas or as a sequence; any node of the
+        cluster will do.
+    acks='all': ``"all"`` (committed by the replicas: survives the loss of a node), ``1`` (durable on the leader) or
+        ``0``.
+    linger_ms=100: the longest time that a batch waits for more records while another one is on its way to the leader.
+        If none is, a record is sent at once.
+    batch_size=1048576: bytes at which a batch is full, and is sent regardless of other batches.
+    buffer_memory=33554432: bytes for unacknowledged records; ``send`` blocks beyond it.
+    max_block_ms=60000: how long ``send`` may block, for memory or metadata.
+    max_request_size=1048576: the largest record, and the largest request, in bytes.
+    compression_type=None: ``None``, ``"lz4"`` or ``"zstd"``.
+    enable_idempotence=None: each record once and in order, across retries. Needs ``acks="all"``, and is on with it by
+        default.
+    max_in_flight=5: unacknowledged batches per partition.
+    delivery_timeout_ms=120000: how long to try to deliver a record, counted from the first record of its batch.
+    request_timeout_ms=30000: timeout of one attempt.
+    retry_backoff_ms=20, retry_backoff_max_ms=500: shortest and longest delay between attempts.
+    bootstrap_timeout_ms=3000: how long to look for a node before giving up.
+    metadata_max_age_ms=300000: how often to look for new partitions of the topics, while records are sent.
+    partitioner='sticky': ``"sticky"``, ``"round_robin"`` or a callable(key, all_partitions, available_partitions).
+    key_serializer=None, value_serializer=None: callables that return bytes.
+    client_id='quorumlog-producer': the user agent that nodes see.
+    producer_name=None: an identity that survives the process. The first record claims it; afterwards an older instance
+        with the same name fails with :class:`InvalidProducerEpochError`. The name exists until it is deleted.
+    producer_epoch=None: with a name: the epoch to claim, not below the last one, 0 to 2^63 - 1; None takes the next
+        one. With the same epoch again, the producer *replays* it: each batch that the log has is acknowledged without
+        being appended (with offset -1 if it is an old one), the rest is appended, and a batch that differs fails with
+        :class:`DuplicateSequenceMismatchError`. For that, batches are cut only by size and by ``flush``, never by time;
+        each record needs a timestamp, and a key or a partition. A replay is equal if the same records go to the same
+        partitions in the same order, with ``flush`` at the same places and the same options. An epoch has at most 4,096
+        batches per partition.
+    epoch_records=None: with an epoch: how many of its records the log already has, by (topic, partition). The producer
+        continues after those instead of sending them again. If the log has more, the producer fails, as with any replay
+        that differs.
+    producer_id=None: with an epoch: the id of the name, as returned to the producer that claimed the epoch. The name is
+        then not claimed again.
     """
 
     def __init__(self, **options: Unpack[ProducerOptions]) -> None:

@@ -46,18 +46,21 @@ Identity: TypeAlias = ScramIdentity | BearerIdentity
 
 
 class SecurityOptions(TypedDict, total=False):
-    """The keyword arguments that all clients share.
+    """The keyword arguments that all clients share, with their defaults.
 
-    security_protocol: ``"PLAINTEXT"``, ``"SSL"`` for TLS, or ``"SASL_SSL"`` for TLS with sign-in by password or
-        token.
-    ssl_ca_location: a file in PEM: the authorities of the nodes' certificates; without one, those that gRPC brings.
-    ssl_certificate_location, ssl_key_location: files in PEM: the client's certificate and its key, for listeners that
-        ask for one.
-    sasl_mechanism: ``"SCRAM-SHA-256"``, or ``"OAUTHBEARER"`` for sign-in by token.
-    sasl_plain_username, sasl_plain_password: who signs in by SCRAM. The password never leaves the process.
-    sasl_oauthbearer_token_file: a file with a bearer token. It is read at each sign-in, so that it can be renewed.
-    sasl_oauth_token_provider: instead of the file, a callable that returns the token, or an object with a method
-        ``token`` that does. It is called at each sign-in, on a thread where it may wait.
+    security_protocol='PLAINTEXT': ``"PLAINTEXT"``, ``"SSL"`` for TLS, or ``"SASL_SSL"`` for TLS with authentication by
+        password or token.
+    ssl_ca_location=None: a PEM file with the certificate authorities of the nodes; None: the authorities that gRPC
+        includes.
+    ssl_certificate_location=None, ssl_key_location=None: PEM files with the certificate and the key of the client, for
+        listeners that require one.
+    sasl_mechanism=None: ``"SCRAM-SHA-256"``, the default, or ``"OAUTHBEARER"`` for authentication by token.
+    sasl_plain_username=None, sasl_plain_password=None: the user and the password for SCRAM. The password never leaves
+        the process.
+    sasl_oauthbearer_token_file=None: a file with a bearer token. It is read at each authentication, so that it can be
+        renewed.
+    sasl_oauth_token_provider=None: instead of the file, a callable that returns the token, or an object with a method
+        ``token`` that returns it. It is called at each authentication, on a thread where it may block.
     """
 
     security_protocol: str

@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import logging
 import pydoc
+import re
 import traceback
 from typing import Any
 
@@ -28,8 +29,9 @@ from quorumlog.sdk.errors import (
     UnknownTopicOrPartitionError,
 )
 from quorumlog.sdk.producer.delivery import Delivery, RecordFuture
+from quorumlog.sdk.runtime.security import SECURITY_OPTIONS, SecurityOptions
 
-CLIENTS = (Admin, AsyncAdmin, Consumer, AsyncConsumer, Producer, AsyncProducer)
+ASYNCIO_CLIENTS = ((AsyncAdmin, Admin), (AsyncConsumer, Consumer), (AsyncProducer, Producer))
 
 
 async def test_a_traceback_has_the_callers_code_and_that_of_the_attempt_and_no_retries(
@@ -99,22 +101,40 @@ def test_an_option_that_only_kafkas_clients_have_is_answered_with_what_to_do(opt
     assert advice in refusal.value.message
 
 
-@pytest.mark.parametrize("client", CLIENTS)
-def test_help_shows_every_option_with_its_meaning_and_default(client: type) -> None:
+@pytest.mark.parametrize("client", [Admin, Consumer, Producer])
+def test_help_explains_every_option(client: type) -> None:
+    """Each has a line with its default; those that all clients share have it in ``SecurityOptions``."""
     shown = pydoc.plain(pydoc.render_doc(client))
-    named = [each for each in inspect.signature(client).parameters.values() if each.kind is each.KEYWORD_ONLY]
-    for option in named:
-        if option.name != "runtime":
-            assert f"{option.name}={option.default!r}" in shown.split("The options, with their defaults.")[1]
-    assert "milliseconds" in shown
-    assert "Unpack[" not in str(inspect.signature(client))
+    _, _, explained = shown.partition("The options, with their defaults.")
+    shared = pydoc.plain(pydoc.render_doc(SecurityOptions))
+    assert "milliseconds" in explained and "SecurityOptions" in explained
+    for name, option in inspect.signature(client).parameters.items():
+        if option.kind is option.KEYWORD_ONLY:
+            line = re.compile(rf"^ [ |]*(\w+=[^\s,]+, )*{name}={re.escape(repr(option.default))}[:,]", re.MULTILINE)
+            assert line.search(shared if name in SECURITY_OPTIONS else explained), name
 
 
-def test_the_methods_of_admin_say_themselves_what_they_do() -> None:
+@pytest.mark.parametrize(
+    ("client", "other"), [(AsyncAdmin, Admin), (AsyncConsumer, Consumer), (AsyncProducer, Producer)]
+)
+def test_asyncio_clients_have_the_same_options(client: type, other: type) -> None:
+    """Their help refers to the other client."""
+    assert f"quorumlog.sdk.{other.__name__}" in (client.__doc__ or "")
+    shared = {name: each for name, each in inspect.signature(client).parameters.items() if name != "runtime"}
+    assert shared == dict(inspect.signature(other).parameters)
+    assert "linger_ms" in shared or client is not AsyncProducer
+
+
+def test_every_method_of_admin_is_explained() -> None:
+    """Admin explains them; AsyncAdmin may refer to it."""
     for name, method in inspect.getmembers(Admin, inspect.isfunction):
         if not name.startswith("_"):
             assert "AsyncAdmin" not in (method.__doc__ or ""), name
+            assert (method.__doc__ or "").strip(), name
+            assert (getattr(AsyncAdmin, name).__doc__ or "").strip(), name
     assert "Raises:" in (Admin.create_topics.__doc__ or "")
+    for name in re.findall(r"quorumlog\.sdk\.Admin\.(\w+)", pydoc.plain(pydoc.render_doc(AsyncAdmin))):
+        assert hasattr(Admin, name)
 
 
 def test_clients_say_where_they_are_connected_to() -> None:
