@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import Field, fields
 from typing import Any, TypeVar
 
 from quorumlog.sdk.errors import IllegalArgumentError
@@ -31,13 +31,21 @@ KAFKA_NAMES = {
 }
 
 
+def options_of(config: type) -> list[Field[Any]]:
+    """Returns the fields of a client's configuration, in the order in which people read them.
+
+    What all clients share is inherited, so it comes first among the fields. ``bootstrap_servers`` is moved before it.
+    """
+    return sorted(fields(config), key=lambda field: field.name != "bootstrap_servers")
+
+
 def build_config(kind: type[Config], options: Mapping[str, Any]) -> Config:
     """A config dataclass from keyword arguments.
 
     Raises:
         IllegalArgumentError: an unknown name, with the closest known one.
     """
-    known = [field.name for field in fields(kind)]  # type: ignore[arg-type]
+    known = [option.name for option in options_of(kind)]
     check_names(options, known)
     return kind(**options)
 

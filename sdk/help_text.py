@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import fields
 from typing import TypeVar
+
+from quorumlog.sdk.configuration import options_of
 
 Client = TypeVar("Client", bound=type)
 
@@ -21,8 +22,8 @@ def shows_options(config: type) -> Callable[[Client], Client]:
         own = inspect.signature(client).parameters.values()
         positional = [each for each in own if each.kind is not inspect.Parameter.VAR_KEYWORD]
         options = [
-            inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default)
-            for field in fields(config)
+            inspect.Parameter(option.name, inspect.Parameter.KEYWORD_ONLY, default=option.default)
+            for option in options_of(config)
         ]
         client.__signature__ = inspect.Signature([*positional, *options])  # type: ignore[attr-defined]
         return client

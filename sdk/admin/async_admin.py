@@ -57,7 +57,6 @@ from quorumlog.sdk.runtime.backoff import Backoff
 from quorumlog.sdk.runtime.client_runtime import SYSTEM_RUNTIME, ClientRuntime
 from quorumlog.sdk.runtime.event_loop import close_when_dropped
 from quorumlog.sdk.runtime.fork import ForkGuard
-from quorumlog.sdk.runtime.security import ClientSecurity
 from quorumlog.sdk.types import (
     ClusterDescription,
     ConfigEntry,
@@ -103,7 +102,7 @@ class AsyncAdmin(ClusterAdmin, CredentialAdmin, QuotaAdmin):
             backoff=Backoff(runtime=runtime),
             client_id=config.client_id,
             runtime=runtime,
-            security=ClientSecurity.of(config),
+            security=config,
         )
         self._topics = TopicChanges(self._cluster, self._limit_s)
         self._partitions = PartitionAdmin(self._cluster, self._limit_s)

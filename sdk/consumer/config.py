@@ -3,34 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal, TypedDict
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from quorumlog.sdk.arguments import is_text
 from quorumlog.sdk.cluster.cluster import DEFAULT_BOOTSTRAP_SERVERS, parse_bootstrap_servers
 from quorumlog.sdk.configuration import check_range
 from quorumlog.sdk.errors import IllegalArgumentError
-from quorumlog.sdk.runtime.bearer_identity import AnyTokenProvider
-from quorumlog.sdk.runtime.security import PLAINTEXT, ClientSecurity
+from quorumlog.sdk.runtime.security import ClientSecurity, SecurityOptions
 
 Deserializer = Callable[[bytes], Any]
 OffsetReset = Literal["earliest", "latest", "none"]
 OnCorrupt = Literal["raise", "skip"]
 
 
-class ConsumerOptions(TypedDict, total=False):
+class ConsumerOptions(SecurityOptions, total=False):
     """The keyword arguments of ``Consumer`` and ``AsyncConsumer``. :class:`~quorumlog.sdk.Consumer` explains them."""
 
     bootstrap_servers: str | Sequence[str]
-    security_protocol: str
-    ssl_ca_location: str | None
-    ssl_certificate_location: str | None
-    ssl_key_location: str | None
-    sasl_mechanism: str | None
-    sasl_plain_username: str | None
-    sasl_plain_password: str | None
-    sasl_oauthbearer_token_file: str | None
-    sasl_oauth_token_provider: AnyTokenProvider | None
     group_id: str | None
     group_instance_id: str | None
     client_rack: str | None
@@ -59,19 +49,10 @@ class ConsumerOptions(TypedDict, total=False):
 
 
 @dataclass(slots=True, frozen=True)
-class ConsumerConfig:
+class ConsumerConfig(ClientSecurity):
     """:class:`ConsumerOptions` with defaults filled in, and checked."""
 
     bootstrap_servers: str | Sequence[str] = DEFAULT_BOOTSTRAP_SERVERS
-    security_protocol: str = PLAINTEXT
-    ssl_ca_location: str | None = None
-    ssl_certificate_location: str | None = None
-    ssl_key_location: str | None = None
-    sasl_mechanism: str | None = None
-    sasl_plain_username: str | None = None
-    sasl_plain_password: str | None = field(default=None, repr=False)
-    sasl_oauthbearer_token_file: str | None = None
-    sasl_oauth_token_provider: AnyTokenProvider | None = field(default=None, repr=False)
     group_id: str | None = None
     group_instance_id: str | None = None
     client_rack: str | None = None
@@ -100,7 +81,7 @@ class ConsumerConfig:
 
     def __post_init__(self) -> None:
         parse_bootstrap_servers(self.bootstrap_servers)
-        ClientSecurity.of(self)
+        self.check_security()
         self._check_group()
         if self.auto_offset_reset not in ("earliest", "latest", "none"):
             raise IllegalArgumentError(

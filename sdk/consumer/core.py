@@ -43,7 +43,6 @@ from quorumlog.sdk.records.fetched import FetchedRows, to_records
 from quorumlog.sdk.runtime.backoff import Backoff
 from quorumlog.sdk.runtime.client_runtime import SYSTEM_RUNTIME, ClientRuntime
 from quorumlog.sdk.runtime.fork import ForkGuard
-from quorumlog.sdk.runtime.security import ClientSecurity
 from quorumlog.sdk.types import (
     ConsumerGroupMetadata,
     ConsumerRecord,
@@ -84,7 +83,7 @@ class ConsumerCore:
             backoff=Backoff(self.config.retry_backoff_ms / 1000, self.config.retry_backoff_max_ms / 1000, runtime),
             client_id=self.config.client_id,
             runtime=runtime,
-            security=ClientSecurity.of(self.config),
+            security=self.config,
         )
         self._metrics = ConsumerMetrics(self.clock())
         self.fetcher = Fetcher(self.config, self.cluster, self.assignment, self.clock, self._metrics)

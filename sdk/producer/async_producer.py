@@ -48,7 +48,6 @@ from quorumlog.sdk.runtime.backoff import Backoff
 from quorumlog.sdk.runtime.client_runtime import SYSTEM_RUNTIME, ClientRuntime
 from quorumlog.sdk.runtime.event_loop import close_when_dropped
 from quorumlog.sdk.runtime.fork import ForkGuard
-from quorumlog.sdk.runtime.security import ClientSecurity
 from quorumlog.sdk.types import GivenHeaders, Headers
 from quorumlog.v1.payload import KEY
 
@@ -97,7 +96,7 @@ class ProducerCore:
             backoff=Backoff(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000, runtime),
             client_id=config.client_id,
             runtime=runtime,
-            security=ClientSecurity.of(config),
+            security=config,
         )
         self._metrics = ProducerMetrics(self.clock())
         self.sender = Sender(config, self.cluster, self.accumulator, self.clock, self._metrics, self._broke)

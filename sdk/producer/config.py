@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal, TypedDict
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from quorumlog.sdk.cluster.cluster import DEFAULT_BOOTSTRAP_SERVERS, parse_bootstrap_servers
 from quorumlog.sdk.configuration import check_range
 from quorumlog.sdk.errors import IllegalArgumentError
 from quorumlog.sdk.records.partitioner import Partitioner, check_partitioner
 from quorumlog.sdk.records.record_batch import BATCH_BASE_BYTES, codec_named
-from quorumlog.sdk.runtime.bearer_identity import AnyTokenProvider
-from quorumlog.sdk.runtime.security import PLAINTEXT, ClientSecurity
+from quorumlog.sdk.runtime.security import ClientSecurity, SecurityOptions
 from quorumlog.v1.entry import FIRST_NAMED_PRODUCER_ID, SEQUENCE_MODULUS
 
 Serializer = Callable[[Any], bytes | None]
@@ -21,19 +20,10 @@ Serializer = Callable[[Any], bytes | None]
 ACKS_ALL = -1
 
 
-class ProducerOptions(TypedDict, total=False):
+class ProducerOptions(SecurityOptions, total=False):
     """The keyword arguments of ``Producer`` and ``AsyncProducer``. :class:`~quorumlog.sdk.Producer` explains them."""
 
     bootstrap_servers: str | Sequence[str]
-    security_protocol: str
-    ssl_ca_location: str | None
-    ssl_certificate_location: str | None
-    ssl_key_location: str | None
-    sasl_mechanism: str | None
-    sasl_plain_username: str | None
-    sasl_plain_password: str | None
-    sasl_oauthbearer_token_file: str | None
-    sasl_oauth_token_provider: AnyTokenProvider | None
     acks: Literal[0, 1, -1, "all"]
     linger_ms: float
     batch_size: int
@@ -60,19 +50,10 @@ class ProducerOptions(TypedDict, total=False):
 
 
 @dataclass(slots=True, frozen=True)
-class ProducerConfig:
+class ProducerConfig(ClientSecurity):
     """:class:`ProducerOptions` with defaults filled in, and checked."""
 
     bootstrap_servers: str | Sequence[str] = DEFAULT_BOOTSTRAP_SERVERS
-    security_protocol: str = PLAINTEXT
-    ssl_ca_location: str | None = None
-    ssl_certificate_location: str | None = None
-    ssl_key_location: str | None = None
-    sasl_mechanism: str | None = None
-    sasl_plain_username: str | None = None
-    sasl_plain_password: str | None = field(default=None, repr=False)
-    sasl_oauthbearer_token_file: str | None = None
-    sasl_oauth_token_provider: AnyTokenProvider | None = field(default=None, repr=False)
     acks: Literal[0, 1, -1, "all"] = "all"
     linger_ms: float = 100
     batch_size: int = 1024 * 1024
@@ -99,7 +80,7 @@ class ProducerConfig:
 
     def __post_init__(self) -> None:
         parse_bootstrap_servers(self.bootstrap_servers)
-        ClientSecurity.of(self)
+        self.check_security()
         if self.acks not in (0, 1, -1, "all"):
             raise IllegalArgumentError(f"acks is {self.acks!r}: choose 0, 1 or 'all'")
         if self.enable_idempotence and self.wire_acks != ACKS_ALL:

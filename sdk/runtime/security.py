@@ -76,7 +76,9 @@ class SecurityOptions(TypedDict, total=False):
 
 @dataclass(slots=True, frozen=True)
 class ClientSecurity:
-    """The options, checked. Files are read when a connection is made, and again once they have changed.
+    """:class:`SecurityOptions` with their defaults, checked. The configuration of each client inherits them.
+
+    Files are read when a connection is made, and again once they have changed.
 
     Raises:
         IllegalArgumentError: they do not belong together.
@@ -93,6 +95,14 @@ class ClientSecurity:
     sasl_oauth_token_provider: AnyTokenProvider | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
+        self.check_security()
+
+    def check_security(self) -> None:
+        """Checks these options. A class that inherits them calls it in its own ``__post_init__``.
+
+        Raises:
+            IllegalArgumentError: they do not belong together.
+        """
         if self.security_protocol not in (PLAINTEXT, SSL, SASL_SSL):
             wrong = f"security_protocol is {self.security_protocol!r}"
             give = f"{PLAINTEXT} or {SSL}, or {SASL_SSL} for sign-in by password or token"
@@ -152,11 +162,6 @@ class ClientSecurity:
         if self.sasl_plain_username is None or self.sasl_plain_password is None:
             return None
         return ScramIdentity(self.sasl_plain_username, prepared_password(self.sasl_plain_password))
-
-    @classmethod
-    def of(cls, config: object) -> ClientSecurity:
-        """Those among the attributes of a client's configuration."""
-        return cls(*(getattr(config, name) for name in SECURITY_OPTIONS))
 
     @classmethod
     def of_properties(cls, properties: Mapping[str, str]) -> ClientSecurity:

@@ -9,6 +9,7 @@ import pickle
 import subprocess
 import sys
 import time
+import typing
 from collections.abc import Callable
 from typing import Any
 
@@ -184,10 +185,7 @@ def test_a_wrong_address_is_one_line_within_bounded_time() -> None:
 def test_every_option_is_documented_typed_and_has_a_default(options: type, config: type) -> None:
     names = [field.name for field in dataclasses.fields(config)]
     assert list(options.__annotations__) == names
-    assert {name: str(kind) for name, kind in options.__annotations__.items()} == {
-        field.name: f"ForwardRef({str(field.type)!r}, module={options.__module__!r})"
-        for field in dataclasses.fields(config)
-    }
+    assert typing.get_type_hints(options) == {name: typing.get_type_hints(config)[name] for name in names}
 
 
 @pytest.mark.parametrize(
