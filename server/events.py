@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
 from google.protobuf.message import Message as ProtoMessage
 
@@ -344,9 +344,25 @@ class Halt:
     error: str | None
 
 
+#: How much a line of the node's log matters.
+LogLevel = Literal["info", "warning", "error"]
+
+
+class EventLog(Protocol):
+    """Reports something that an operator wants to know to the node's log."""
+
+    def __call__(self, level: LogLevel, event: str, **fields: object) -> None:
+        """Adds a line.
+
+        Arguments:
+            event: a name of lower-case words, as in the table of docs/metrics.md.
+            fields: numbers, names and reasons; never what records hold.
+        """
+
+
 @dataclass(slots=True)
 class LogLine:
-    """Something that an operator would want to know: an event name and fields. ``level`` is info, warning, error."""
+    """A line for the node's log. See :class:`EventLog`."""
 
     level: str
     event: str

@@ -20,7 +20,7 @@ from functools import partial
 from quorumlog.raft.types import NO_NODE, AppendRequest, AppendResponse, Heartbeat, InstallSnapshot, Message
 from quorumlog.server.broker.former_replicas import FormerReplicas
 from quorumlog.server.broker.replicas import Replicas
-from quorumlog.server.events import Job, JobDone
+from quorumlog.server.events import EventLog, Job, JobDone
 from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.metadata.image import CurrentImage
 from quorumlog.server.metadata.records import METADATA_GROUP
@@ -40,7 +40,6 @@ class DamagedReplicas:
 
     Arguments:
         send: takes a Raft group and a message to a replica of it.
-        log: level, event name and fields.
     """
 
     def __init__(
@@ -53,7 +52,7 @@ class DamagedReplicas:
         storage: StorageReader,
         start_job: Callable[[Job], None],
         send: Callable[[int, Message], None],
-        log: Callable[..., None],
+        log: EventLog,
     ) -> None:
         self._node_id = node_id
         self._host = host

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from quorumlog.raft.group import RaftGroup
-from quorumlog.server.events import Job, JobDone
+from quorumlog.server.events import EventLog, Job, JobDone
 from quorumlog.server.hosting.mending import EntryMender
 from quorumlog.storage.interface import DamageError, StorageReader
 
@@ -43,18 +43,14 @@ class _LastCopyReading:
 
 
 class LastCopyCheck:
-    """Replicas of this node that lead, and that are to be the only copy.
-
-    Arguments:
-        log: level, event name and fields.
-    """
+    """Replicas of this node that lead, and that are to be the only copy."""
 
     def __init__(
         self,
         storage: StorageReader,
         mender: EntryMender,
         start_job: Callable[[Job], None],
-        log: Callable[..., None],
+        log: EventLog,
     ) -> None:
         self._storage = storage
         self._mender = mender

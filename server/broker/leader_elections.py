@@ -13,6 +13,7 @@ from quorumlog.raft.progress import ProgressState
 from quorumlog.raft.types import NO_NODE
 from quorumlog.server.broker.leader_balance import Displaced, LeaderBalance
 from quorumlog.server.broker.replicas import Replicas
+from quorumlog.server.events import EventLog
 from quorumlog.server.hosting.partition_replica import PartitionReplica
 from quorumlog.server.hosting.peer_queues import PeerQueues
 from quorumlog.server.hosting.raft_host import RaftHost
@@ -53,7 +54,7 @@ class LeaderElections:
         host: RaftHost,
         links: PeerQueues,
         replicas: Replicas,
-        log: Callable[..., None],
+        log: EventLog,
         now: int,
     ) -> None:
         self._options = options

@@ -13,7 +13,6 @@ group's configuration, so a leader that restarts, or a new one, goes on where th
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
 
 from quorumlog.raft.errors import NotLeaderError, ProposalRefusedError
 from quorumlog.raft.group import RaftGroup
@@ -22,6 +21,7 @@ from quorumlog.raft.types import NO_NODE, Configuration
 from quorumlog.server.broker.broker import Broker
 from quorumlog.server.broker.last_copy import LastCopyCheck
 from quorumlog.server.broker.replicas import Replicas
+from quorumlog.server.events import EventLog
 from quorumlog.server.hosting.partition_replica import PartitionReplica
 from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.metadata.controller_client import ControllerClient
@@ -55,7 +55,7 @@ class Reassignments:
         broker: Broker,
         client: ControllerClient,
         last_copy: LastCopyCheck,
-        log: Callable[..., None],
+        log: EventLog,
     ) -> None:
         self._options = options
         self._host = host

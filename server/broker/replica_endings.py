@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 
 from quorumlog.server.broker.former_replicas import FormerReplicas
 from quorumlog.server.broker.replicas import Replicas
+from quorumlog.server.events import EventLog
 from quorumlog.server.hosting.partition_replica import PartitionReplica
 from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.hosting.snapshots import Snapshots
@@ -19,7 +20,6 @@ class ReplicaEndings:
         former: what is known of replicas that were moved away from here.
         ended: tells those who wait for a replica that has ended.
         forget_group: a Raft group has no replica here any more.
-        log: level, event name and fields.
     """
 
     def __init__(
@@ -30,7 +30,7 @@ class ReplicaEndings:
         former: FormerReplicas,
         ended: Callable[[PartitionReplica], None],
         forget_group: Callable[[int], None],
-        log: Callable[..., None],
+        log: EventLog,
     ) -> None:
         self._host = host
         self._replicas = replicas

@@ -9,14 +9,13 @@ behind, the application of the entry.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from quorumlog.raft.errors import CompactedError, UnreadableEntryError
 from quorumlog.raft.group import RaftGroup
 from quorumlog.raft.types import NO_NODE, Configuration, Entry, EntryKind
-from quorumlog.server.events import EntryFound, EntryWanted, PeerFrame, Stream
+from quorumlog.server.events import EntryFound, EntryWanted, EventLog, PeerFrame, Stream
 from quorumlog.server.hosting.peer_queues import PeerQueues
 from quorumlog.server.hosting.raft_host import HostedReplica, RaftHost
 from quorumlog.storage.interface import DamageError, StorageReader
@@ -67,7 +66,6 @@ class EntryMender:
 
     Arguments:
         never: the group whose replica never begins anew.
-        log: level, event name and fields.
 
     Attributes:
         found, mended: how many entries, since the process began.
@@ -81,7 +79,7 @@ class EntryMender:
         host: RaftHost,
         links: PeerQueues,
         storage: StorageReader,
-        log: Callable[..., None],
+        log: EventLog,
     ) -> None:
         self._node_id = node_id
         self._never = never

@@ -17,7 +17,7 @@ import google_crc32c
 from quorumlog.raft.errors import UnreadableEntryError
 from quorumlog.raft.group import RaftGroup
 from quorumlog.raft.types import InstallSnapshot, Snapshot, SnapshotData
-from quorumlog.server.events import ChunkReceipt, PeerFrame, SnapshotChunk, SnapshotOffer, Stream
+from quorumlog.server.events import ChunkReceipt, EventLog, PeerFrame, SnapshotChunk, SnapshotOffer, Stream
 from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.options import NodeOptions
 from quorumlog.storage.transaction import SnapshotSlice
@@ -55,7 +55,7 @@ class SnapshotReceiver:
         rng: random.Random,
         has_room: Callable[[], bool],
         install: Callable[[int, InstallSnapshot], None],
-        log: Callable[..., None],
+        log: EventLog,
     ) -> None:
         self._options = options
         self._limits = options.limits

@@ -9,12 +9,11 @@ failed and offers the newest snapshot again, from its first slice, at the follow
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from quorumlog.raft.progress import ProgressState
 from quorumlog.raft.types import InstallSnapshot, Snapshot
-from quorumlog.server.events import ChunkReceipt, PeerFrame, SnapshotChunk, SnapshotOffer, Stream
+from quorumlog.server.events import ChunkReceipt, EventLog, PeerFrame, SnapshotChunk, SnapshotOffer, Stream
 from quorumlog.server.hosting.copy_pace import CopyPace
 from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.options import NodeOptions
@@ -49,7 +48,7 @@ class SnapshotSender:
         host: RaftHost,
         storage: StorageReader,
         pace: CopyPace,
-        log: Callable[..., None],
+        log: EventLog,
     ) -> None:
         self._options = options
         self._limits = options.limits

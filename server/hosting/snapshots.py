@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from quorumlog.raft.types import InstallSnapshot
 from quorumlog.server.deadlines import earlier
-from quorumlog.server.events import PeerFrame
+from quorumlog.server.events import EventLog, PeerFrame
 from quorumlog.server.hosting.checkpoint_writer import CheckpointWriter
 from quorumlog.server.hosting.copy_pace import CopyPace
 from quorumlog.server.hosting.raft_host import RaftHost
@@ -24,7 +24,6 @@ class Snapshots:
         pace: of what is sent to replicas that are being added.
         has_room: whether the disk can take a snapshot now.
         install: gives a group's Raft replica a snapshot that is staged whole.
-        log: level, event name and fields.
     """
 
     def __init__(
@@ -36,7 +35,7 @@ class Snapshots:
         pace: CopyPace,
         has_room: Callable[[], bool],
         install: Callable[[int, InstallSnapshot], None],
-        log: Callable[..., None],
+        log: EventLog,
     ) -> None:
         self.sender = SnapshotSender(options, host, storage, pace, log)
         self.receiver = SnapshotReceiver(options, host, rng, has_room, install, log)

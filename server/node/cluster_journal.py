@@ -6,9 +6,10 @@ node that leads it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from quorumlog.server.events import EventLog, LogLevel
 from quorumlog.server.hosting.partition_replica import PartitionReplica
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.records import ApplyResult, PartitionRecord, Topic
@@ -52,17 +53,16 @@ class ClusterJournal:
 
     Arguments:
         image: as it is when the node takes part.
-        write: takes a line for the log: level, event, fields.
         time: of the step under way; the node keeps it up to date.
     """
 
-    def __init__(self, image: MetadataImage, write: Callable[..., None], time: StepTime) -> None:
+    def __init__(self, image: MetadataImage, write: EventLog, time: StepTime) -> None:
         self._write = write
         self._time = time
         self._led: set[int] = set()
         self._budgets: dict[str, _Budget] = {}
         #: Kinds of which lines were left out, and that has not been said yet.
-        self._left_out: dict[str, str] = {}
+        self._left_out: dict[str, LogLevel] = {}
         self.counts = JournalCounts()
         self.start_from(image)
 
@@ -170,7 +170,7 @@ class ClusterJournal:
             self.counts.isr_expansions += 1
             self._say("info", "isr_expanded", partition=name, isr=record.isr, in_sync=tuple(sorted(came)))
 
-    def _say(self, level: str, event: str, **fields: object) -> None:
+    def _say(self, level: LogLevel, event: str, **fields: object) -> None:
         now = self._time.now
         budget = self._budgets.get(event)
         if budget is None or (now - budget.since >= _SECOND_US and not budget.left_out):

@@ -13,13 +13,13 @@ was.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
 
 from quorumlog.raft.errors import NotLeaderError, ProposalRefusedError
 from quorumlog.raft.group import RaftGroup
 from quorumlog.raft.progress import ProgressState
 from quorumlog.raft.types import Configuration
 from quorumlog.server.controller.metadata_replica import MetadataReplica
+from quorumlog.server.events import EventLog
 from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.records import METADATA_GROUP
@@ -30,13 +30,9 @@ CHECK_INTERVAL_US = 100_000
 
 
 class MetadataQuorum:
-    """Brings the members of the metadata group to what the metadata want.
+    """Brings the members of the metadata group to what the metadata want."""
 
-    Arguments:
-        log: level, event name and fields.
-    """
-
-    def __init__(self, replica: MetadataReplica, host: RaftHost, log: Callable[..., None]) -> None:
+    def __init__(self, replica: MetadataReplica, host: RaftHost, log: EventLog) -> None:
         self._replica = replica
         self._host = host
         self._log = log

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from quorumlog.server.bearer_tokens import TokenKeys
 from quorumlog.server.broker.former_replicas import FormerReplicas
 from quorumlog.server.broker.refused_disks import RefusedDisks
-from quorumlog.server.events import Job
+from quorumlog.server.events import EventLog, Job
 from quorumlog.server.hosting.copy_pace import CopyPace
 from quorumlog.server.hosting.mending import EntryMender
 from quorumlog.server.hosting.peer_queues import PeerQueues
@@ -28,7 +28,6 @@ class NodeResources:
 
     Arguments:
         directory_id, boot_id: of this node and this process.
-        log: level, event name and fields of something that an operator would want to know.
         start_job: has work done beside the steps; its end is told by JobDone.
         deliver_early: a Raft group exists now: votes that were asked of it before are to be answered.
         forget_group: a Raft group has no replica here any more.
@@ -51,7 +50,7 @@ class NodeResources:
     storage: StorageReader
     rng: random.Random
     replies: Replies
-    log: Callable[..., None]
+    log: EventLog
     start_job: Callable[[Job], None]
     deliver_early: Callable[[int], None]
     forget_group: Callable[[int], None]

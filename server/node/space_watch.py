@@ -5,8 +5,7 @@ Refusing begins above one level of use and ends below a lower one; in between no
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
+from quorumlog.server.events import EventLog, LogLevel
 from quorumlog.server.options import NodeLimits
 from quorumlog.server.wire_errors import error
 from quorumlog.storage.interface import StorageReader
@@ -22,10 +21,10 @@ class SpaceWatch:
     """Looks at the storage's use once a second, and after writes more often.
 
     Arguments:
-        log: takes level, event and fields, when refusing begins and ends.
+        log: reports when refusing starts and ends.
     """
 
-    def __init__(self, reader: StorageReader, limits: NodeLimits, now: int, log: Callable[..., None]) -> None:
+    def __init__(self, reader: StorageReader, limits: NodeLimits, now: int, log: EventLog) -> None:
         self._reader = reader
         self._limits = limits
         self._log = log
@@ -86,5 +85,6 @@ class SpaceWatch:
         if refusing == self._refusing:
             return
         self._refusing = refusing
-        level, event = ("warning", "appends_refused") if refusing else ("info", "appends_taken_again")
+        level: LogLevel = "warning" if refusing else "info"
+        event = "appends_refused" if refusing else "appends_taken_again"
         self._log(level, event, used_mib=self.last.used_bytes >> 20, free_mib=self.last.free_bytes >> 20)

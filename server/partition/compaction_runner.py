@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from quorumlog.raft.errors import UnreadableEntryError
 from quorumlog.raft.types import EntryId, EntryKind
-from quorumlog.server.events import Job, JobDone
+from quorumlog.server.events import EventLog, Job, JobDone
 from quorumlog.server.hosting.checkpoint_writer import Checkpoint
 from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.hosting.snapshots import Snapshots
@@ -132,7 +132,6 @@ class CompactionRunner:
         start_job: has a piece of work done; answered with ``on_done``.
         free_bytes: how much may still be written to the disk.
         damaged: is told of damaged entries.
-        log: level, event name and fields.
     """
 
     def __init__(
@@ -145,7 +144,7 @@ class CompactionRunner:
         start_job: Callable[[Job], None],
         free_bytes: Callable[[], int],
         damaged: Callable[[DamageError], None],
-        log: Callable[..., None],
+        log: EventLog,
     ) -> None:
         self._limits = limits
         self._host = host

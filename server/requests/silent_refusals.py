@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
+from quorumlog.server.events import EventLog
 from quorumlog.v1 import errors_pb2
 
 #: Refusals for the same reason are told together in one line, once in this time (µs).
@@ -18,13 +18,9 @@ class _Reason:
 
 
 class SilentRefusals:
-    """Tells of refusals that nobody is answered, each reason by itself: the first at once, further ones now and then.
+    """Reports refusals that no client is answered: the first of each reason at once, further ones together."""
 
-    Arguments:
-        log: level, event name and fields.
-    """
-
-    def __init__(self, log: Callable[..., None]) -> None:
+    def __init__(self, log: EventLog) -> None:
         self._log = log
         self._reasons: dict[int, _Reason] = {}
 
