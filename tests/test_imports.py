@@ -214,3 +214,10 @@ def test_what_starts_a_client_command_loads_nothing_slow(statement: str, allowed
     script = f"import sys; {statement}; print(*sorted({SLOW!r} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
     assert set(done.stdout.split()) <= allowed
+
+
+def test_a_node_starts_without_pyarrow() -> None:
+    """It would be 40 MiB of memory for each node; only Kafka's batches, compaction and Spark need it."""
+    starts = "import sys, quorumlog.server.process.runtime, quorumlog.server.node.node; print('pyarrow' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", starts], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.split() == ["False"]
