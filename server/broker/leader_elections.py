@@ -13,6 +13,7 @@ from quorumlog.raft.progress import ProgressState
 from quorumlog.raft.types import NO_NODE
 from quorumlog.server.broker.leader_balance import Displaced, LeaderBalance
 from quorumlog.server.broker.replicas import Replicas
+from quorumlog.server.deadlines import wait_us
 from quorumlog.server.events import EventLog
 from quorumlog.server.hosting.partition_replica import PartitionReplica
 from quorumlog.server.hosting.peer_queues import PeerQueues
@@ -20,7 +21,6 @@ from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.metadata.records import PartitionRecord
 from quorumlog.server.node_service import ServiceHooks
 from quorumlog.server.options import NodeOptions
-from quorumlog.server.request_timeouts import wait_us
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import errors_pb2, peer_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode

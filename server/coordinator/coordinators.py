@@ -15,10 +15,10 @@ from quorumlog.server.coordinator.member import JOIN_EPOCH
 from quorumlog.server.coordinator.parked_heartbeats import HeartbeatCall, refused_heartbeat
 from quorumlog.server.coordinator.pending_answers import PendingAnswers
 from quorumlog.server.coordinator.services import CoordinatorServices
+from quorumlog.server.deadlines import MAX_WAIT_US
 from quorumlog.server.events import ClientRequest
 from quorumlog.server.metric_catalogue import MOST_OFFSETS, Readings
 from quorumlog.server.node_service import ServiceHooks, StepTime
-from quorumlog.server.request_timeouts import MAX_WAIT_US
 from quorumlog.v1 import errors_pb2, groups_pb2
 from quorumlog.v1.acls_pb2 import ACL_OPERATION_READ, ACL_RESOURCE_TOPIC
 

@@ -21,9 +21,9 @@ from quorumlog.server.coordinator.leadership import CoordinatorCall, Coordinator
 from quorumlog.server.coordinator.led_coordinators import LedCoordinators
 from quorumlog.server.coordinator.parked_heartbeats import refused_heartbeat
 from quorumlog.server.coordinator.pending_answers import PendingAnswers
+from quorumlog.server.deadlines import wait_us
 from quorumlog.server.events import ClientRequest
 from quorumlog.server.hosting.read_index import HeartbeatRounds
-from quorumlog.server.request_timeouts import wait_us
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import errors_pb2, groups_pb2
 from quorumlog.v1.acls_pb2 import ACL_OPERATION_DESCRIBE, ACL_RESOURCE_CLUSTER, ACL_RESOURCE_GROUP

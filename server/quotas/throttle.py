@@ -19,6 +19,7 @@ from typing import Protocol
 
 from google.protobuf.message import Message as ProtoMessage
 
+from quorumlog.server.deadlines import MAX_WAIT_US, wait_us
 from quorumlog.server.events import ClientRequest, StreamPause
 from quorumlog.server.metadata.client_quotas import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, REQUEST_RATE
 from quorumlog.server.metadata.image import CurrentImage
@@ -26,7 +27,6 @@ from quorumlog.server.node_service import ServiceHooks, StepTime
 from quorumlog.server.pending_calls import PendingCalls
 from quorumlog.server.principal_totals import PrincipalTotals
 from quorumlog.server.quotas.quota_buckets import Buckets, QuotaBuckets
-from quorumlog.server.request_timeouts import MAX_WAIT_US, wait_us
 from quorumlog.server.wire_errors import error
 from quorumlog.v1.admin_pb2 import DescribeNodeRequest
 from quorumlog.v1.data_plane_pb2 import FetchRequest, ProduceRequest

@@ -9,13 +9,13 @@ from google.protobuf.message import Message as ProtoMessage
 
 from quorumlog.server.authorization.refusals import Refusals
 from quorumlog.server.controller.acl_decisions import check_creation, check_deletion
+from quorumlog.server.deadlines import wait_us
 from quorumlog.server.events import ClientRequest
 from quorumlog.server.metadata.acl_rules import acl_of, check_filter, check_question
 from quorumlog.server.metadata.controller_client import ControllerClient
 from quorumlog.server.metadata.image import CurrentImage
 from quorumlog.server.node_service import ServiceHooks, StepTime
 from quorumlog.server.replies import Replies
-from quorumlog.server.request_timeouts import wait_us
 from quorumlog.server.requests.linearizable_reads import MetadataReads
 from quorumlog.server.requests.metadata_changes import MetadataChangeRequests
 from quorumlog.v1 import errors_pb2

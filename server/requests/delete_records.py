@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from quorumlog.server.authorization.permissions import operation_of
 from quorumlog.server.broker.replicas import Replicas
+from quorumlog.server.deadlines import wait_us
 from quorumlog.server.events import ClientRequest
 from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.node_service import ServiceHooks, StepTime
@@ -13,7 +14,6 @@ from quorumlog.server.partition.partition import Partition
 from quorumlog.server.partition.refusals import being_restored
 from quorumlog.server.pending_calls import PendingCalls
 from quorumlog.server.replies import Replies
-from quorumlog.server.request_timeouts import wait_us
 from quorumlog.server.requests.absent_partitions import AbsentPartitions
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import admin_pb2, errors_pb2

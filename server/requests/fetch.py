@@ -12,6 +12,7 @@ from typing import Protocol
 from quorumlog.raft.errors import UnreadableEntryError
 from quorumlog.server.authorization.permissions import operation_of
 from quorumlog.server.broker.replicas import Replicas
+from quorumlog.server.deadlines import MAX_WAIT_US
 from quorumlog.server.events import ClientRequest
 from quorumlog.server.node_service import ServiceHooks, StepTime
 from quorumlog.server.options import NodeLimits
@@ -20,7 +21,6 @@ from quorumlog.server.partition.refusals import unreadable
 from quorumlog.server.partition.restoration import gaps_before
 from quorumlog.server.pending_calls import PendingCalls
 from quorumlog.server.replies import Replies
-from quorumlog.server.request_timeouts import MAX_WAIT_US
 from quorumlog.server.requests.absent_partitions import AbsentPartitions
 from quorumlog.server.requests.fetch_sessions import FetchedPartition, FetchSessions, ServedFetchSession
 from quorumlog.server.requests.older_clients import before_kafka, refuse_kafka

@@ -12,6 +12,7 @@ from quorumlog.raft.errors import UnreadableEntryError
 from quorumlog.server.authorization.permissions import operation_of
 from quorumlog.server.broker.replicas import Replicas
 from quorumlog.server.client_origin import ClientOrigin
+from quorumlog.server.deadlines import wait_us
 from quorumlog.server.events import ClientRequest
 from quorumlog.server.hosting.read_index import HeartbeatRounds
 from quorumlog.server.node_service import ServiceHooks, StepTime
@@ -21,7 +22,6 @@ from quorumlog.server.partition.refusals import unreadable
 from quorumlog.server.partition.time_lookup import find_latest, find_time
 from quorumlog.server.pending_calls import PendingCalls
 from quorumlog.server.replies import Replies
-from quorumlog.server.request_timeouts import wait_us
 from quorumlog.server.requests.absent_partitions import AbsentPartitions
 from quorumlog.server.requests.older_clients import refuse_kafka
 from quorumlog.server.wire_errors import error

@@ -7,6 +7,7 @@ from typing import Protocol
 from quorumlog.server.authorization.permissions import operation_of
 from quorumlog.server.broker.replicas import Replicas
 from quorumlog.server.client_origin import Listener
+from quorumlog.server.deadlines import MAX_WAIT_US
 from quorumlog.server.events import ClientRequest
 from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.node_service import ServiceHooks, StepTime
@@ -16,7 +17,6 @@ from quorumlog.server.partition.partition import Partition
 from quorumlog.server.pending_calls import PendingCalls
 from quorumlog.server.produce_checks import check_acks, check_request_size
 from quorumlog.server.replies import Replies
-from quorumlog.server.request_timeouts import MAX_WAIT_US
 from quorumlog.server.requests.absent_partitions import AbsentPartitions
 from quorumlog.server.requests.produce_traces import DUPLICATE, ProduceTraces
 from quorumlog.server.requests.silent_refusals import SilentRefusals

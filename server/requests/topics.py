@@ -22,12 +22,12 @@ from quorumlog.server.authorization.item_changes import (
     without_refused,
 )
 from quorumlog.server.authorization.refusals import Refusals
+from quorumlog.server.deadlines import wait_us
 from quorumlog.server.events import ClientRequest
 from quorumlog.server.metadata.controller_client import ControllerClient
 from quorumlog.server.metadata.image import CurrentImage
 from quorumlog.server.node_service import ServiceHooks, StepTime
 from quorumlog.server.replies import Replies
-from quorumlog.server.request_timeouts import wait_us
 from quorumlog.server.requests.change_targets import TargetedChange, add_ids, check_targets, names_only
 from quorumlog.server.requests.linearizable_reads import MetadataReads
 from quorumlog.server.requests.shown_changes import ForwardedChange, ShownChanges
