@@ -9,9 +9,9 @@ May import: `sdk` itself, `runtime`, `records`, `cluster`.
 - ``explanation``: the way of one record, told by stages.
 - ``delivery``: what a caller holds of a record on its way.
 - ``sender``: takes batches from the accumulator, sends them to leaders, and settles them.
-- ``partition_pipeline``: the batches of one partition that are sent and not settled, in order across failures.
+- ``partition_pipeline``: the batches of one partition that are sent and not settled, in order across failures; where
+  they are sent again; how the epoch of a named producer ends.
 - ``identity``: where the identity of an idempotent producer comes from.
-- ``named_epoch``: when the epoch of a named producer is over.
 - ``recreated_topics``: what happens when a topic was deleted and created again.
 """
 

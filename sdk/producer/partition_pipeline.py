@@ -10,10 +10,14 @@ as long as a batch that *may* be in the log is never given another sequence or i
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from enum import Enum, auto
 
+from quorumlog.sdk.cluster.cluster import Cluster
+from quorumlog.sdk.cluster.connection import NodeConnection
 from quorumlog.sdk.errors import (
+    DuplicateSequenceMismatchError,
+    IllegalStateError,
     InvalidProducerEpochError,
     OutOfOrderSequenceNumberError,
     QuorumlogError,
@@ -22,12 +26,15 @@ from quorumlog.sdk.errors import (
     UnknownTopicOrPartitionError,
 )
 from quorumlog.sdk.producer.batch import ProducerBatch
+from quorumlog.sdk.producer.config import ProducerConfig
 from quorumlog.sdk.producer.identity import ProducerIdentity
 from quorumlog.v1.entry import NO_SEQUENCE, SEQUENCE_MODULUS, Codec
 
 #: A partition that is unknown for this long does not exist.
 UNKNOWN_TOPIC_S = 2.0
 _SEQUENCE_ERRORS = (OutOfOrderSequenceNumberError, UnknownProducerIdError, InvalidProducerEpochError)
+#: Errors after which nothing more can be sent under a producer's name: another instance has it, or a replay differs.
+NAME_LOST = (InvalidProducerEpochError, DuplicateSequenceMismatchError)
 
 
 class AttemptVerdict(Enum):
@@ -288,3 +295,45 @@ def final_error(batch: ProducerBatch, error: QuorumlogError) -> QuorumlogError:
     if isinstance(error, RequestTimedOutError):
         return RequestTimedOutError(error.message, definite=True)
     return error
+
+
+def undelivered(config: ProducerConfig, pipeline: PartitionPipeline, cause: QuorumlogError | None) -> IllegalStateError:
+    """Returns the error of a named producer that has lost a record before others that follow it."""
+    why = f": {cause.message}" if cause is not None else ""
+    return IllegalStateError(
+        f"named producer {config.producer_name!r} has failed to deliver a record to {pipeline.topic}-"
+        f"{pipeline.partition} and sends none after it{why}; make it anew"
+    )
+
+
+def check_complete(config: ProducerConfig, pipelines: Iterable[PartitionPipeline]) -> None:
+    """Checks that the log has what was sent in a replayable epoch and no more. Nothing may be under way.
+
+    Raises:
+        DuplicateSequenceMismatchError: an earlier run has sent more.
+    """
+    for pipeline in pipelines:
+        if pipeline.log_sequence > pipeline.next_sequence:
+            raise DuplicateSequenceMismatchError(
+                f"epoch {config.producer_epoch} of producer {config.producer_name!r} has {pipeline.log_sequence}"
+                f" records in {pipeline.topic}-{pipeline.partition}, but this replay sent only"
+                f" {pipeline.next_sequence}: it differs from the first run"
+            )
+
+
+def resend_target(cluster: Cluster, pipeline: PartitionPipeline) -> tuple[NodeConnection, bool] | None:
+    """Returns the node to send a partition's batches to again, and whether it is thought to lead; None without one.
+
+    When the connection to the known leader has failed, the other replicas are asked in turn: they know of a new leader
+    before the controller does, and name it.
+    """
+    found = cluster.leader(pipeline.topic, pipeline.partition)
+    if found is not None and not found[1].suspect:
+        pipeline.leader_epoch = found[0].leader_epoch
+        return found[1], True
+    view = cluster.metadata.partition(pipeline.topic, pipeline.partition)
+    if view is None or not view.replicas:
+        return None
+    pipeline.leader_epoch = view.leader_epoch
+    node = cluster.node(view.replicas[pipeline.failures % len(view.replicas)])
+    return (node, False) if node is not None else None

@@ -29,12 +29,15 @@ from quorumlog.sdk.producer.accumulator import Accumulator, PartitionBuffer
 from quorumlog.sdk.producer.batch import ProducerBatch
 from quorumlog.sdk.producer.config import ProducerConfig
 from quorumlog.sdk.producer.identity import ProducerIdentity, obtain_identity
-from quorumlog.sdk.producer.named_epoch import NAME_LOST, check_complete, undelivered
 from quorumlog.sdk.producer.partition_pipeline import (
+    NAME_LOST,
     AttemptVerdict,
     PartitionPipeline,
+    check_complete,
     expiry_error,
     final_error,
+    resend_target,
+    undelivered,
 )
 from quorumlog.sdk.producer.recreated_topics import follow_recreated, no_such_partition, stay_with_deleted
 from quorumlog.sdk.producer.request_packing import (
@@ -44,7 +47,6 @@ from quorumlog.sdk.producer.request_packing import (
     refused_together,
     request_bytes,
 )
-from quorumlog.sdk.producer.resend_target import resend_target
 from quorumlog.sdk.records.produce_request import OutgoingProduce
 from quorumlog.sdk.records.record_batch import codec_named
 from quorumlog.sdk.types import TopicPartition
@@ -459,7 +461,7 @@ class Sender:
         self._crash(undelivered(self._config, pipeline, self._last_errors.get(where)))
 
     def check_complete(self) -> None:
-        """Looks whether the log has what was sent in a replayable epoch; see :func:`named_epoch.check_complete`."""
+        """Looks whether the log has what was sent in a replayable epoch; see :func:`check_complete`."""
         check_complete(self._config, self._pipelines.values())
 
     def _adopt(self, identity: ProducerIdentity) -> None:
