@@ -27,7 +27,7 @@ from bench.steady_figures import MIB, Steady
 from quorumlog.raft.types import ORIGIN, Configuration, Entry, EntryId, EntryKind, HardState, Snapshot
 from quorumlog.server.partition.retention import BYTES_SLACK
 from quorumlog.storage.meta_pages import DATA_FILE
-from quorumlog.storage.snapshot_slices import cut, describe
+from quorumlog.storage.rows import cut_slice, describe_snapshot
 from quorumlog.storage.storage import Storage
 from quorumlog.storage.transaction import RaftGroupWrite, Transaction
 from quorumlog.v1.entry import Codec, build_batch, entry_hash, seal_batch
@@ -112,8 +112,8 @@ class _LogWriter:
         [before] = self._storage.entries(log.group, needed.index - 1, needed.index - 1, 1)
         anchor = EntryId(before.index, before.term, before.hash)
         stage = self._rng.getrandbits(64)
-        write.stage.append(cut(stage, b"state", MIB, 0))
-        write.checkpoint = Snapshot(anchor, CONFIGURATION, describe(stage, b"state", MIB))
+        write.stage.append(cut_slice(stage, b"state", MIB, 0))
+        write.checkpoint = Snapshot(anchor, CONFIGURATION, describe_snapshot(stage, b"state", MIB))
         write.compact_to = anchor
 
     def retained_bytes(self) -> int:

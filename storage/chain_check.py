@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from quorumlog.storage.interface import DamageError
-from quorumlog.storage.raft_group_log import RaftGroupLog
-from quorumlog.storage.reading import LogReading
+from quorumlog.storage.reading import LogReading, RaftGroupLog
 from quorumlog.v1.entry import Envelope
 
 #: Of the entries that are missing in one place, so many are named; the next scrub finds others.

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from quorumlog.storage import rows
-from quorumlog.storage.raft_group_log import RaftGroupLog
-from quorumlog.storage.reading import LogReading
+from quorumlog.storage.reading import LogReading, RaftGroupLog
 
 #: Databases in which a Raft group has many rows, or may have.
 MANY_PER_GROUP = (rows.ENTRIES, rows.OFFSETS, rows.TABLES, rows.SLICES)

@@ -19,8 +19,7 @@ from quorumlog.storage import rows
 from quorumlog.storage.garbage import Garbage, find_garbage
 from quorumlog.storage.interface import DamageError, OpeningDamage, SetAside, StorageEngineError
 from quorumlog.storage.page_file import PageFile
-from quorumlog.storage.raft_group_log import RaftGroupLog
-from quorumlog.storage.reading import LogReading
+from quorumlog.storage.reading import LogReading, RaftGroupLog
 from quorumlog.v1.entry import parse_header
 
 #: Checked of each Raft group at most; the last entry always.

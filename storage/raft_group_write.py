@@ -19,8 +19,7 @@ from quorumlog.storage.environment import EngineSource, EngineTransaction, Envir
 from quorumlog.storage.freeing import look_before_freeing
 from quorumlog.storage.interface import DamageError, FatalStorageError
 from quorumlog.storage.page_file import PageFile
-from quorumlog.storage.raft_group_log import RaftGroupLog
-from quorumlog.storage.reading import LogReading
+from quorumlog.storage.reading import LogReading, RaftGroupLog
 from quorumlog.storage.sweep import Sweeper
 from quorumlog.storage.transaction import RaftGroupWrite, SnapshotSlice
 from quorumlog.v1.entry import ENVELOPE_BYTES, CorruptEntryError, entry_hash, parse_envelope, parse_header, verify

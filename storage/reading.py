@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -23,6 +24,29 @@ from quorumlog.v1.entry import CorruptEntryError, Envelope, entry_hash, parse_en
 
 _Value = TypeVar("_Value")
 _KINDS = {int(kind): kind for kind in EntryKind}
+
+
+@dataclass(slots=True, frozen=True)
+class RaftGroupLog:
+    """The ends of one Raft group's durable log: every write of the group is checked against them.
+
+    It is replaced as a whole once a transaction is durable, so that the node's thread reads a consistent one while the
+    storage thread writes.
+
+    Arguments:
+        anchor: the entry before the first kept one. Rows at or below it are garbage, not yet swept away.
+        last: the last entry; equal to ``anchor`` when none is kept.
+        hard_state: as stored.
+        last_batch: the last batch kept; None when no batch is.
+    """
+
+    anchor: EntryId
+    last: EntryId
+    hard_state: HardState
+    last_batch: BatchRow | None
+
+    def __post_init__(self) -> None:
+        assert self.anchor.index <= self.last.index, f"log ends before it begins: {self}"
 
 
 class Cursor(Protocol):

@@ -1,4 +1,4 @@
-"""The databases, their keys and their small rows.
+"""The databases, their keys and their small rows; a snapshot cut into slices.
 
 Keys of a group's rows start with the group, big-endian, so that a group is one range in every database. A small
 row is a format version, a CRC32C and a body. The checksum covers the database's name and the key too: LMDB has no
@@ -13,6 +13,8 @@ import google_crc32c
 
 from quorumlog.raft.types import Configuration, EntryId, HardState, Snapshot, SnapshotData
 from quorumlog.storage.batch_row import BatchRow
+from quorumlog.storage.interface import StorageReader
+from quorumlog.storage.transaction import SnapshotSlice
 
 FORMAT_DB = b"format"
 ENTRIES = b"entries"
@@ -201,6 +203,29 @@ def unpack_batch_row(body: bytes, last_offset: int) -> BatchRow:
     """The offset index row in a row's body, and in its key."""
     index, base_offset, end_position, max_timestamp_ms = _unpack(_OFFSET_ROW, body)
     return BatchRow(index, base_offset, last_offset, end_position, max_timestamp_ms)
+
+
+# -- snapshots in slices ------------------------------------------------------------------------------------------
+
+
+def describe_snapshot(stage: int, data: bytes, slice_bytes: int) -> SnapshotData:
+    """Describes ``data`` cut into slices of ``slice_bytes`` under ``stage``: at least one, which may be empty."""
+    slices = max(1, -(-len(data) // slice_bytes))
+    return SnapshotData(stage, slices, len(data), int(google_crc32c.value(data)))
+
+
+def cut_slice(stage: int, data: bytes, slice_bytes: int, number: int) -> SnapshotSlice:
+    """Returns one slice: the only copy made of its bytes."""
+    return SnapshotSlice(stage, number, data[number * slice_bytes : (number + 1) * slice_bytes])
+
+
+def read_snapshot(reader: StorageReader, group: int, data: SnapshotData) -> bytes:
+    """Returns all of a snapshot's data, for a state machine that keeps its state in memory anyway.
+
+    Raises:
+        DamageError: a slice is not what was written.
+    """
+    return b"".join(reader.snapshot_slice(group, data.stage, number) for number in range(data.slices))
 
 
 def _unpack(layout: struct.Struct, body: bytes) -> tuple[int, ...]:

@@ -14,8 +14,7 @@ from quorumlog.storage import rows
 from quorumlog.storage.chain_check import ChainCheck
 from quorumlog.storage.interface import DamageError, ScrubPosition, ScrubSlice
 from quorumlog.storage.page_file import PageFile
-from quorumlog.storage.raft_group_log import RaftGroupLog
-from quorumlog.storage.reading import LogReading
+from quorumlog.storage.reading import LogReading, RaftGroupLog
 
 #: Behind the databases comes the free list, whole.
 FREE_LIST = len(rows.DATABASES)

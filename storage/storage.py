@@ -29,9 +29,8 @@ from quorumlog.storage.interface import (
 )
 from quorumlog.storage.moved_aside import moved_aside
 from quorumlog.storage.page_file import PageFile
-from quorumlog.storage.raft_group_log import RaftGroupLog
 from quorumlog.storage.raft_group_write import RaftGroupWriter
-from quorumlog.storage.reading import LogReading
+from quorumlog.storage.reading import LogReading, RaftGroupLog
 from quorumlog.storage.reserve import RESERVE_BYTES
 from quorumlog.storage.room import Room
 from quorumlog.storage.scrubbing import scrub_slice

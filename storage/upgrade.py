@@ -15,8 +15,7 @@ from quorumlog.storage.batch_row import BatchRow
 from quorumlog.storage.batch_times import largest_timestamp_by_records
 from quorumlog.storage.environment import EngineSource, EngineTransaction, Environment
 from quorumlog.storage.interface import DamageError
-from quorumlog.storage.raft_group_log import RaftGroupLog
-from quorumlog.storage.reading import LogReading
+from quorumlog.storage.reading import LogReading, RaftGroupLog
 from quorumlog.v1.entry import parse_header
 
 #: Rows written in one transaction: those of a crash are written again.

@@ -14,7 +14,7 @@ from quorumlog.server.metadata.records import PartitionRecord
 from quorumlog.server.partition.meta_row import META_ROW, decode_meta
 from quorumlog.server.partition.partition import Partition
 from quorumlog.server.partition.witness import PartitionWitness, applied_of, is_witness
-from quorumlog.storage.snapshot_slices import read_whole
+from quorumlog.storage.rows import read_snapshot
 from quorumlog.storage.transaction import RaftGroupState
 from quorumlog.v1.topic_names import GROUPS_TOPIC
 
@@ -87,12 +87,12 @@ class ReplicaFactory:
         def offered() -> Snapshot | None:
             return None if self._checkpoints.is_writing(group) else coordinator.snapshot
 
-        def read_snapshot(snapshot: Snapshot) -> bytes:
-            return read_whole(self._raft_groups.reader, group, snapshot.data)
+        def read_state(snapshot: Snapshot) -> bytes:
+            return read_snapshot(self._raft_groups.reader, group, snapshot.data)
 
         raft = self._raft_groups.make(
             now, state, sealer, applied=state.anchor.index, committed=decode_applied(state.table),
             snapshot_source=offered, votes_from=self._former.votes_from(group),
         )  # fmt: skip
-        coordinator = Coordinator(identity, raft, sealer, state.snapshot, read_snapshot)
+        coordinator = Coordinator(identity, raft, sealer, state.snapshot, read_state)
         return coordinator

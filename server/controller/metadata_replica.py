@@ -18,7 +18,7 @@ from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.records import METADATA_GROUP, ApplyResult
 from quorumlog.server.wire_errors import error
 from quorumlog.storage.interface import StorageReader
-from quorumlog.storage.snapshot_slices import read_whole
+from quorumlog.storage.rows import read_snapshot
 from quorumlog.v1 import metadata_log_pb2, peer_pb2
 from quorumlog.v1.entry import ENVELOPE_BYTES
 from quorumlog.v1.errors_pb2 import ErrorCode
@@ -104,7 +104,7 @@ class MetadataReplica:
         self._listener.metadata_restored()
 
     def _read_image(self, snapshot: Snapshot) -> MetadataImage:
-        return MetadataImage.from_snapshot(read_whole(self._reader, METADATA_GROUP, snapshot.data))
+        return MetadataImage.from_snapshot(read_snapshot(self._reader, METADATA_GROUP, snapshot.data))
 
     def take_rows(self) -> dict[bytes, bytes | None]:
         """The applied index, as a hint how far the log was committed."""

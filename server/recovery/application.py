@@ -15,7 +15,7 @@ from quorumlog.server.node.own_directory import CLUSTER_ROW
 from quorumlog.server.recovery.plan import PartitionOutcome, RecoveryPlan
 from quorumlog.server.recovery.survey import RECOVERY_ROW, RecoveryError, ReplicaKind, Survey, SurveyedGroup
 from quorumlog.storage.interface import StorageReader
-from quorumlog.storage.snapshot_slices import cut, describe
+from quorumlog.storage.rows import cut_slice, describe_snapshot
 from quorumlog.storage.transaction import RaftGroupWrite, Transaction
 from quorumlog.v1.partition_log_pb2 import BeginRestore, FinishRestore, PartitionCommand
 from quorumlog.v1.topic_names import GROUPS_TOPIC
@@ -88,10 +88,10 @@ def application(plan: RecoveryPlan, found: Survey, reader: StorageReader) -> Tra
 def _metadata(plan: RecoveryPlan) -> RaftGroupWrite:
     """The same on every survivor: nobody goes on from a log of its own."""
     stage = int.from_bytes(hashlib.blake2b(plan.plan_id.encode(), digest_size=8).digest())
-    data = describe(stage, plan.snapshot, _SLICE_BYTES)
+    data = describe_snapshot(stage, plan.snapshot, _SLICE_BYTES)
     return RaftGroupWrite(
         METADATA_GROUP,
-        stage=[cut(stage, plan.snapshot, _SLICE_BYTES, number) for number in range(data.slices)],
+        stage=[cut_slice(stage, plan.snapshot, _SLICE_BYTES, number) for number in range(data.slices)],
         snapshot=Snapshot(plan.last, plan.configuration, data),
         hard_state=HardState(plan.last.term, NO_NODE, plan.last.index),
         table={**applied_row(plan.last.index)},

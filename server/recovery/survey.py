@@ -21,7 +21,7 @@ from quorumlog.server.node.formation import Membership
 from quorumlog.server.node.own_directory import CLUSTER_ROW, DIRECTORY_ROW, NODE_ROW
 from quorumlog.server.partition.witness import is_witness
 from quorumlog.storage.interface import DamageError, StorageReader
-from quorumlog.storage.snapshot_slices import read_whole
+from quorumlog.storage.rows import read_snapshot
 from quorumlog.storage.transaction import RaftGroupState
 from quorumlog.v1 import metadata_log_pb2
 from quorumlog.v1.entry import ENVELOPE_BYTES
@@ -227,7 +227,7 @@ def _newest_image(reader: StorageReader, state: RaftGroupState) -> MetadataImage
     """With what is not known to be committed, too: the lost nodes may have committed it."""
     image = MetadataImage()
     if state.snapshot is not None:
-        image = MetadataImage.from_snapshot(read_whole(reader, METADATA_GROUP, state.snapshot.data))
+        image = MetadataImage.from_snapshot(read_snapshot(reader, METADATA_GROUP, state.snapshot.data))
     for entry in _entries_after(reader, state, image.applied_index):
         if entry.kind is EntryKind.COMMAND:
             image.apply(entry.index, metadata_log_pb2.MetadataCommand.FromString(entry.data[ENVELOPE_BYTES:]))

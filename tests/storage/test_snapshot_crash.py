@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from snapshot_crash_writer import GROUP, data_of
 
-from quorumlog.storage.snapshot_slices import read_whole
+from quorumlog.storage.rows import read_snapshot
 from quorumlog.storage.storage import Storage
 from quorumlog.storage.verification import verify
 
@@ -50,7 +50,7 @@ def test_a_killed_install_leaves_one_whole_snapshot_with_its_hard_state(tmp_path
             assert index in (acknowledged, acknowledged + 10)
             assert (state.anchor, state.last) == (state.snapshot.last, state.snapshot.last)
             assert (state.hard_state.commit, state.table) == (index, {b"at": b"%d" % index})
-            assert read_whole(storage, GROUP, state.snapshot.data) == data_of(index)
+            assert read_snapshot(storage, GROUP, state.snapshot.data) == data_of(index)
             while storage.sweep():
                 pass
             with storage._environment.reading() as reading:

@@ -9,7 +9,7 @@ from quorumlog.chaos.simulator.disk import DiskOptions, SimDisk
 from quorumlog.chaos.simulator.scheduler import Scheduler
 from quorumlog.raft.types import ORIGIN, Configuration, Entry, EntryId, EntryKind, HardState, Snapshot
 from quorumlog.storage.batch_row import BatchRow
-from quorumlog.storage.snapshot_slices import cut, describe, read_whole
+from quorumlog.storage.rows import cut_slice, describe_snapshot, read_snapshot
 from quorumlog.storage.storage import Storage
 from quorumlog.storage.transaction import RaftGroupWrite, SnapshotSlice, Transaction
 from quorumlog.v1.entry import Codec, EnvelopeKind, build_batch, entry_hash, seal, seal_batch
@@ -39,8 +39,8 @@ def make_disk(seed: int = 1, lies: bool = False) -> tuple[Scheduler, SimDisk]:
 
 def staged(last: EntryId, data: bytes = b"", stage: int = 1) -> tuple[Snapshot, list[SnapshotSlice]]:
     """A snapshot, and its slices of seven bytes."""
-    described = describe(stage, data, 7)
-    return Snapshot(last, CONFIGURATION, described), [cut(stage, data, 7, at) for at in range(described.slices)]
+    described = describe_snapshot(stage, data, 7)
+    return Snapshot(last, CONFIGURATION, described), [cut_slice(stage, data, 7, at) for at in range(described.slices)]
 
 
 class Script:
@@ -135,4 +135,4 @@ def assert_same(storage: Storage, disk: SimDisk) -> None:
             assert storage.entries(group, first, last, 1 << 40) == disk.entries(group, first, last, 1 << 40)
         if state.snapshot is not None:
             data = state.snapshot.data
-            assert read_whole(storage, group, data) == read_whole(disk, group, data)
+            assert read_snapshot(storage, group, data) == read_snapshot(disk, group, data)

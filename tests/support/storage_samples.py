@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from quorumlog.raft.types import ORIGIN, Configuration, Entry, EntryId, EntryKind, HardState, Snapshot
-from quorumlog.storage.snapshot_slices import cut, describe
+from quorumlog.storage.rows import cut_slice, describe_snapshot
 from quorumlog.storage.transaction import RaftGroupWrite, SnapshotSlice, Transaction
 from quorumlog.v1.entry import Codec, EnvelopeKind, build_batch, entry_hash, seal, seal_batch
 
@@ -86,8 +86,8 @@ def staged(
     """A snapshot, and the slices that must be staged before it is switched to."""
     if stage is None:
         stage = random.Random(f"{last}-{len(data)}").getrandbits(64)
-    described = describe(stage, data, SLICE_BYTES)
-    slices = [cut(stage, data, SLICE_BYTES, number) for number in range(described.slices)]
+    described = describe_snapshot(stage, data, SLICE_BYTES)
+    slices = [cut_slice(stage, data, SLICE_BYTES, number) for number in range(described.slices)]
     return Snapshot(last, configuration, described), slices
 
 

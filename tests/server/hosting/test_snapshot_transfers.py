@@ -30,7 +30,7 @@ from quorumlog.server.hosting.raft_host import HostedReplica, RaftHost
 from quorumlog.server.hosting.sealing import GroupSealer
 from quorumlog.server.hosting.snapshots import Snapshots
 from quorumlog.server.options import NodeLimits, NodeOptions
-from quorumlog.storage.snapshot_slices import cut, describe
+from quorumlog.storage.rows import cut_slice, describe_snapshot
 
 GROUP, LEADER, FOLLOWER, OTHER = 1000, 1, 2, 3
 CONFIGURATION = Configuration((LEADER,), (FOLLOWER, OTHER))
@@ -104,8 +104,8 @@ class Side:
     def keep(self, data: bytes, last: EntryId = LAST) -> None:
         """A durable snapshot to offer."""
         stage = 7 + last.index
-        described = describe(stage, data, SLICE)
-        self.disk[GROUP].slices[stage] = {n: cut(stage, data, SLICE, n).data for n in range(described.slices)}
+        described = describe_snapshot(stage, data, SLICE)
+        self.disk[GROUP].slices[stage] = {n: cut_slice(stage, data, SLICE, n).data for n in range(described.slices)}
         self.snapshot = self.disk[GROUP].snapshot = Snapshot(last, CONFIGURATION, described)
 
     def _install(self, group: int, message: Message) -> None:
@@ -269,13 +269,13 @@ def test_while_its_own_disk_is_slow_a_follower_waits(sides: tuple[Side, Side]) -
 
 def frames_of(transfer: int, term: int, last: EntryId, data: bytes) -> list[PeerFrame]:
     """A whole transfer, as some leader sends it."""
-    described = describe(0, data, SLICE)
+    described = describe_snapshot(0, data, SLICE)
     offer = SnapshotOffer(term, last, CONFIGURATION, described.slices, described.size_bytes, described.checksum)
     return [
         PeerFrame(
             Stream.SNAPSHOT,
             chunks=[
-                SnapshotChunk(GROUP, transfer, n, cut(0, data, SLICE, n).data, offer if n == 0 else None),
+                SnapshotChunk(GROUP, transfer, n, cut_slice(0, data, SLICE, n).data, offer if n == 0 else None),
             ],
         )
         for n in range(described.slices)

@@ -26,7 +26,7 @@ from quorumlog.storage import rows
 from quorumlog.storage.interface import DamageError, DataDirectoryLockedError, FatalStorageError
 from quorumlog.storage.page_file import PageFile
 from quorumlog.storage.raft_group_write import RaftGroupWriter
-from quorumlog.storage.snapshot_slices import read_whole
+from quorumlog.storage.rows import read_snapshot
 from quorumlog.storage.storage import Storage
 from quorumlog.storage.suspects import are_pages_suspect
 from quorumlog.storage.transaction import RaftGroupState, RaftGroupWrite, Transaction
@@ -108,7 +108,7 @@ def image_in(place: Path) -> MetadataImage:
     with opened(place) as storage:
         snapshot = storage.groups()[METADATA_GROUP].snapshot
         assert snapshot is not None
-        return MetadataImage.from_snapshot(read_whole(storage, METADATA_GROUP, snapshot.data))
+        return MetadataImage.from_snapshot(read_snapshot(storage, METADATA_GROUP, snapshot.data))
 
 
 @pytest.fixture
