@@ -13,7 +13,7 @@ from quorumlog.server.authentication.sign_in_rules import SignInRules, no_room
 from quorumlog.server.bearer_tokens import ProvedToken, TokenError, TokenKeys
 from quorumlog.server.client_origin import USER_PREFIX, ClientOrigin
 from quorumlog.server.events import ClientRequest
-from quorumlog.server.metadata.credential_checks import problem_with_name
+from quorumlog.server.metadata.credentials import problem_with_name
 from quorumlog.server.node_service import ServiceHooks, StepTime
 from quorumlog.server.replies import Replies
 from quorumlog.server.wire_errors import error

@@ -5,9 +5,7 @@ May import: `hosting`, `metadata`, `authorization`, `quotas`, `server` itself.
 - `metadata_replica`: this node's replica of the metadata group, with the controller while it leads.
 - `controller`: decides on requests.
 - `forwarded_requests`: permission for what nodes pass on from clients.
-- `acl_decisions`: decisions on rules of who may do what.
-- `credential_decisions`: users who sign in by password, and revocations.
-- `quota_decisions`: decisions on quotas.
+- `access_decisions`: decisions on ACLs, users, revocations and quotas.
 - `decision`: what becomes of a request: an answer, or commands and then an answer.
 - `broker_liveness`: which brokers count as present.
 - `topic_decisions`: decisions on topics.

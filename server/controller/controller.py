@@ -13,10 +13,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from quorumlog.raft.types import Configuration
-from quorumlog.server.controller.acl_decisions import AclDecisions
+from quorumlog.server.controller.access_decisions import AclDecisions, CredentialDecisions, decide_on_quotas
 from quorumlog.server.controller.broker_liveness import BrokerLiveness
 from quorumlog.server.controller.coordinator_creation import CoordinatorPlan
-from quorumlog.server.controller.credential_decisions import CredentialDecisions
 from quorumlog.server.controller.decision import ControllerDecision, answer_now, refusal
 from quorumlog.server.controller.disk_replacement import DiskReplacement
 from quorumlog.server.controller.evacuation import Evacuation
@@ -24,7 +23,6 @@ from quorumlog.server.controller.feature_levels import FeatureLevels, refuse_bel
 from quorumlog.server.controller.forwarded_requests import ControllersImage, ForwardedRequests
 from quorumlog.server.controller.node_decisions import NodeDecisions
 from quorumlog.server.controller.quorum_decisions import QuorumDecisions
-from quorumlog.server.controller.quota_decisions import decide_on_quotas
 from quorumlog.server.controller.reassignment_decisions import ReassignmentDecisions
 from quorumlog.server.controller.rebalance_decisions import RebalanceDecisions
 from quorumlog.server.controller.replica_assignment import TopicLimits

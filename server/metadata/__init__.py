@@ -12,9 +12,7 @@ May import: `server` itself.
 - `producer_names`: named producers, their ids and epochs.
 - `acl_rules`: rules of who may do what, as values.
 - `acls`: all of them.
-- `credentials`: users who sign in by password, and what was revoked.
-- `credential_checks`: what makes sense of those.
-- `client_quotas`: how much principals may do in a second.
-- `quota_checks`: what makes sense of that.
+- `credentials`: users with a password and revocations, and the checks of requests that change them.
+- `client_quotas`: quotas of principals, and the checks of requests that change them.
 - `controller_client`: requests to the active controller, or to leaders.
 """

@@ -1,20 +1,30 @@
-"""How much principals may do in a second, as a part of the metadata image: pure, and the same on every node.
+"""Quotas of principals, per second, as a part of the metadata image: pure, and the same on every node.
 
 Keys and meanings are Kafka's. Each value of a principal comes first, then that of the default, key by key. Kafka limits
 the share of a node's threads that requests take (``request_percentage``); one thread steps a node, so here it is their
-number. ``index`` says since when all of it is as it is, so that whoever has looked need not look again until it grows.
+number. ``index`` grows with every change, so that quotas need not be read again before that.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
 
 from quorumlog.server.client_origin import EVERYBODY, USER_PREFIX
+from quorumlog.server.metadata.credentials import MAX_NAME_LENGTH
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import metadata_log_pb2, peer_pb2
 from quorumlog.v1.errors_pb2 import Error, ErrorCode
-from quorumlog.v1.quotas_pb2 import AlterClientQuotasResponse, ClientQuota, ClientQuotaAlteration
+from quorumlog.v1.quotas_pb2 import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasResponse,
+    ClientQuota,
+    ClientQuotaAlteration,
+    ClientQuotaOp,
+    DescribeClientQuotasRequest,
+)
+from quorumlog.v1.request_limits import MAX_QUOTAS_CHANGED
 
 #: Bytes of batches that a node takes of a principal, and bytes of entries that it hands out, in a second.
 PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE = "producer_byte_rate", "consumer_byte_rate"
@@ -127,3 +137,55 @@ class ClientQuotas:
         made.index = snapshot.client_quotas_index
         made.by_principal = {each.principal: dict(each.values) for each in snapshot.client_quotas}
         return made
+
+
+# -- checks of requests -------------------------------------------------------------------------------------------
+
+
+def check_quotas(request: AlterClientQuotasRequest) -> Error | None:
+    """Returns the error for quotas that are invalid whatever quotas exist, or None."""
+    principals = [each.principal for each in request.alterations]
+    problem = None
+    if not 1 <= len(principals) <= MAX_QUOTAS_CHANGED:
+        problem = (
+            f"quotas of {len(principals)} principals are to be changed: give 1 to {MAX_QUOTAS_CHANGED} in one request"
+        )
+    elif len(set(principals)) < len(principals):
+        problem = "a principal stands twice in the request: name each once"
+    else:
+        problem = next((found for each in request.alterations if (found := _problem_with(each))), None)
+    return None if problem is None else error(ErrorCode.INVALID_REQUEST, problem)
+
+
+def check_quota_question(request: DescribeClientQuotasRequest) -> Error | None:
+    """Returns the error for a query of too many principals, or None."""
+    if len(request.principals) <= MAX_QUOTAS_CHANGED:
+        return None
+    problem = f"{len(request.principals)} principals are asked for: give at most {MAX_QUOTAS_CHANGED}, or none for all"
+    return error(ErrorCode.INVALID_REQUEST, problem)
+
+
+def _problem_with(alteration: ClientQuotaAlteration) -> str | None:
+    principal, keys = alteration.principal, [op.key for op in alteration.ops]
+    name = principal.removeprefix(USER_PREFIX)
+    if name == principal or not 1 <= len(name) <= MAX_NAME_LENGTH or not name.isprintable():
+        return (
+            f"principal {principal[:40]!r} is not {USER_PREFIX} and 1 to {MAX_NAME_LENGTH} printable characters;"
+            f" {EVERYBODY} is the default"
+        )
+    if not keys:
+        return f"nothing is to be changed for {principal}: give a quota"
+    if len(set(keys)) < len(keys):
+        return f"a quota of {principal} stands twice: name each once"
+    return next((found for op in alteration.ops if (found := _problem_with_op(op))), None)
+
+
+def _problem_with_op(op: ClientQuotaOp) -> str | None:
+    least = LEAST_VALUES.get(op.key)
+    if least is None:
+        return f"there is no quota {op.key[:40]!r}: give one of {', '.join(LEAST_VALUES)}"
+    if not op.HasField("value"):
+        return None
+    if not math.isfinite(op.value) or not least <= op.value <= MOST_VALUE:
+        return f"{op.key} is {op.value:g}: give {least:g} to {MOST_VALUE:g} per second, or remove it"
+    return None

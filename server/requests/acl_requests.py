@@ -8,7 +8,7 @@ from typing import TypeAlias
 from google.protobuf.message import Message as ProtoMessage
 
 from quorumlog.server.authorization.refusals import Refusals
-from quorumlog.server.controller.acl_decisions import check_creation, check_deletion
+from quorumlog.server.controller.access_decisions import check_acl_creation, check_acl_deletion
 from quorumlog.server.deadlines import wait_us
 from quorumlog.server.events import ClientRequest
 from quorumlog.server.metadata.acl_rules import acl_of, check_filter, check_question
@@ -68,7 +68,7 @@ class AclRequests(MetadataChangeRequests):
 
     def create(self, time: StepTime, asked: ClientRequest, request: CreateAclsRequest) -> None:
         """Has rules created."""
-        refused = check_creation(request)
+        refused = check_acl_creation(request)
         if refused is not None:
             self._replies.reply(asked.request_id, failed_acls(request, refused))
             return
@@ -77,7 +77,7 @@ class AclRequests(MetadataChangeRequests):
     def delete(self, time: StepTime, asked: ClientRequest, request: DeleteAclsRequest) -> None:
         """Has rules deleted: those that there are by now, unless the request says up to when."""
         deadline = time.now + wait_us(request.timeout_ms)
-        refused = check_deletion(request)
+        refused = check_acl_deletion(request)
         if refused is not None:
             self._replies.reply(asked.request_id, failed_acls(request, refused))
         elif request.created_up_to:

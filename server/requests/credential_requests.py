@@ -9,7 +9,7 @@ from google.protobuf.message import Message as ProtoMessage
 
 from quorumlog.server.deadlines import wait_us
 from quorumlog.server.events import ClientRequest
-from quorumlog.server.metadata.credential_checks import check_question, check_revocations, check_users
+from quorumlog.server.metadata.credentials import check_question, check_revocations, check_users
 from quorumlog.server.node_service import ServiceHooks, StepTime
 from quorumlog.server.requests.metadata_changes import MetadataChangeRequests
 from quorumlog.v1 import errors_pb2

@@ -9,7 +9,7 @@ from google.protobuf.message import Message as ProtoMessage
 
 from quorumlog.server.deadlines import wait_us
 from quorumlog.server.events import ClientRequest
-from quorumlog.server.metadata.quota_checks import check_quota_question, check_quotas
+from quorumlog.server.metadata.client_quotas import check_quota_question, check_quotas
 from quorumlog.server.node_service import ServiceHooks, StepTime
 from quorumlog.server.requests.metadata_changes import MetadataChangeRequests
 from quorumlog.v1 import errors_pb2

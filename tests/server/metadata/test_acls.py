@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from rights import allow, rule
 
-from quorumlog.server.controller.acl_decisions import AclDecisions
+from quorumlog.server.controller.access_decisions import AclDecisions
 from quorumlog.server.metadata.acl_rules import check_filter, check_rule, is_meant, rule_of, shown
 from quorumlog.server.metadata.acls import MAX_ACLS
 from quorumlog.server.metadata.image import MetadataImage

@@ -6,10 +6,9 @@ import math
 
 import pytest
 
-from quorumlog.server.controller.quota_decisions import decide_on_quotas
-from quorumlog.server.metadata.client_quotas import MAX_QUOTAS
+from quorumlog.server.controller.access_decisions import decide_on_quotas
+from quorumlog.server.metadata.client_quotas import MAX_QUOTAS, check_quota_question, check_quotas
 from quorumlog.server.metadata.image import MetadataImage
-from quorumlog.server.metadata.quota_checks import check_quota_question, check_quotas
 from quorumlog.server.metadata.records import SECOND_FEATURE_LEVEL
 from quorumlog.v1 import metadata_log_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode

@@ -7,9 +7,8 @@ import random
 
 import pytest
 
-from quorumlog.server.controller.credential_decisions import CredentialDecisions
-from quorumlog.server.metadata.credential_checks import check_revocations, check_users
-from quorumlog.server.metadata.credentials import MAX_REVOCATIONS, MAX_USERS
+from quorumlog.server.controller.access_decisions import CredentialDecisions
+from quorumlog.server.metadata.credentials import MAX_REVOCATIONS, MAX_USERS, check_revocations, check_users
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.records import SECOND_FEATURE_LEVEL
 from quorumlog.v1 import metadata_log_pb2

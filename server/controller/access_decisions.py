@@ -1,0 +1,180 @@
+"""Decisions on ACLs, users, revocations and quotas: requests are checked here, the log decides what they change."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+
+from quorumlog.server.client_origin import USER_PREFIX
+from quorumlog.server.controller.decision import ControllerDecision, answer_now
+from quorumlog.server.controller.feature_levels import refuse_below_second
+from quorumlog.server.metadata.acl_rules import check_filter, check_rule
+from quorumlog.server.metadata.client_quotas import check_quotas
+from quorumlog.server.metadata.credentials import check_revocations, check_users
+from quorumlog.server.metadata.image import MetadataImage
+from quorumlog.server.wire_errors import error
+from quorumlog.v1 import metadata_log_pb2, peer_pb2
+from quorumlog.v1.acls_pb2 import CreateAclsRequest, CreateAclsResponse, DeleteAclsRequest, DeleteAclsResponse
+from quorumlog.v1.credentials_pb2 import (
+    AlterRevocationsRequest,
+    AlterRevocationsResponse,
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+)
+from quorumlog.v1.errors_pb2 import Error, ErrorCode
+from quorumlog.v1.quotas_pb2 import AlterClientQuotasRequest, AlterClientQuotasResponse
+from quorumlog.v1.request_limits import MAX_ACL_FILTERS, MAX_ACLS_CHANGED
+
+_SALT_KEY_BYTES = 32
+
+
+class AclDecisions:
+    """Decides on the creation and deletion of ACLs.
+
+    Arguments:
+        image: the controller's.
+    """
+
+    def __init__(self, image: MetadataImage) -> None:
+        self._image = image
+
+    def create(self, wall_ms: int, number: int, request: CreateAclsRequest) -> ControllerDecision:
+        """Decides on a request to create ACLs."""
+        refused = (
+            refuse_below_second(self._image, "rules of who may do what are kept")
+            or check_acl_creation(request)
+            or self._image.acls.check_creation(request.acls)
+        )
+        if refused is not None:
+            return answer_now(number, peer_pb2.ControllerResponse(create_acls=CreateAclsResponse(error=refused)))
+        body = metadata_log_pb2.AclsCreated(acls=request.acls)
+        command = metadata_log_pb2.MetadataCommand(timestamp_ms=wall_ms, acls_created=body)
+        return ControllerDecision(number, commands=(command,))
+
+    def delete(self, wall_ms: int, number: int, request: DeleteAclsRequest) -> ControllerDecision:
+        """Decides on a request to delete ACLs."""
+        refused = check_acl_deletion(request)
+        if refused is None and not request.created_up_to:
+            unsaid = "the request does not say up to which entry the rules were created: a node adds that"
+            refused = error(ErrorCode.INVALID_REQUEST, unsaid)
+        if refused is not None:
+            return answer_now(number, peer_pb2.ControllerResponse(delete_acls=DeleteAclsResponse(error=refused)))
+        if not self._image.acls.meant(request.filters, request.created_up_to):
+            return answer_now(number, peer_pb2.ControllerResponse(delete_acls=DeleteAclsResponse()))
+        body = metadata_log_pb2.AclsDeleted(filters=request.filters, created_up_to=request.created_up_to)
+        command = metadata_log_pb2.MetadataCommand(timestamp_ms=wall_ms, acls_deleted=body)
+        return ControllerDecision(number, commands=(command,))
+
+
+def check_acl_creation(request: CreateAclsRequest) -> Error | None:
+    """Returns the error for ACLs that are invalid whatever ACLs exist, or None."""
+    if not 1 <= len(request.acls) <= MAX_ACLS_CHANGED:
+        problem = f"{len(request.acls)} rules are to be created: give 1 to {MAX_ACLS_CHANGED} in one request"
+        return error(ErrorCode.INVALID_REQUEST, problem)
+    return next((refused for acl in request.acls if (refused := check_rule(acl)) is not None), None)
+
+
+def check_acl_deletion(request: DeleteAclsRequest) -> Error | None:
+    """Returns the error for filters that are invalid whatever ACLs exist, or None."""
+    if not 1 <= len(request.filters) <= MAX_ACL_FILTERS:
+        problem = f"{len(request.filters)} filters say which rules to delete: give 1 to {MAX_ACL_FILTERS}"
+        return error(ErrorCode.INVALID_REQUEST, problem)
+    return next((refused for each in request.filters if (refused := check_filter(each)) is not None), None)
+
+
+class CredentialDecisions:
+    """Decides on changes of users, and on revocations.
+
+    Arguments:
+        image: the controller's.
+        super_users: principals that may do everything: nobody else gets or takes a password for one, or locks one out.
+        rng: a source that nobody can guess.
+    """
+
+    def __init__(self, image: MetadataImage, super_users: Iterable[str], rng: random.Random) -> None:
+        self._image = image
+        self._super_users = frozenset(super_users)
+        self._rng = rng
+
+    def alter_users(
+        self, wall_ms: int, number: int, principal: str, request: AlterUserScramCredentialsRequest
+    ) -> ControllerDecision:
+        """Decides on a request to create, change or delete users.
+
+        Arguments:
+            principal: the client's.
+        """
+        credentials = self._image.credentials
+        refused = (
+            refuse_below_second(self._image, "users who sign in by password are kept")
+            or check_users(request)
+            or self._refuse_super_users(principal, request)
+            or credentials.check_users(request.upsertions, request.deletions)
+        )
+        if refused is not None:
+            response = AlterUserScramCredentialsResponse(error=refused)
+            return answer_now(number, peer_pb2.ControllerResponse(alter_user_scram_credentials=response))
+        body = metadata_log_pb2.UsersAltered(upsertions=request.upsertions, deletions=request.deletions)
+        if not credentials.salt_key:
+            body.salt_key = self._rng.randbytes(_SALT_KEY_BYTES)
+        command = metadata_log_pb2.MetadataCommand(timestamp_ms=wall_ms, users_altered=body)
+        return ControllerDecision(number, commands=(command,))
+
+    def _refuse_super_users(self, principal: str, request: AlterUserScramCredentialsRequest) -> Error | None:
+        """Why somebody who is no super user may not alter these users, or None. A super user says of each password that
+        it is to be good for that: the name alone could be a coincidence."""
+        known, may = self._image.credentials.users, principal in self._super_users
+        for each in request.upsertions:
+            is_named_so = f"{USER_PREFIX}{each.user}" in self._super_users
+            if is_named_so and may and not each.for_super_user:
+                return _of_super_user(f"{each.user} is a super user's name: say that its password is to be good for it")
+            held = each.user in known and known[each.user].for_super_user
+            if (is_named_so or each.for_super_user or held) and not may:
+                return _of_super_user(f"only a super user sets a password for a super user, such as {each.user}")
+        for name in request.deletions:
+            if not may and name in known and known[name].for_super_user:
+                return _of_super_user(f"only a super user takes away the password of a super user, such as {name}")
+        return None
+
+    def alter_revocations(self, wall_ms: int, number: int, request: AlterRevocationsRequest) -> ControllerDecision:
+        """Decides on a request to revoke certificates and principals, or to restore them."""
+        refused = (
+            refuse_below_second(self._image, "revocations are kept")
+            or check_revocations(request, self._super_users)
+            or self._image.credentials.check_revocations(request.revoke, request.restore)
+        )
+        if refused is not None:
+            response = AlterRevocationsResponse(error=refused)
+            return answer_now(number, peer_pb2.ControllerResponse(alter_revocations=response))
+        body = metadata_log_pb2.RevocationsAltered(revoke=request.revoke, restore=request.restore)
+        command = metadata_log_pb2.MetadataCommand(timestamp_ms=wall_ms, revocations_altered=body)
+        return ControllerDecision(number, commands=(command,))
+
+
+def _of_super_user(problem: str) -> Error:
+    return error(ErrorCode.POLICY_VIOLATION, problem)
+
+
+def decide_on_quotas(
+    image: MetadataImage, wall_ms: int, number: int, request: AlterClientQuotasRequest
+) -> ControllerDecision:
+    """Decides on a request to change quotas.
+
+    Arguments:
+        image: the controller's.
+        wall_ms: milliseconds since the epoch.
+        number: of the request.
+    """
+    refused = (
+        refuse_below_second(image, "quotas are kept")
+        or check_quotas(request)
+        or image.client_quotas.check(request.alterations)
+    )
+    if refused is not None:
+        response = AlterClientQuotasResponse(error=refused)
+        return answer_now(number, peer_pb2.ControllerResponse(alter_client_quotas=response))
+    if request.validate_only:
+        return answer_now(number, peer_pb2.ControllerResponse(alter_client_quotas=AlterClientQuotasResponse()))
+    body = metadata_log_pb2.ClientQuotasAltered(alterations=request.alterations)
+    command = metadata_log_pb2.MetadataCommand(timestamp_ms=wall_ms, client_quotas_altered=body)
+    return ControllerDecision(number, commands=(command,))
