@@ -16,7 +16,6 @@ from quorumlog.server.metadata.acls import AccessControlLists
 from quorumlog.server.metadata.client_quotas import ClientQuotas
 from quorumlog.server.metadata.credentials import Credentials
 from quorumlog.server.metadata.departures import Departures
-from quorumlog.server.metadata.image_snapshot import decode_into, encode_image
 from quorumlog.server.metadata.lost_disks import LostDisks
 from quorumlog.server.metadata.moves import PartitionMoves, reassigned
 from quorumlog.server.metadata.producer_names import NamedProducers
@@ -28,7 +27,11 @@ from quorumlog.server.metadata.records import (
     ApplyResult,
     BrokerRecord,
     PartitionRecord,
+    broker_of,
+    broker_record,
     copy_of,
+    topic_of,
+    topic_record,
 )
 from quorumlog.server.metadata.topic_table import TopicTable
 from quorumlog.server.wire_errors import error
@@ -515,19 +518,46 @@ class MetadataImage:
     # -- snapshots ------------------------------------------------------------------------------------------------
 
     def to_snapshot(self) -> bytes:
-        """The whole image; equal images give equal bytes."""
-        return encode_image(self)
+        """Returns the whole image; equal images give equal bytes."""
+        snapshot = metadata_log_pb2.MetadataSnapshot(
+            brokers=[broker_record(broker) for _, broker in sorted(self.brokers.items())],
+            topics=[topic_record(topic) for topic in self.topics.values()],
+            next_group=self.topic_table.next_group,
+            next_producer_id=self.next_producer_id,
+            named_producers=self.named_producers.records(),
+            next_named_producer_id=self.named_producers.next_id,
+            producers_deleted_index=self.named_producers.deleted_index,
+            wanted_voters=self.quorum.voters,
+            quorum_wishes=self.quorum.wishes,
+            removed_nodes=[
+                metadata_log_pb2.RemovedNode(node_id=node, directory_id=directory)
+                for node, directory in sorted(self.departures.removed.items())
+            ],
+            lost_disks=self.lost_disks.records(),
+            former_cluster_ids=self.former_cluster_ids,
+            acls=self.acls.records(),
+            acls_index=self.acls.index,
+            users=self.credentials.user_records(),
+            user_salt_key=self.credentials.salt_key,
+            revocations=self.credentials.revocations,
+            credentials_index=self.credentials.index,
+            client_quotas=self.client_quotas.shown(),
+            client_quotas_index=self.client_quotas.index,
+            feature_level=self.feature_level,
+            applied_index=self.applied_index,
+        )
+        return snapshot.SerializeToString(deterministic=True)
 
     @classmethod
     def from_snapshot(cls, data: bytes) -> MetadataImage:
-        """The image that ``to_snapshot`` wrote.
+        """Returns the image that ``to_snapshot`` wrote.
 
         Raises:
             MetadataLogError: bytes that are no snapshot.
         """
         image = cls()
         try:
-            decode_into(image, data)
+            image._fill(data)
         except DecodeError as problem:
             raise MetadataLogError(f"the metadata snapshot cannot be read: {problem}") from None
         if image.feature_level > FEATURE_LEVEL:
@@ -535,6 +565,32 @@ class MetadataImage:
         for partition in image.partitions.values():
             image._check(partition)
         return image
+
+    def _fill(self, data: bytes) -> None:
+        """Fills an empty image.
+
+        Raises:
+            DecodeError: the bytes are not a snapshot.
+        """
+        snapshot = metadata_log_pb2.MetadataSnapshot()
+        snapshot.ParseFromString(data)
+        for record in snapshot.brokers:
+            self.brokers[record.registration.node_id] = broker_of(record)
+        for row in snapshot.topics:
+            self.topic_table.add(topic_of(row))
+        self.moves.restored()
+        self.departures.restored({each.node_id: each.directory_id for each in snapshot.removed_nodes})
+        self.lost_disks.restored(snapshot.lost_disks)
+        self.topic_table.next_group = snapshot.next_group
+        self.next_producer_id = snapshot.next_producer_id
+        self.named_producers = NamedProducers.from_snapshot(snapshot)
+        self.quorum = WantedQuorum(tuple(snapshot.wanted_voters), snapshot.quorum_wishes)
+        self.acls = AccessControlLists.from_snapshot(snapshot)
+        self.credentials = Credentials.from_snapshot(snapshot)
+        self.client_quotas = ClientQuotas.from_snapshot(snapshot)
+        self.feature_level = snapshot.feature_level
+        self.applied_index = snapshot.applied_index
+        self.former_cluster_ids = tuple(snapshot.former_cluster_ids)
 
 
 def _too_old(what: str, level: int) -> str:
