@@ -1,4 +1,4 @@
-"""The page that Prometheus reads, and those that say whether the node lives and serves."""
+"""The pages for Prometheus, liveness and readiness, and who may read the metrics."""
 
 from __future__ import annotations
 
@@ -26,10 +26,14 @@ from quorumlog.server.listening import ListenError
 from quorumlog.server.metric_catalogue import CATALOGUE, MetricKind, Readings
 from quorumlog.server.metrics import Histogram, Meters
 from quorumlog.server.process.page_server import CLIENT, PageHandler, PageServer, TlsPageServer
+from quorumlog.server.transport.client_requests import ClientRequests, NodeStoppingError
 from quorumlog.server.transport.request_times import RequestTimes
+from quorumlog.v1 import admin_pb2, errors_pb2
+from quorumlog.v1.errors_pb2 import ErrorCode
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
+
 
 Answer = TypeVar("Answer")
 
@@ -39,6 +43,8 @@ _PREFIX = "quorumlog_"
 
 #: By labels: the cumulative buckets, and the sum of what was observed.
 _Histograms: TypeAlias = "dict[tuple[str, ...], tuple[list[tuple[str, float]], float]]"
+#: Errors of a client that is not authenticated, or that has no permission.
+_REFUSED = frozenset((ErrorCode.SASL_AUTHENTICATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
 
 
 @dataclass(slots=True, frozen=True)
@@ -56,6 +62,22 @@ class SecuredPages:
     watched: WatchedPair
     refusal: Callable[[ClientOrigin], Coroutine[Any, Any, str]]
     failed: Callable[[str, str], None]
+
+
+async def refuse_scrape(requests: ClientRequests, client: ClientOrigin) -> str:
+    """Returns why a client may not read the metrics, in one line; empty if it may.
+
+    Whoever may describe the node may read its metrics. The node decides by its ACLs and revocations, as for any other
+    request, and writes the decision to the audit log.
+    """
+    try:
+        reply = await requests.ask(admin_pb2.DescribeNodeRequest(), 0, ANSWER_TIMEOUT_S, client)
+    except (TimeoutError, NodeStoppingError):
+        return "the node does not answer"
+    refused = reply if isinstance(reply, errors_pb2.Error) else None
+    if isinstance(reply, admin_pb2.DescribeNodeResponse) and reply.HasField("error"):
+        refused = reply.error
+    return refused.message if refused is not None and refused.code in _REFUSED else ""
 
 
 class Exporter:

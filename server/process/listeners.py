@@ -16,8 +16,8 @@ from quorumlog.server.log_output import Log
 from quorumlog.server.metadata.records import SECOND_FEATURE_LEVEL
 from quorumlog.server.metric_catalogue import Readings
 from quorumlog.server.metrics import Meters
-from quorumlog.server.process.descriptors import room_for_connections
 from quorumlog.server.process.driver import DrivenNode, Driver
+from quorumlog.server.process.os_limits import room_for_connections
 from quorumlog.server.settings import Settings, SettingsError
 from quorumlog.server.transport.admin_service import admin_handlers
 from quorumlog.server.transport.channel_options import ConnectionLimits

@@ -25,9 +25,9 @@ from quorumlog.server.metadata.records import METADATA_GROUP
 from quorumlog.server.metrics import Meters
 from quorumlog.server.process.audit_log import AuditLog, AuditLogError
 from quorumlog.server.process.driver import DrivenNode, Driver
+from quorumlog.server.process.exporter import refuse_scrape
 from quorumlog.server.process.listeners import Listeners, watch_pair
-from quorumlog.server.process.malloc import keep_freed_memory
-from quorumlog.server.process.scrape_permission import refuse_scrape
+from quorumlog.server.process.os_limits import keep_freed_memory
 from quorumlog.server.process.service_manager import ServiceManager
 from quorumlog.server.process.start_log import StartLog
 from quorumlog.server.settings import Settings, SettingsError
