@@ -7,7 +7,6 @@
 - `formation.py`: how a cluster comes into existence, and how a node finds out whether it belongs to one.
 - `cluster_member.py`: a node inside its cluster: puts the parts below together, and tells them what happens.
 - `leader_heartbeats.py`: what a node says of itself at regular times.
-- `early_votes.py`: vote requests for Raft groups that this node has not heard of yet.
 - `metadata_member.py`: this node's replica of the metadata.
 - `metadata_quorum.py`: changes who votes in the metadata quorum.
 - `controller_traffic.py`: requests to the controller and to leaders, and those that other nodes send here.

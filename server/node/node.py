@@ -52,7 +52,6 @@ from quorumlog.server.metric_catalogue import Readings
 from quorumlog.server.node.cluster_member import ClusterMember
 from quorumlog.server.node.cluster_search import ClusterSearch
 from quorumlog.server.node.description import describe_node
-from quorumlog.server.node.early_votes import EarlyVotes
 from quorumlog.server.node.formation import Membership
 from quorumlog.server.node.leader_heartbeats import LeaderHeartbeats
 from quorumlog.server.node.own_directory import OwnDirectory
@@ -70,6 +69,31 @@ from quorumlog.storage.interface import DamageError, DiskFullError, StorageReade
 from quorumlog.storage.transaction import RaftGroupState
 from quorumlog.v1 import admin_pb2
 from quorumlog.v1.entry import CorruptEntryError
+
+#: Early vote requests that are kept; the oldest makes way for a new one.
+MOST_EARLY_VOTES = 2_000
+
+
+class EarlyVotes:
+    """The newest vote request of each candidate for Raft groups without a replica here yet.
+
+    A candidate may learn of a new partition before this node does. Its request is kept and answered when the metadata
+    bring the partition here; otherwise the first election would wait for another election timeout.
+    """
+
+    def __init__(self) -> None:
+        self._requests: dict[tuple[int, int], VoteRequest] = {}
+
+    def keep(self, raft_group: int, request: VoteRequest) -> None:
+        """Keeps a candidate's request for a vote."""
+        self._requests[raft_group, request.sender] = request
+        if len(self._requests) > MOST_EARLY_VOTES:
+            del self._requests[next(iter(self._requests))]
+
+    def take(self, raft_group: int) -> list[VoteRequest]:
+        """Returns and forgets the requests kept for a Raft group."""
+        keys = [key for key in self._requests if key[0] == raft_group]
+        return [self._requests.pop(key) for key in keys]
 
 
 class Node:
