@@ -16,10 +16,10 @@ from google.protobuf.message import Message as ProtoMessage
 from quorumlog.raft.types import Configuration, EntryId, Message
 from quorumlog.server.bearer_tokens import TokenVerifier
 from quorumlog.server.client_origin import UNKNOWN_CLIENT, ClientOrigin
-from quorumlog.server.fetch_splicing import spliced, whole
 from quorumlog.storage.interface import StorageEngineError
 from quorumlog.storage.transaction import Transaction
 from quorumlog.v1 import data_plane_pb2, errors_pb2, peer_pb2
+from quorumlog.v1.splicing import field_tag, varint
 
 
 class Stream(Enum):
@@ -327,14 +327,48 @@ class Reply:
         if not self.entries:
             return self.told
         assert isinstance(self.told, data_plane_pb2.FetchResponse)
-        return whole(self.told, self.entries)
+        message = data_plane_pb2.FetchResponse()
+        message.CopyFrom(self.told)
+        for result, batches in zip(message.results, self.entries, strict=True):
+            result.entries.extend(batches)
+        return message
 
     def to_bytes(self) -> bytes:
         """The bytes of the whole message."""
         if not self.entries:
             return self.told.SerializeToString()
         assert isinstance(self.told, data_plane_pb2.FetchResponse)
-        return spliced(self.told, self.entries)
+        return _serialize_fetch(self.told, self.entries)
+
+
+def _serialize_fetch(told: data_plane_pb2.FetchResponse, entries: Sequence[Sequence[bytes]]) -> bytes:
+    """Serializes the answer to a fetch without copying its entries into a message first.
+
+    Protobuf copies each batch into its message and again into the bytes to send, into memory that it newly allocates:
+    for two megabytes that takes three times as long as the single copy made here.
+
+    Arguments:
+        told: the answer without entries.
+        entries: for each of its results, in order.
+    """
+    head = data_plane_pb2.FetchResponse(correlation_id=told.correlation_id)
+    if told.HasField("error"):
+        head.error.CopyFrom(told.error)
+    pieces = [head.SerializeToString()]
+    for result, batches in zip(told.results, entries, strict=True):
+        lead = result.SerializeToString()
+        fields = [lead]
+        size = len(lead)
+        for batch in batches:
+            length = varint(len(batch))
+            fields += (_ENTRIES_TAG, length, batch)
+            size += len(_ENTRIES_TAG) + len(length) + len(batch)
+        pieces += (_RESULTS_TAG, varint(size), *fields)
+    return b"".join(pieces)
+
+
+_RESULTS_TAG = field_tag(data_plane_pb2.FetchResponse, "results")
+_ENTRIES_TAG = field_tag(data_plane_pb2.FetchResult, "entries")
 
 
 @dataclass(slots=True)

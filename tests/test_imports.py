@@ -51,7 +51,7 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
                  "coordinator", "broker", "requests"),
         "certificates": ("",),
         "tokens": ("",),
-        "transport": ("", "hosting.sealing", "certificates"),
+        "transport": ("", "hosting.sealing", "partition.batch_admission", "certificates"),
         "kafka": ("", "metadata", "transport"),
         "process": ("", "hosting", "metadata", "controller", "partition", "coordinator", "broker", "requests", "node",
                     "certificates", "tokens", "transport", "kafka"),

@@ -33,7 +33,7 @@ from quorumlog.chaos.processes.scenario_run import (
 )
 from quorumlog.sdk import Admin, Consumer, NewTopic, OffsetOutOfRangeError, Producer, TopicPartition
 from quorumlog.sdk.errors import QuorumlogError
-from quorumlog.server.partition.meta_row import META_ROW, decode_meta
+from quorumlog.server.partition.partition import META_ROW, decode_meta
 from quorumlog.storage.batch_row import any_batch
 from quorumlog.storage.storage import Storage
 

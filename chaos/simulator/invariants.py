@@ -24,7 +24,7 @@ from quorumlog.raft.types import NO_NODE, Configuration, Entry, EntryId, EntryKi
 from quorumlog.server.hosting.sealing import GroupSealer
 from quorumlog.server.metadata.records import FIRST_PARTITION_GROUP, METADATA_GROUP, PartitionRecord
 from quorumlog.server.metadata.topic_table import TopicTable
-from quorumlog.server.partition.meta_row import META_ROW, decode_meta
+from quorumlog.server.partition.partition import META_ROW, decode_meta
 from quorumlog.server.partition.witness import WITNESS_ROW, is_witness
 from quorumlog.storage.transaction import RaftGroupWrite, Transaction
 from quorumlog.v1.entry import parse_envelope

@@ -11,8 +11,7 @@ from quorumlog.server.hosting.partition_replica import PartitionId
 from quorumlog.server.hosting.sealing import GroupSealer
 from quorumlog.server.metadata.image import CurrentImage
 from quorumlog.server.metadata.records import PartitionRecord
-from quorumlog.server.partition.meta_row import META_ROW, decode_meta
-from quorumlog.server.partition.partition import Partition
+from quorumlog.server.partition.partition import META_ROW, Partition, decode_meta
 from quorumlog.server.partition.witness import PartitionWitness, applied_of, is_witness
 from quorumlog.storage.rows import read_snapshot
 from quorumlog.storage.transaction import RaftGroupState

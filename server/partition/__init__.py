@@ -3,7 +3,7 @@
 May import: `hosting`, `metadata`, `server` itself.
 
 - `partition`: the state machine: appends, the high watermark, reads, acknowledgements.
-- `batch_admission`: what a batch must be before a partition takes it.
+- `batch_admission`: checks of a produce request and of its batches before anything is appended.
 - `acknowledgements`: produce calls, and what each still waits for.
 - `commands`: what a leader proposes so that all replicas do it at the same place in the log.
 - `producer_state`: what is known of one idempotent producer.

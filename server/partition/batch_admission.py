@@ -1,4 +1,8 @@
-"""What a batch must be before a partition takes it, by what it says of itself."""
+"""Checks of a produce request and of its batches before anything is appended.
+
+The checks of a whole request run twice: in the service, before the request enters the node, and in the node, which does
+not depend on the service.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +30,27 @@ from quorumlog.v1.kafka_entry import KAFKA_ALLOWANCE_BYTES, check_kafka_entry, i
 
 #: Timestamps further ahead of the node's clock are refused: they would keep retention from ever removing them.
 MAX_AHEAD_MS = 3_600_000
+
+
+def check_acks(acks: int) -> errors_pb2.Error | None:
+    """Returns the error for an unknown ``acks``, or None."""
+    if acks in (-1, 0, 1):
+        return None
+    return error(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is {acks}: use 0, 1 or -1 (all)")
+
+
+def check_request_size(size_bytes: int, limit: int) -> errors_pb2.Error | None:
+    """Returns the error for a request that is too large, or None.
+
+    Arguments:
+        limit: the largest request that the node accepts, in bytes.
+    """
+    if size_bytes <= limit:
+        return None
+    return error(
+        ErrorCode.RECORD_TOO_LARGE,
+        f"the request has {size_bytes} bytes, the node takes {limit}: send fewer or smaller batches in one request",
+    )
 
 
 def admitted(

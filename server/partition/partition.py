@@ -7,6 +7,7 @@ beyond that (log end offset, uncommitted batches of producers, waiting calls) is
 
 from __future__ import annotations
 
+import struct
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
 from operator import itemgetter
@@ -29,7 +30,6 @@ from quorumlog.server.partition.compacted_log import CompactedLog
 from quorumlog.server.partition.compaction_state import ROW as COMPACTION_ROW
 from quorumlog.server.partition.compaction_state import CompactionState
 from quorumlog.server.partition.epoch_digests import content_digest
-from quorumlog.server.partition.meta_row import META_ROW, decode_meta, encode_meta
 from quorumlog.server.partition.producer_state import is_named
 from quorumlog.server.partition.producer_table import DuplicateBatch, ProducerTable, Refused, nobody_has_claimed
 from quorumlog.server.partition.restoration import Restoration
@@ -49,6 +49,9 @@ from quorumlog.v1.partition_log_pb2 import (
 
 #: Where offsets end: 64 bits with a sign.
 MAX_OFFSET = (1 << 63) - 1
+#: Key of the row of a partition's table that holds its progress: see `encode_meta`.
+META_ROW = b"m"
+_META = struct.Struct("<QqqQ")
 
 
 class Partition:
@@ -549,6 +552,22 @@ class Partition:
             return []  # Nothing was appended since a restore began behind this offset.
         assert index is not None, f"{self.name}: offset {offset} is below the high watermark but in no index"
         return batches_between(self.raft, index, self._applied, max_bytes)
+
+
+def encode_meta(applied: int, high_watermark: int, log_start_offset: int, table_index: int) -> bytes:
+    """Returns the meta row: how far the state of a partition has advanced.
+
+    Arguments:
+        applied: index of the last entry applied to the state.
+        high_watermark, log_start_offset: offsets.
+        table_index: index of the last entry applied to the table; a snapshot may advance it beyond ``applied``.
+    """
+    return _META.pack(applied, high_watermark, log_start_offset, table_index)
+
+
+def decode_meta(row: bytes | None) -> tuple[int, int, int, int]:
+    """Returns applied index, high watermark, log start offset and table index of a meta row; zeros without one."""
+    return _META.unpack(row) if row is not None else (0, 0, 0, 0)
 
 
 def _fail(waiters: Iterator[Waiter], failure: errors_pb2.Error) -> list[ProduceCall]:

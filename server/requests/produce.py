@@ -13,9 +13,9 @@ from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.node_service import ServiceHooks, StepTime
 from quorumlog.server.options import NodeLimits
 from quorumlog.server.partition.acknowledgements import ACKS_NONE, ProduceCall
+from quorumlog.server.partition.batch_admission import check_acks, check_request_size
 from quorumlog.server.partition.partition import Partition
 from quorumlog.server.pending_calls import PendingCalls
-from quorumlog.server.produce_checks import check_acks, check_request_size
 from quorumlog.server.replies import Replies
 from quorumlog.server.requests.absent_partitions import AbsentPartitions
 from quorumlog.server.requests.produce_traces import DUPLICATE, ProduceTraces
