@@ -40,7 +40,7 @@ from quorumlog.server.options import (
     RepairOptions,
     ScrubOptions,
 )
-from quorumlog.server.requests.image_age import UNKNOWN_AGE_MS
+from quorumlog.server.requests.metadata_staleness import UNKNOWN_AGE_MS
 from quorumlog.server.transport.peer_codec import decode_frame, encode_frame, parse_frame
 from quorumlog.v1 import admin_pb2
 from quorumlog.v1 import data_plane_pb2 as pb

@@ -12,7 +12,7 @@ from quorumlog.server.authorization.authorizer import Authorizer
 from quorumlog.server.authorization.refusals import Refusals
 from quorumlog.server.node.member_context import MemberContext
 from quorumlog.server.requests.absent_partitions import AbsentPartitions
-from quorumlog.server.requests.rules_age import RulesAge
+from quorumlog.server.requests.metadata_staleness import RulesAge
 
 
 class AccessServices:

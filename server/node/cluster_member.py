@@ -28,7 +28,7 @@ from quorumlog.server.node.serving_conditions import ServingConditions
 from quorumlog.server.node_service import StepTime
 from quorumlog.server.partition.partition import Partition
 from quorumlog.server.partition.witness import PartitionWitness
-from quorumlog.server.requests.image_age import ImageAge
+from quorumlog.server.requests.metadata_staleness import ImageAge
 from quorumlog.storage.transaction import RaftGroupState
 
 

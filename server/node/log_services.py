@@ -15,9 +15,8 @@ from quorumlog.server.requests.delete_records import RecordDeletions
 from quorumlog.server.requests.fetch import FetchRequests, ReadingQuotas
 from quorumlog.server.requests.list_offsets import OffsetRequests
 from quorumlog.server.requests.partition_restores import PartitionRestores
-from quorumlog.server.requests.produce import ProduceRequests
+from quorumlog.server.requests.produce import ProduceRequests, SilentRefusals
 from quorumlog.server.requests.produce_traces import ProduceTraces
-from quorumlog.server.requests.silent_refusals import SilentRefusals
 
 
 class LogServices:

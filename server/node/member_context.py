@@ -10,7 +10,7 @@ from quorumlog.server.node.metadata_member import MetadataMember
 from quorumlog.server.node.resources import NodeResources
 from quorumlog.server.node.serving_conditions import ServingConditions
 from quorumlog.server.node_service import StepTime
-from quorumlog.server.requests.image_age import ImageAge
+from quorumlog.server.requests.metadata_staleness import ImageAge
 
 
 @dataclass(slots=True, frozen=True)

@@ -19,7 +19,7 @@ from quorumlog.server.node.member_services import MemberServices
 from quorumlog.server.node.scrub import Scrub
 from quorumlog.server.node.space_watch import SpaceWatch
 from quorumlog.server.partition.partition import Partition
-from quorumlog.server.requests.image_age import UNKNOWN_AGE_MS
+from quorumlog.server.requests.metadata_staleness import UNKNOWN_AGE_MS
 
 
 class MemberReadings:

@@ -2,9 +2,7 @@
 
 - `produce.py`: batches are appended, and answered when they have what their acks ask for.
 - `produce_traces.py`: when a batch was where, told to who asks for it.
-- `silent_refusals.py`: tells the operator of batches that are refused without an answer.
-- `fetch.py`, with `fetch_sessions.py` and `pending_fetch.py`: consumers read, and wait where there is nothing yet.
-- `older_clients.py`: what is told to who cannot read the batches of Kafka's clients.
+- `fetch.py`, with `fetch_sessions.py`: consumers read, and wait where there is nothing yet.
 - `list_offsets.py`: where partitions begin, end and pass a time.
 - `delete_records.py`: the log start moves up.
 - `partition_restores.py`: what a log is at one moment, for a backup; the steps of a restore.

@@ -6,7 +6,7 @@ from quorumlog.server.authorization.refusals import Refusals
 from quorumlog.server.client_origin import ClientOrigin, Listener
 from quorumlog.server.metadata.image import CurrentImage
 from quorumlog.server.metadata.records import PartitionRecord
-from quorumlog.server.requests.rules_age import RulesAge
+from quorumlog.server.requests.metadata_staleness import RulesAge
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import errors_pb2
 from quorumlog.v1.acls_pb2 import ACL_RESOURCE_TOPIC, AclOperation

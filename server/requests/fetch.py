@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Protocol
 
 from quorumlog.raft.errors import UnreadableEntryError
@@ -22,13 +23,18 @@ from quorumlog.server.partition.restoration import gaps_before
 from quorumlog.server.pending_calls import PendingCalls
 from quorumlog.server.replies import Replies
 from quorumlog.server.requests.absent_partitions import AbsentPartitions
-from quorumlog.server.requests.fetch_sessions import FetchedPartition, FetchSessions, ServedFetchSession
-from quorumlog.server.requests.older_clients import before_kafka, refuse_kafka
-from quorumlog.server.requests.pending_fetch import Found, PendingFetch
+from quorumlog.server.requests.fetch_sessions import (
+    FetchedPartition,
+    FetchSessions,
+    Found,
+    PendingFetch,
+    ServedFetchSession,
+)
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import data_plane_pb2, errors_pb2
 from quorumlog.v1.entry import parse_header
 from quorumlog.v1.errors_pb2 import ErrorCode
+from quorumlog.v1.kafka_entry import is_kafka
 
 #: What has to be allowed of each partition's topic.
 _OPERATION = operation_of(data_plane_pb2.FetchRequest)
@@ -387,3 +393,17 @@ def failed_fetch(request: data_plane_pb2.FetchRequest, problem: errors_pb2.Error
 
 def _seen(partition: Partition) -> _Seen:
     return partition.high_watermark, partition.log_start_offset, partition.raft.term, partition.leads
+
+
+def before_kafka(entries: Sequence[bytes]) -> list[bytes]:
+    """Returns the entries before the first batch of a Kafka client, for clients that would misread such a batch."""
+    return list(takewhile(lambda entry: not is_kafka(entry), entries))
+
+
+def refuse_kafka(partition: str) -> errors_pb2.Error:
+    """Returns the error for a client that cannot read the batch of a Kafka client that comes next."""
+    return error(
+        ErrorCode.UNSUPPORTED_VERSION,
+        f"{partition} goes on with a batch that a Kafka client has written, and this client cannot read such: upgrade"
+        " it to the version of the nodes",
+    )

@@ -23,7 +23,7 @@ from quorumlog.server.partition.time_lookup import find_latest, find_time
 from quorumlog.server.pending_calls import PendingCalls
 from quorumlog.server.replies import Replies
 from quorumlog.server.requests.absent_partitions import AbsentPartitions
-from quorumlog.server.requests.older_clients import refuse_kafka
+from quorumlog.server.requests.fetch import refuse_kafka
 from quorumlog.server.wire_errors import error
 from quorumlog.storage.interface import StorageReader
 from quorumlog.v1 import data_plane_pb2, errors_pb2

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from quorumlog.raft.types import NO_NODE
 from quorumlog.server.authorization.permissions import operation_of
 from quorumlog.server.authorization.refusals import Refusals
-from quorumlog.server.broker.fenced_lately import FencedLately
 from quorumlog.server.broker.replicas import Replicas
 from quorumlog.server.client_origin import ClientOrigin
 from quorumlog.server.controller.metadata_replica import MetadataReplica
 from quorumlog.server.events import ClientRequest
+from quorumlog.server.metadata.records import BrokerRecord
 from quorumlog.server.metadata.topic_config import describe_topic_config
 from quorumlog.server.metadata.topic_table import no_such_topic, refuse_spelling
 from quorumlog.server.node_service import ServiceHooks, StepTime
 from quorumlog.server.pending_calls import PendingCalls
 from quorumlog.server.replies import Replies
-from quorumlog.server.requests.image_age import UNKNOWN_AGE_MS, ImageAge
 from quorumlog.server.requests.linearizable_reads import MetadataReads
+from quorumlog.server.requests.metadata_staleness import UNKNOWN_AGE_MS, ImageAge
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import admin_pb2, data_plane_pb2, errors_pb2
 from quorumlog.v1.acls_pb2 import (
@@ -51,6 +52,31 @@ _OPERATIONS = (
 #: The longest that an answer waits for what may be on the way, and how many do: any more are answered at once.
 MOST_SETTLE_MS = 100
 MOST_SETTLING = 1_000
+#: Kafka's clients are still told of a fenced node for this time (µs).
+LATELY_US = 5_000_000
+
+
+class FencedLately:
+    """Remembers which nodes were fenced a moment ago.
+
+    A client that learns of a stopped node and of the new leaders in the same answer may remove the node before it has
+    moved its partitions to their next leaders. librdkafka then leaves them without a leader for a second. Kafka's
+    clients are therefore told of such a node a little longer, as they are of one that was killed, until its session
+    ends.
+    """
+
+    def __init__(self) -> None:
+        self._since: dict[int, int] = {}
+
+    def nodes(self, now: int, brokers: Iterable[BrokerRecord]) -> set[int]:
+        """Returns the nodes that were fenced a moment ago: counted from the first query that saw them fenced.
+
+        Arguments:
+            now: microseconds on the node's clock.
+            brokers: all brokers of the cluster.
+        """
+        self._since = {each.node_id: self._since.get(each.node_id, now) for each in brokers if each.fenced}
+        return {node for node, since in self._since.items() if now < since + LATELY_US}
 
 
 class _Settling(NamedTuple):

@@ -1,14 +1,18 @@
-"""Produce requests, as the node serves them: appended at once, answered when each batch has what its acks ask for."""
+"""Produce requests: batches are appended at once, and answered when each has what its acks ask for.
+
+A refused batch of a request without an answer (``acks=0``) is logged for the operator, because no client learns of it.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol
 
 from quorumlog.server.authorization.permissions import operation_of
 from quorumlog.server.broker.replicas import Replicas
 from quorumlog.server.client_origin import Listener
 from quorumlog.server.deadlines import MAX_WAIT_US
-from quorumlog.server.events import ClientRequest
+from quorumlog.server.events import ClientRequest, EventLog
 from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.node_service import ServiceHooks, StepTime
 from quorumlog.server.options import NodeLimits
@@ -19,7 +23,6 @@ from quorumlog.server.pending_calls import PendingCalls
 from quorumlog.server.replies import Replies
 from quorumlog.server.requests.absent_partitions import AbsentPartitions
 from quorumlog.server.requests.produce_traces import DUPLICATE, ProduceTraces
-from quorumlog.server.requests.silent_refusals import SilentRefusals
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import data_plane_pb2, errors_pb2
 from quorumlog.v1.entry import CorruptEntryError, parse_batch
@@ -28,6 +31,8 @@ from quorumlog.v1.kafka_entry import is_kafka
 
 #: What has to be allowed of each batch's topic.
 _OPERATION = operation_of(data_plane_pb2.ProduceRequest)
+#: Unanswered refusals for the same reason are logged in one line at most once in this time (µs).
+TELL_EVERY_US = 60_000_000
 
 
 class AppendConditions(Protocol):
@@ -38,6 +43,35 @@ class AppendConditions(Protocol):
 
     def refusal(self) -> errors_pb2.Error | None:
         """Why this node takes no appends now; None while it does."""
+
+
+@dataclass(slots=True)
+class _Reason:
+    quiet_until: int = 0
+    untold: int = 0
+
+
+class SilentRefusals:
+    """Reports refusals that no client is answered: the first of each reason at once, further ones together."""
+
+    def __init__(self, log: EventLog) -> None:
+        self._log = log
+        self._reasons: dict[int, _Reason] = {}
+
+    def note(self, now: int, problem: errors_pb2.Error) -> None:
+        """Counts a refused batch, and logs it unless its reason was logged recently."""
+        reason = self._reasons.setdefault(problem.code, _Reason())
+        reason.untold += 1
+        if now < reason.quiet_until:
+            return
+        self._log(
+            "warning",
+            "unanswered_produce_refused",
+            error=errors_pb2.ErrorCode.Name(problem.code),
+            batches=reason.untold,
+            reason=problem.message,
+        )
+        reason.untold, reason.quiet_until = 0, now + TELL_EVERY_US
 
 
 class ProduceRequests:

@@ -1,6 +1,6 @@
 """In-sync replicas by Kafka's rule of lag time."""
 
-from quorumlog.server.broker.isr import IsrTracker
+from quorumlog.server.broker.leader_reports import IsrTracker
 
 LAG = 10_000_000
 SECOND = 1_000_000

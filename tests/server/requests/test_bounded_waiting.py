@@ -6,8 +6,7 @@ from quorumlog.server import pending_calls
 from quorumlog.server.partition import acknowledgements
 from quorumlog.server.partition.acknowledgements import ACKS_ALL, Acknowledgements, ProduceCall, Waiter
 from quorumlog.server.pending_calls import PendingCalls
-from quorumlog.server.requests.fetch_sessions import ServedFetchSession
-from quorumlog.server.requests.pending_fetch import PendingFetch
+from quorumlog.server.requests.fetch_sessions import PendingFetch, ServedFetchSession
 from quorumlog.v1 import data_plane_pb2
 
 MANY = 20_000

@@ -19,9 +19,8 @@ from quorumlog.server.replies import Replies
 from quorumlog.server.requests.absent_partitions import AbsentPartitions
 from quorumlog.server.requests.delete_records import RecordDeletions
 from quorumlog.server.requests.list_offsets import OffsetRequests
-from quorumlog.server.requests.produce import ProduceRequests
+from quorumlog.server.requests.produce import TELL_EVERY_US, ProduceRequests, SilentRefusals
 from quorumlog.server.requests.produce_traces import ProduceTraces
-from quorumlog.server.requests.silent_refusals import TELL_EVERY_US, SilentRefusals
 from quorumlog.server.transport.client_requests import ClientRequests
 from quorumlog.server.transport.data_plane_service import DataPlaneService
 from quorumlog.server.wire_errors import error

@@ -12,7 +12,6 @@ from quorumlog.chaos.simulator.kafka_link import SimKafkaLink
 from quorumlog.chaos.simulator.process import EPOCH_MS
 from quorumlog.raft.group import RaftGroup
 from quorumlog.raft.types import NO_NODE
-from quorumlog.server.broker.fenced_lately import LATELY_US
 from quorumlog.server.kafka.codec.metadata_requests import MetadataRequest, MetadataRequestTopic
 from quorumlog.server.kafka.codec.metadata_responses import MetadataResponse
 from quorumlog.server.kafka.codec.primitives import KafkaMessage
@@ -24,6 +23,7 @@ from quorumlog.server.kafka.codec.topic_partition_requests import (
 )
 from quorumlog.server.kafka.codec.topic_partition_responses import DescribeTopicPartitionsResponse
 from quorumlog.server.kafka.mapping.error_codes import KafkaError
+from quorumlog.server.requests.metadata_queries import LATELY_US
 from tests.support.kafka_batches import kafka_batch
 from tests.support.kafka_nodes import KafkaNodes
 from tests.support.quiet_cluster import TOPIC

@@ -1,20 +1,26 @@
-"""How old this node's image of the metadata may be at most.
+"""How old this node's image of the metadata may be, and the refusals where an operator limits that age.
 
 The node asks the controller again and again how far the metadata log is committed. The controller answers once a quorum
-has confirmed that it led after it was asked. When the image has applied as much, it shows all that was committed when
+has confirmed that it led after the question. When the image has applied that much, it shows all that was committed when
 the question was *sent*: from then on its age counts, by this node's clock.
 
-A heartbeat would not do: it says neither that its sender still leads, nor how far the log of a newer leader goes. And
+A heartbeat would not do: it tells neither that its sender still leads, nor how far the log of a newer leader goes. And
 an image that was read from the disk may be of any age.
+
+A node that is cut off decides by the ACLs that it has, and admits users that were revoked since. With a limit
+(``acl_image_max_age_ms``) it serves no records once its metadata may be older.
 """
 
 from __future__ import annotations
 
+from quorumlog.server.client_origin import ClientOrigin
 from quorumlog.server.controller.metadata_replica import MetadataReplica
 from quorumlog.server.metadata.controller_client import ControllerClient
-from quorumlog.server.node_service import ServiceHooks
-from quorumlog.server.options import NodeOptions
+from quorumlog.server.node_service import ServiceHooks, StepTime
+from quorumlog.server.options import AuthorizationOptions, NodeOptions
+from quorumlog.server.wire_errors import error
 from quorumlog.v1 import peer_pb2
+from quorumlog.v1.errors_pb2 import Error, ErrorCode
 
 #: What is told while there is no bound. To clients that do not know of it, it is an age that nothing exceeds.
 UNKNOWN_AGE_MS = (1 << 64) - 1
@@ -23,7 +29,7 @@ ASK_EVERY_HEARTBEATS = 5
 
 
 class ImageAge:
-    """Knows since when at the earliest the image may be behind. One question at a time is under way.
+    """Measures the age of the image. One question at a time is under way.
 
     Arguments:
         metadata: this node's replica of the metadata group.
@@ -79,3 +85,33 @@ class ImageAge:
     def next_deadline(self) -> int | None:
         """When the next question is due; None while one is under way."""
         return self._ask_at if self._asked_at is None else None
+
+
+class RulesAge:
+    """Refuses clients while the ACLs of this node are older than the operator allows.
+
+    Arguments:
+        options: the limit, and the super users, whom it does not concern.
+        age: of the metadata, which contain the ACLs.
+        time: of the step under way.
+    """
+
+    def __init__(self, options: AuthorizationOptions, age: ImageAge, time: StepTime) -> None:
+        self._options = options
+        self._age = age
+        self._time = time
+
+    def refusal(self, client: ClientOrigin) -> Error | None:
+        """Returns why a client is served no records now; None if it may be served."""
+        limit_ms = self._options.image_max_age_ms
+        if not limit_ms or client.principal in self._options.super_users:
+            return None
+        age_ms = self._age.bound_ms(self._time.now)
+        if age_ms <= limit_ms:
+            return None
+        how_old = "of unknown age" if age_ms == UNKNOWN_AGE_MS else f"up to {age_ms} ms old"
+        problem = (
+            f"this node's rules are {how_old}, and it decides by none older than {limit_ms} ms (acl_image_max_age_ms):"
+            " try again once it hears of the metadata"
+        )
+        return error(ErrorCode.SERVER_BUSY, problem)
