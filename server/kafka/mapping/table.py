@@ -63,6 +63,7 @@ from quorumlog.server.kafka.codec.topic_requests import (
 )
 from quorumlog.server.kafka.mapping import (
     acls,
+    administration,
     cluster,
     commits,
     consumer_groups,
@@ -79,7 +80,6 @@ from quorumlog.server.kafka.mapping import (
     topics,
     users,
 )
-from quorumlog.server.kafka.mapping.administration import log_dirs, quorum
 from quorumlog.server.kafka.mapping.configs import topic_configs
 from quorumlog.server.kafka.mapping.steps import KafkaCall, Steps
 from quorumlog.server.kafka.version_table import VersionTable
@@ -135,8 +135,8 @@ SERVED: dict[int, ServedApi] = {
     ElectLeadersRequest.API_KEY: ServedApi(placement.elect_leaders),
     AlterPartitionReassignmentsRequest.API_KEY: ServedApi(placement.alter_reassignments),
     ListPartitionReassignmentsRequest.API_KEY: ServedApi(placement.list_reassignments),
-    DescribeLogDirsRequest.API_KEY: ServedApi(log_dirs.describe_log_dirs),
-    DescribeQuorumRequest.API_KEY: ServedApi(quorum.describe_quorum),
+    DescribeLogDirsRequest.API_KEY: ServedApi(administration.describe_log_dirs),
+    DescribeQuorumRequest.API_KEY: ServedApi(administration.describe_quorum),
     DescribeAclsRequest.API_KEY: ServedApi(acls.describe_acls),
     CreateAclsRequest.API_KEY: ServedApi(acls.create_acls),
     DeleteAclsRequest.API_KEY: ServedApi(acls.delete_acls),

@@ -1,4 +1,5 @@
-"""DescribeQuorum: who votes on the cluster's metadata, and how far each of them is (KIP-595, KIP-836, KIP-853).
+"""DescribeQuorum and DescribeLogDirs: the voters of the metadata and how far each of them is (KIP-595, KIP-836,
+KIP-853), and what replicas take in the one data directory of a node.
 
 To Kafka's clients the metadata are the only partition of a topic, which is in no list of topics. Entries of ours are
 counted from one, so the index of the last is the offset behind it.
@@ -8,6 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from quorumlog.server.kafka.codec.administration.log_dir_requests import DescribeLogDirsRequest
+from quorumlog.server.kafka.codec.administration.log_dir_responses import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
 from quorumlog.server.kafka.codec.administration.quorum_requests import DescribeQuorumRequest
 from quorumlog.server.kafka.codec.administration.quorum_responses import (
     DescribeQuorumResponse,
@@ -21,6 +29,7 @@ from quorumlog.server.kafka.mapping.error_codes import KafkaError, kafka_code
 from quorumlog.server.kafka.mapping.steps import KafkaCall, KafkaClusterView, Steps, ask
 from quorumlog.server.kafka.mapping.topic_names import kafka_epoch
 from quorumlog.v1 import admin_pb2
+from quorumlog.v1.request_limits import MAX_ITEMS
 from quorumlog.v1.topic_names import METADATA_TOPIC
 
 METADATA_PARTITION = 0
@@ -100,3 +109,41 @@ def _nodes(cluster: KafkaClusterView, replicas: Iterable[admin_pb2.QuorumReplica
         address = cluster.kafka_address(node_id)
         if address is not None:
             yield QuorumNode(node_id, [QuorumListener(_LISTENER, *address)])
+
+
+def describe_log_dirs(call: KafkaCall[DescribeLogDirsRequest]) -> Steps[DescribeLogDirsResponse]:
+    """Answers DescribeLogDirs page by page; the node serves others between two pages."""
+    wanted = call.message.topics
+    places = [
+        admin_pb2.PartitionName(topic=name, partition=number)
+        for name, number in dict.fromkeys((each.topic, number) for each in wanted or () for number in each.partitions)
+    ]
+    if len(places) > MAX_ITEMS:
+        # To look for each in all that there are is less than to ask in parts.
+        places, chosen = [], {(each.topic, each.partition) for each in places}
+    else:
+        chosen = None
+    question = admin_pb2.DescribeLogDirRequest(
+        partitions=places, without_replicas=wanted is not None and not places and chosen is None
+    )
+    topics: dict[str, list[DescribeLogDirsPartition]] = {}
+    while True:
+        reply = yield from ask(question, admin_pb2.DescribeLogDirResponse)
+        if reply.HasField("error"):
+            return DescribeLogDirsResponse(error_code=kafka_code(reply.error))
+        for each in reply.replicas:
+            if chosen is None or (each.topic, each.partition) in chosen:
+                told = DescribeLogDirsPartition(each.partition, each.size_bytes, each.offset_lag, is_future_key=False)
+                topics.setdefault(each.topic, []).append(told)
+        if not reply.more:
+            break
+        last = reply.replicas[-1]
+        question.after.CopyFrom(admin_pb2.PartitionName(topic=last.topic, partition=last.partition))
+    directory = DescribeLogDirsResult(
+        KafkaError.NONE,
+        reply.path,
+        [DescribeLogDirsTopic(name, partitions) for name, partitions in topics.items()],
+        total_bytes=reply.total_bytes,
+        usable_bytes=reply.usable_bytes,
+    )
+    return DescribeLogDirsResponse(results=[directory])
