@@ -53,14 +53,13 @@ from quorumlog.server.node.cluster_member import ClusterMember
 from quorumlog.server.node.cluster_search import ClusterSearch
 from quorumlog.server.node.description import describe_node
 from quorumlog.server.node.formation import Membership
-from quorumlog.server.node.leader_heartbeats import LeaderHeartbeats
+from quorumlog.server.node.leader_heartbeats import LeaderHeartbeats, StorageStall
 from quorumlog.server.node.own_directory import OwnDirectory
 from quorumlog.server.node.readings import node_readings
 from quorumlog.server.node.resources import NodeResources
 from quorumlog.server.node.scrub import Scrub
 from quorumlog.server.node.space_watch import SpaceWatch
 from quorumlog.server.node.stop_handover import Handover
-from quorumlog.server.node.storage_stall import StorageStall
 from quorumlog.server.node_service import StepTime
 from quorumlog.server.options import NodeOptions
 from quorumlog.server.replies import Replies
