@@ -14,7 +14,6 @@ from quorumlog.sdk.cluster.connection import CLOSE_TIMEOUT_S, NodeConnection
 from quorumlog.sdk.cluster.metadata import MetadataCache, PartitionView, TopicView, new_leaders
 from quorumlog.sdk.cluster.request_parts import in_parts
 from quorumlog.sdk.cluster.shared_calls import SharedCalls
-from quorumlog.sdk.cluster.topic_use import TopicUse
 from quorumlog.sdk.errors import (
     ClientClosedError,
     ClusterNotFormedError,
@@ -55,6 +54,53 @@ _REFRESH = "refresh"
 _PORT = re.compile(r"[0-9]{1,5}")
 #: A name or an address of IPv4, or an address of IPv6 in brackets. Whether there is such a host is for the resolver.
 _HOST = re.compile(r"[\w.-]{1,253}|\[[0-9A-Fa-f:.%\w-]{2,100}\]")
+#: A topic that nobody has used for so long is forgotten. Whoever wants it again asks for it, as for any other.
+IDLE_S = 300.0
+#: How often to look for such topics: it takes a look at all that there are.
+_LOOK_EVERY_S = IDLE_S / 10
+
+
+class TopicUse:
+    """Tracks which topics a client uses, so that it forgets the others.
+
+    A client may live for months and use topics that live for minutes. Kafka's producer also forgets topics that were
+    not used for ``metadata.max.idle.ms``.
+
+    Arguments:
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._used_at_s: dict[str, float] = {}
+        self._users: list[Callable[[], Iterable[str]]] = []
+        self._look_at_s = clock() + _LOOK_EVERY_S
+
+    def note(self, topics: Iterable[str]) -> None:
+        """Somebody uses topics now."""
+        self._used_at_s.update(dict.fromkeys(topics, self._clock()))
+
+    def add_user(self, user: Callable[[], Iterable[str]]) -> None:
+        """Adds somebody who says at any time which topics he uses then."""
+        self._users.append(user)
+
+    def take_idle(self, known: Iterable[str]) -> list[str]:
+        """Those of all known topics that were not used for :data:`IDLE_S`. Only now and then are there any.
+
+        One that is seen here for the first time counts as used now.
+        """
+        now = self._clock()
+        if now < self._look_at_s:
+            return []
+        self._look_at_s = now + _LOOK_EVERY_S
+        for user in self._users:
+            self.note(user())
+        used = {name: self._used_at_s.get(name, now) for name in known}
+        idle = [name for name, at_s in used.items() if now - at_s >= IDLE_S]
+        for name in idle:
+            del used[name]
+        self._used_at_s = used
+        return idle
 
 
 def parse_bootstrap_servers(servers: str | Sequence[str]) -> tuple[str, ...]:

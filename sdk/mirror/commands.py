@@ -11,8 +11,8 @@ from typing import NamedTuple, Unpack
 from quorumlog.sdk.admin.admin import Admin
 from quorumlog.sdk.consumer.consumer import Consumer
 from quorumlog.sdk.errors import IllegalArgumentError
-from quorumlog.sdk.mirror.group_offsets import GroupOffsets
 from quorumlog.sdk.mirror.mirror import Mirror
+from quorumlog.sdk.mirror.offset_runs import GroupOffsets
 from quorumlog.sdk.mirror.plans import MirrorPlans, producer_name
 from quorumlog.sdk.mirror.source import MirrorSource, SourceRecord
 from quorumlog.sdk.mirror.target_topics import chosen, make_topics, partitions_of

@@ -1,4 +1,4 @@
-"""Which offset here a record has that had another one there.
+"""Offsets of the source as offsets here: of records, and of what consumer groups have committed.
 
 A mirror adds records one after the other, so offsets differ by a number that changes only where the source has a gap
 (compaction, transactions) or has removed its oldest records. Between two changes lies a *run*. Where there are more
@@ -9,13 +9,19 @@ Source: the offset syncs of Kafka's MirrorMaker 2 (KIP-382), which keep single p
 
 from __future__ import annotations
 
+import logging
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+from quorumlog.sdk.admin.admin import Admin
+from quorumlog.sdk.errors import NonEmptyGroupError
+from quorumlog.sdk.types import TopicPartition
+
 #: Of one partition. They are written with every plan.
 MOST_RUNS = 200
+_log = logging.getLogger(__name__)
 
 
 class OffsetRun(NamedTuple):
@@ -70,3 +76,48 @@ def translated(runs: Sequence[OffsetRun], source_offset: int) -> int | None:
         return None
     run = runs[at]
     return run.target + min(source_offset - run.source, run.length)
+
+
+class GroupOffsets:
+    """Copies the offsets that groups commit, and never moves one back: a group may already read further here.
+
+    Arguments:
+        runs: what has been copied of a partition.
+    """
+
+    def __init__(self, admin: Admin, runs: Callable[[TopicPartition], Sequence[OffsetRun]]) -> None:
+        self._admin = admin
+        self._runs = runs
+        #: What was written last, by group.
+        self._written: dict[str, dict[TopicPartition, int]] = {}
+        self._skipped: set[str] = set()
+
+    def copy(self, committed: Mapping[str, Mapping[TopicPartition, int]]) -> int:
+        """Copies what is new; returns how many groups have something here.
+
+        Arguments:
+            committed: offsets there, by group.
+        """
+        for group, offsets in committed.items():
+            here = {
+                tp: at
+                for tp, offset in offsets.items()
+                if (at := translated(self._runs(tp), offset)) is not None
+            }  # fmt: skip
+            if here and here != self._written.get(group) and self._write(group, here):
+                self._written[group] = here
+        return len(self._written)
+
+    def _write(self, group: str, offsets: Mapping[TopicPartition, int]) -> bool:
+        there = self._admin.list_group_offsets(group)
+        forward = {tp: at for tp, at in offsets.items() if tp not in there or there[tp].offset < at}
+        if not forward:
+            return True
+        try:
+            self._admin.alter_group_offsets(group, forward)
+        except NonEmptyGroupError:
+            if group not in self._skipped:
+                self._skipped.add(group)
+                _log.warning("group %s has members here: its offsets stay as they are", group)
+            return False
+        return True

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from hand_driven_cluster import HandDrivenCluster, turn
 
-from quorumlog.sdk.cluster.topic_use import IDLE_S, TopicUse
+from quorumlog.sdk.cluster.cluster import IDLE_S, TopicUse
 from quorumlog.sdk.errors import UnknownTopicOrPartitionError
 from quorumlog.v1 import data_plane_pb2
 

@@ -10,7 +10,7 @@ import pytest
 from hand_driven_cluster import TOPIC_ID, Code, HandDrivenCluster, Question, refusal, turn
 from stored_batches import stored_batch
 
-from quorumlog.sdk.cluster.topic_use import IDLE_S
+from quorumlog.sdk.cluster.cluster import IDLE_S
 from quorumlog.sdk.consumer.assignment import Assignment, PartitionState, Start
 from quorumlog.sdk.consumer.config import ConsumerConfig
 from quorumlog.sdk.consumer.fetcher import Fetcher

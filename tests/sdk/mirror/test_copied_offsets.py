@@ -8,8 +8,7 @@ from collections.abc import Mapping
 import pytest
 
 from quorumlog.sdk.errors import NonEmptyGroupError
-from quorumlog.sdk.mirror.group_offsets import GroupOffsets
-from quorumlog.sdk.mirror.offset_runs import OffsetRun
+from quorumlog.sdk.mirror.offset_runs import GroupOffsets, OffsetRun
 from quorumlog.sdk.types import OffsetAndMetadata, TopicPartition
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)

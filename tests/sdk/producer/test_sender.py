@@ -10,7 +10,7 @@ import pytest
 from hand_driven_cluster import TOPIC_ID, Code, HandDrivenCluster, Question, refusal, turn
 
 from quorumlog.sdk.aio import AsyncProducer
-from quorumlog.sdk.cluster.topic_use import IDLE_S
+from quorumlog.sdk.cluster.cluster import IDLE_S
 from quorumlog.sdk.errors import (
     ClientClosedError,
     InvalidRecordError,
