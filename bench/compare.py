@@ -14,14 +14,18 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import io
 import json
 import os
 import re
 import shlex
 import shutil
 import statistics
+import subprocess
 import sys
+import tarfile
 import tempfile
+import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,7 +34,6 @@ from typing import Protocol
 from rich.table import Table
 
 from bench.bare_path import BarePath, BarePathError
-from bench.earlier_code import CHECKOUT, lay_out
 from bench.figures import Figures
 from bench.job import JobError, run_job
 from bench.measurements import PARTITIONS, Figure, Measurement, measurements
@@ -40,6 +43,7 @@ from quorumlog.sdk import Admin, NewTopic
 from quorumlog.sdk.errors import QuorumlogError
 from quorumlog.server.local import ClusterError, LocalCluster
 
+CHECKOUT = Path(__file__).resolve().parent.parent
 THIS = "this checkout"
 COMPILED = "compiled"
 BARE = "bare"
@@ -279,3 +283,32 @@ def main(arguments: list[str]) -> int:
         command = shlex.join(["python", "-m", "bench", "compare", *arguments])
         given.json.write_text(json.dumps(report_of(found, command), indent=2) + "\n")
     return 0
+
+
+def lay_out(commit: str, folder: Path) -> Path | None:
+    """Lays the packages of a commit out under their import names.
+
+    Arguments:
+        commit: whatever git knows it by.
+        folder: takes its files; made if it is not there.
+
+    Returns:
+        what belongs into ``PYTHONPATH``; None where the checkout does not have that commit.
+    """
+    git = ["git", "-C", str(CHECKOUT)]
+    if subprocess.run([*git, "cat-file", "-e", f"{commit}^{{commit}}"], capture_output=True, check=False).returncode:
+        return None
+    archive = subprocess.run([*git, "archive", "--format=tar", commit], capture_output=True, check=True).stdout
+    source, packages = folder / "source", folder / "packages"
+    with tarfile.open(fileobj=io.BytesIO(archive)) as files:
+        files.extractall(source, filter="data")
+    floors = tomllib.loads((source / "pyproject.toml").read_text())["tool"]["setuptools"]["package-dir"]
+    root = packages / "quorumlog"
+    packages.mkdir()
+    if "quorumlog" in floors:
+        (source / floors["quorumlog"]).rename(root)
+    root.mkdir(exist_ok=True)
+    for name, place in floors.items():
+        if name.count(".") == 1 and not (root / name.partition(".")[2]).exists():
+            (root / name.partition(".")[2]).symlink_to(source / place, target_is_directory=True)
+    return packages

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import resource
+import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 from quorumlog.console.image import ClusterImage
-from quorumlog.console.load import OwnLoad
 from quorumlog.console.node_states import NodeStates, is_silence
 from quorumlog.console.node_watches import ClusterAsTold, NodeWatches, address_of, newest_logs
 from quorumlog.console.picture import Json, Picture, Thing
@@ -46,6 +48,9 @@ MAX_ENDS = 64
 MAX_GROUPS = 16
 
 _log = logging.getLogger("quorumlog.console")
+#: ``ru_maxrss`` is in KiB, on macOS in bytes.
+_RSS_UNIT = 1 if sys.platform == "darwin" else 1024
+_STATUS = Path("/proc/self/status")
 
 
 class AdminCalls(Protocol):
@@ -463,3 +468,33 @@ def _read_partitions(groups: Sequence[GroupDescription]) -> list[TopicPartition]
     """What groups read: the partitions that their members have, and those of which something is committed."""
     owned = (tp for group in groups for member in group.members for tp in member.assignment)
     return list(dict.fromkeys((*owned, *(tp for group in groups for tp in group.offsets or ()))))
+
+
+class OwnLoad:
+    """What the console itself costs: the share of a core since the last look, and the most memory so far."""
+
+    def __init__(self) -> None:
+        self._cpu_s = time.process_time()
+        self._at_s = time.monotonic()
+
+    def look(self, pages: int) -> Thing:
+        """The load, for the picture.
+
+        Arguments:
+            pages: how many are open.
+        """
+        cpu_s, at_s = time.process_time(), time.monotonic()
+        share = (cpu_s - self._cpu_s) / max(0.001, at_s - self._at_s)
+        self._cpu_s, self._at_s = cpu_s, at_s
+        # Rounded: a figure that never stands still would be news all the time.
+        return {"pages": pages, "cpu_percent": round(share * 100), "memory_mb": round(_most_memory() / 1e6 / 5) * 5}
+
+
+def _most_memory() -> int:
+    """The most that this process had resident, in bytes. What the kernel counts for ``getrusage`` begins with what the
+    process had that started it."""
+    try:
+        peak = next(line for line in _STATUS.read_text().splitlines() if line.startswith("VmHWM:"))
+        return int(peak.split()[1]) * 1024
+    except (OSError, StopIteration):
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _RSS_UNIT

@@ -1,5 +1,12 @@
-"""I9: the replicas of each log agree byte for byte, as their data directories say once the nodes have ended. Below the
-compaction point, those that have compacted as far hold the same records."""
+"""Checks of what is on the disks of replicas: their logs once the nodes have stopped, their terms while nodes run.
+
+I9: the replicas of each log agree byte for byte. Below the compaction point, those that have compacted as far hold the
+same records.
+
+A voter that is cut off asks for pre-votes, gets none, and must leave its term as it is (thesis §9.6). If it campaigned,
+its term would grow with each election timeout, and depose every leader as soon as a node received it. The disk is read,
+because a node that is cut off cannot be asked.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +14,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import lmdb
+
 from quorumlog.chaos.checkers.checkers import Anomaly
+from quorumlog.chaos.processes.nemesis import ChaosError
 from quorumlog.raft.types import EntryId
 from quorumlog.server.partition.compacted_log import CompactedLog
 from quorumlog.server.partition.compaction_state import ROW, CompactionState
+from quorumlog.storage import rows
+from quorumlog.storage.environment import LMDB_ENGINE, MAX_DATABASES
 from quorumlog.storage.interface import DamageError
 from quorumlog.storage.storage import Storage
 from quorumlog.storage.transaction import RaftGroupState
@@ -124,3 +136,29 @@ def _wrong(records: list[Kept], reached: int) -> list[str]:
     if len(keys) != len(set(keys)):
         wrong.append("a key has two compacted records")
     return wrong
+
+
+def durable_terms(data_dir: Path) -> dict[int, int]:
+    """Returns the term of each group in the newest transaction of a node, without delaying the node.
+
+    Raises:
+        RowError: a row is damaged.
+    """
+    found = {}
+    with lmdb.open(str(data_dir), readonly=True, max_dbs=MAX_DATABASES, lib_version=LMDB_ENGINE) as engine:
+        database = engine.open_db(rows.HARD_STATES, create=False)
+        with engine.begin(db=database) as transaction, transaction.cursor() as states:
+            for key, row in states:
+                found[rows.group_of(key)] = rows.unpack_hard_state(rows.open_row(rows.HARD_STATES, key, row)).term
+    return found
+
+
+def require_no_campaign(node: int, before: Mapping[int, int], now: Mapping[int, int]) -> None:
+    """Checks that a node kept its terms while it was cut off.
+
+    Raises:
+        ChaosError: it has raised one.
+    """
+    raised = [f"of group {group} from {term} to {now[group]}" for group, term in before.items() if now[group] > term]
+    if raised:
+        raise ChaosError(f"node {node}, cut off, raised its term without a majority's pre-votes: {', '.join(raised)}")

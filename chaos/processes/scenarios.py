@@ -13,11 +13,10 @@ from pathlib import Path
 
 from quorumlog.chaos.checkers.checkers import check
 from quorumlog.chaos.processes import compaction_rounds, damage_rounds, exactly_once, group_rounds, retention_kills
-from quorumlog.chaos.processes.durable_terms import durable_terms, require_no_campaign
 from quorumlog.chaos.processes.leaderships import Leadership
 from quorumlog.chaos.processes.link_proxy import LinkProxies
 from quorumlog.chaos.processes.nemesis import POLL_S, ChaosError, Nemesis, wait_until
-from quorumlog.chaos.processes.replica_logs import replicas_agree
+from quorumlog.chaos.processes.replica_logs import durable_terms, replicas_agree, require_no_campaign
 from quorumlog.chaos.processes.report import GapBounds, Report, Round
 from quorumlog.chaos.processes.scenario_cluster import PROXIED_HOST, ScenarioCluster
 from quorumlog.chaos.processes.scenario_run import (

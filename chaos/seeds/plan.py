@@ -7,20 +7,22 @@ and overdoes a few. The typical seed is short and dense in faults, one in fifty 
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from quorumlog.chaos.consumer_groups.classic_groups import ClassicPlan
 from quorumlog.chaos.consumer_groups.groups import GroupPlan
 from quorumlog.chaos.seeds.faults import KINDS
 from quorumlog.chaos.seeds.plan_groups import draw_classic_groups, draw_coordinators, draw_groups, draw_kafka_members
-from quorumlog.chaos.seeds.plan_kafka import KafkaReading, draw_kafka_batches, draw_kafka_reading
 from quorumlog.chaos.simulator.clients import ACKS_ALL, PartitionName, SimProducerOptions, claimed_name
 from quorumlog.chaos.simulator.cluster import ClusterOptions
 from quorumlog.chaos.simulator.disk import DiskOptions
+from quorumlog.chaos.simulator.kafka_readers import KafkaReaderPlan
 from quorumlog.chaos.simulator.limited_clients import WRITER
 from quorumlog.chaos.simulator.network import NetworkOptions
 from quorumlog.raft.options import RaftOptions
 from quorumlog.server.client_origin import ANONYMOUS
+from quorumlog.server.kafka.mapping.fetch_session import MOST_KEPT_PARTITIONS
 from quorumlog.server.options import AuthorizationOptions, BalanceOptions, NodeLimits, RepairOptions, ScrubOptions
 
 SECOND = 1_000_000
@@ -30,6 +32,22 @@ MOST_WATCHED = 4
 EXPIRATION_US = 4 * SECOND
 #: A leader may take in that many frames' worth before it has been replicated.
 BACKLOG_FRAMES = 40
+#: Partitions of one reader in Kafka's sessions.
+MOST_READ = 8
+
+
+@dataclass(slots=True)
+class KafkaReading:
+    """The readers in Kafka's fetch sessions, and how much nodes keep of those.
+
+    Arguments:
+        kept_partitions: how many the sessions at one node's port may have together.
+        node_sessions: how many sessions a node keeps; None: as many as others.
+    """
+
+    readers: list[KafkaReaderPlan] = field(default_factory=list)
+    kept_partitions: int = MOST_KEPT_PARTITIONS
+    node_sessions: int | None = None
 
 
 @dataclass(slots=True)
@@ -513,3 +531,34 @@ def _draw_faults(rng: random.Random, nodes: int, long: bool) -> FaultPlan:
         duration_us=rng.randint(6, 12) * SECOND if long else rng.randint(500_000, 1_100_000),
         from_the_start=rng.random() < 0.1,
     )
+
+
+def draw_kafka_batches(rng: random.Random, producers: dict[str, SimProducerOptions]) -> None:
+    """Batches of Kafka's clients, between others or alone. Named producers have no such clients."""
+    if rng.random() > 0.2:
+        return
+    for name, options in producers.items():
+        producers[name] = replace(options, kafka=0.0 if options.named else rng.choice((0.0, 0.3, 1.0)))
+
+
+def draw_kafka_reading(rng: random.Random, partitions: Sequence[PartitionName]) -> KafkaReading:
+    """One reader or two, in one seed of seven."""
+    if rng.random() > 1 / 7:
+        return KafkaReading()
+    readers = [
+        KafkaReaderPlan(
+            f"kafka-reader-{number}",
+            tuple(rng.sample(partitions, min(MOST_READ, len(partitions)))),
+            by_id=rng.random() < 0.5,
+            names_epochs=rng.random() < 0.5,
+            throws_away=rng.choice((0.0, 0.1, 0.4)),
+            leaves_out=rng.choice((0.0, 0.05, 0.3)),
+            breaks=rng.choice((0.0, 0.02, 0.1)),
+            begins_anew=rng.choice((0.0, 0.02, 0.1)),
+            max_bytes=rng.choice(((1 << 20,), (300, 4_000, 1 << 20))),
+            max_wait_ms=rng.choice((0, 20, 200)),
+        )
+        for number in range(rng.choice((1, 1, 2)))
+    ]
+    room = rng.random()
+    return KafkaReading(readers, 3 if room < 0.15 else MOST_KEPT_PARTITIONS, 1 if room > 0.85 else None)

@@ -14,8 +14,7 @@ from quorumlog.chaos.models.committed_partition import TopicRetention, Violation
 from quorumlog.chaos.models.records import is_compacted
 from quorumlog.chaos.simulator.clients import ACKS_ALL, Answer, PartitionName, Unanswered
 from quorumlog.chaos.simulator.disk import DiskOptions, SimDisk
-from quorumlog.chaos.simulator.durability_claims import check_promise
-from quorumlog.chaos.simulator.invariants import ClusterInvariants
+from quorumlog.chaos.simulator.invariants import ClusterInvariants, check_promise
 from quorumlog.chaos.simulator.network import NetworkOptions, SimNetwork
 from quorumlog.chaos.simulator.process import SimProcess
 from quorumlog.chaos.simulator.quota_judge import QuotaJudge

@@ -9,18 +9,30 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Protocol
 
 from quorumlog.chaos.models.committed_partition import CommittedBatch, CommittedPartition, Violation
 from quorumlog.chaos.models.coordinator_models import CoordinatorModels
 from quorumlog.chaos.models.records import values_of
 from quorumlog.chaos.simulator.disk import SimDisk
 from quorumlog.chaos.simulator.durable_raft_group import DurableRaftGroup
-from quorumlog.chaos.simulator.raft_group_model import RaftGroupModel
-from quorumlog.chaos.simulator.replica_views import RaftView, ReplicaView
 from quorumlog.raft.membership import after_joint
 from quorumlog.raft.quorum import Halves
-from quorumlog.raft.types import NO_NODE, Configuration, Entry, EntryId, EntryKind, Snapshot
+from quorumlog.raft.types import (
+    NO_NODE,
+    AppendResponse,
+    Configuration,
+    Entry,
+    EntryId,
+    EntryKind,
+    HardState,
+    Message,
+    Snapshot,
+    SnapshotResponse,
+    VoteRequest,
+    VoteResponse,
+)
 from quorumlog.server.hosting.sealing import GroupSealer
 from quorumlog.server.metadata.records import FIRST_PARTITION_GROUP, METADATA_GROUP, PartitionRecord
 from quorumlog.server.metadata.topic_table import TopicTable
@@ -28,6 +40,75 @@ from quorumlog.server.partition.partition import META_ROW, decode_meta
 from quorumlog.server.partition.witness import WITNESS_ROW, is_witness
 from quorumlog.storage.transaction import RaftGroupWrite, Transaction
 from quorumlog.v1.entry import parse_envelope
+
+
+class RaftView(Protocol):
+    """What the checker sees of one Raft group on one node."""
+
+    @property
+    def term(self) -> int:
+        """Current term."""
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether it leads its term."""
+
+    @property
+    def commit_index(self) -> int:
+        """Highest index it knows to be committed."""
+
+    @property
+    def first_index(self) -> int:
+        """First index that its log keeps."""
+
+    @property
+    def anchor(self) -> EntryId:
+        """Id of the entry before the first that its log keeps."""
+
+    @property
+    def last_id(self) -> EntryId:
+        """Last entry of its log, durable or not."""
+
+    @property
+    def configuration(self) -> Configuration:
+        """The members it goes by."""
+
+    def entries_between(self, first: int, last: int, max_bytes: int) -> list[Entry]:
+        """Entries of its log, durable or not."""
+
+
+class ReplicaView(Protocol):
+    """What holds a Raft group on a node."""
+
+    @property
+    def raft(self) -> RaftView:
+        """The group."""
+
+
+@dataclass(slots=True)
+class RaftGroupModel:
+    """What is known of one Raft group over the whole cluster."""
+
+    log: CommittedPartition
+    leaders: dict[int, int] = field(default_factory=dict)
+    hashes: dict[tuple[int, int], int] = field(default_factory=dict)
+    committed: list[EntryId] = field(default_factory=list)
+    committed_terms: list[int] = field(default_factory=list)
+    configurations: list[Configuration] = field(default_factory=list)
+
+    @property
+    def data_quorum(self) -> int:
+        """The fewest voters with data in a majority, by the voters of today or by those before them."""
+        return min(
+            len(voters) // 2 + 1 - len({*each.witnesses}.intersection(voters))
+            for each in self.configurations[-2:]
+            for voters in each.halves
+        )
+
+    @property
+    def last_committed(self) -> int:
+        """Index of the last entry known to be committed."""
+        return len(self.committed)
 
 
 @dataclass(slots=True)
@@ -544,3 +625,43 @@ def _check_compaction(disk: SimDisk, write: RaftGroupWrite) -> None:
         raise Violation(
             f"node {disk.node_id} gives up group {write.group} up to {write.compact_to} without a snapshot of that"
         )
+
+
+# -- claims of a node about its own disk ---------------------------------------------------------------------------
+
+
+def check_promise(group: int, message: Message, state: HardState | None, last: EntryId) -> None:
+    """Checks that a message claims no vote, acknowledgement or term that a crash of its sender could take back.
+
+    A cluster usually survives a broken promise: only a crash at the right moment, and a rival, would show it. The
+    promise itself is therefore checked whenever a message leaves.
+
+    Arguments:
+        state: the sender's synced hard state; None when it has no replica on its disk.
+        last: where the sender's synced log ends.
+
+    Raises:
+        Violation: the message says more than the disk.
+    """
+    if isinstance(message, VoteRequest | VoteResponse) and message.pre_vote:
+        return  # promises nothing
+    if state is None or message.term > state.term:
+        raise Violation(f"{_said(group, message)}, but its disk has {state}")
+    if message.term < state.term:
+        return  # what it promised, it promised for a term that is over on its disk
+    if isinstance(message, VoteRequest):
+        # A request that waited for its link until the term had a leader may boast of a tail that this one has cut off.
+        kept = state.vote == message.sender and (last.index >= message.last_index or last.term == message.term)
+    elif isinstance(message, VoteResponse):
+        kept = state.vote == message.to or not message.granted
+    elif isinstance(message, AppendResponse | SnapshotResponse):
+        kept = last.index >= message.index or message.rejected
+    else:
+        kept = True
+    if not kept:
+        raise Violation(f"{_said(group, message)}, but its disk has {state} and a log up to {last[:2]}")
+
+
+def _said(group: int, message: Message) -> str:
+    what = f"{type(message).__name__} of term {message.term} to {message.to}"
+    return f"node {message.sender} of group {group} says {what}"

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from bench import compare
-from bench.compare import BARE, THIS, Comparison, table_of
-from bench.earlier_code import lay_out
+from bench.compare import BARE, THIS, Comparison, lay_out, table_of
 from bench.figures import Figures
 from bench.measurements import measurements
 

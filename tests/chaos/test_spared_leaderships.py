@@ -8,9 +8,9 @@ from typing import cast
 
 import pytest
 
-from quorumlog.chaos.processes.durable_terms import durable_terms, require_no_campaign
 from quorumlog.chaos.processes.leaderships import Leadership
 from quorumlog.chaos.processes.nemesis import ChaosError, Nemesis
+from quorumlog.chaos.processes.replica_logs import durable_terms, require_no_campaign
 from quorumlog.chaos.processes.report import Report, Round
 from quorumlog.chaos.processes.scenarios import MOST_REPEATS, SCENARIOS, Fault, ScenarioRun
 from quorumlog.chaos.processes.watchdog import Watchdog

@@ -11,7 +11,7 @@ from command_line import PATIENCE_S, cli, until
 from former_version import LEVEL_1
 from test_moved_partitions import MOVED, Load, assert_one_copy_each_in_order
 
-from bench.earlier_code import lay_out
+from bench.compare import lay_out
 from quorumlog.sdk import Admin, Consumer, NewTopic, Producer, QuorumlogError
 from quorumlog.server.local import ClusterError, LocalCluster
 

@@ -21,7 +21,7 @@ from machines import Machines
 from runbook_page import PAGE, Runbook, headings
 from test_damaged_node import flip_a_bit_of
 
-from bench.earlier_code import lay_out
+from bench.compare import lay_out
 from quorumlog.sdk import Admin, Consumer, InvalidTimestampError, NewTopic, Producer, QuorumlogError, TopicPartition
 from quorumlog.server.local import ClusterError
 from quorumlog.storage.inspection import Inspection

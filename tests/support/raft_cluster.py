@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
-from quorumlog.chaos.simulator.durability_claims import check_promise
+from quorumlog.chaos.simulator.invariants import check_promise
 from quorumlog.raft.errors import CompactedError
 from quorumlog.raft.group import RaftGroup
 from quorumlog.raft.options import RaftOptions

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from quorumlog.chaos.models.committed_partition import Violation
-from quorumlog.chaos.simulator.durability_claims import check_promise
+from quorumlog.chaos.simulator.invariants import check_promise
 from quorumlog.raft.types import (
     ORIGIN,
     AppendRequest,
