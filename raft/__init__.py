@@ -13,6 +13,7 @@ The values, and the pieces that know nothing of roles:
 - ``outbox``: messages that may leave now, and messages that wait for a write.
 - ``election``: the election timer with the lease, and the ballot.
 - ``progress``, ``replication``: what a leader knows of one follower; of all of them, for one term.
+- ``engagement``: when a leader sends its witnesses what not all data replicas have.
 
 The replica and its parts. Each part uses only those above it:
 

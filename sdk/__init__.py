@@ -1,6 +1,17 @@
 """The clients of quorumlog: producer, consumer, admin. `quorumlog.sdk.aio` has the same for asyncio.
 
 Names are loaded when first used, so that a program that only administers does not wait for Arrow to load.
+
+Modules beside the rooms, which all of them share:
+
+- `aio`: the clients for asyncio.
+- `types`: values that the clients accept and return.
+- `acls`, `credentials`: values about ACLs, users and revocations, named as in Kafka's Python clients.
+- `errors`: the error hierarchy, named as Kafka names errors; `failed_calls`: exceptions for failed calls and streams.
+- `configuration`: keyword arguments as a checked configuration; `arguments`: checks of other arguments.
+- `help_text`: what `help()` shows of the clients.
+
+May import: `quorumlog.v1`; the modules that users import, `__init__` and `aio`, may use all rooms.
 """
 
 from __future__ import annotations

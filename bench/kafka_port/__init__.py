@@ -1,1 +1,8 @@
-"""What the port for Kafka's clients costs beside the SDK's own way, on the same nodes with the same records."""
+"""What the port for Kafka's clients costs beside the SDK's own way, on the same nodes with the same records.
+
+- ``command``: ``python -m bench kafka-port``.
+- ``jobs``: one load in its own process; ``raw_client``: below any client library.
+- ``budget``: the figures that the port must reach.
+
+May import: `bench`, and everything below.
+"""

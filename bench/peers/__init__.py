@@ -5,4 +5,10 @@ module named after a store (``ours``, ``kafka``, ``nats``, ``rabbitmq``) starts 
 the ways of using it that are compared. The modules in ``clients`` run in processes of their own, with the Python of
 ``build/peers/venv``: nothing here but them imports a peer's client. Jars come by ``artifacts``.
 ``spark_formats`` compares Spark's own format for Kafka with ours.
+
+- ``peer``: what a peer is: servers, and the sides that are compared.
+- ``server_processes``, ``client_process``: the processes of servers and clients.
+- ``loads``: what every peer is measured at.
+
+May import: `bench`, and everything below.
 """

@@ -10,6 +10,7 @@ work. What a request is made of comes from the descriptors of the services, so t
 - `staging`: the cluster that knows them so, and what none of them may be told.
 - `services`: the methods that clients can call.
 - `batches`: record batches with right checksums and wrong headers or payloads.
+- `old_clients`: batches as old and faulty Kafka clients write them, and how every reader treats the accepted ones.
 - `requests`: requests of any type, valid but for a field or two.
 - `wire`: calls and streams to the nodes, noted as they leave.
 - `record`: what was sent last, and the file that brings it back.
@@ -21,4 +22,6 @@ work. What a request is made of comes from the descriptors of the services, so t
 - `verdict`: whether the nodes are those of the start, and the cluster works.
 - `fuzzer`: the whole run.
 - `replay`: a recorded run once more, and the fewest requests of it that still do harm.
+
+May import: no other room of `chaos`.
 """

@@ -6,6 +6,7 @@ Scenarios:
 
 - ``scenarios``: a steady phase, one fault, recovery, in rounds; then the verdict.
 - ``scenario_run``: what all scenarios share: a seed, a cluster, a verdict.
+- ``scenario_cluster``: the cluster of a scenario, plain or secured for many users.
 - ``steady``: no fault at all, under a share of what the cluster can take.
 - ``exactly_once``: numbered records by several producers while leaders are hurt.
 - ``retention_kills``, ``compaction_rounds``: nodes are killed while logs lose their beginning, or are compacted.
@@ -18,8 +19,8 @@ Faults, load and what is measured:
 - ``workload``: writers of unique values, and readers, all recorded.
 - ``once_writers``: writers of numbered records, ``kafka_writer``: one by Kafka's client; ``once_checker``: reads them.
 - ``ballast``: load in a process of its own.
-- ``leaderships``, ``durable_terms``: who leads, and the terms on disks, before and after.
-- ``replica_logs``: whether the disks of replicas agree.
+- ``leaderships``: who leads, before and after.
+- ``replica_logs``: what is on the disks of replicas: logs that must agree, and terms.
 - ``watchdog``: notices when the machine itself stands still.
 - ``report``: what came of a run.
 

@@ -12,15 +12,19 @@ The world:
 
 What must hold:
 
-- ``invariants``: after every step of any node.
-- ``durability_claims``: what a node says of its own disk is on its disk.
+- ``invariants``: after every step of any node, and what it claims of its own disk.
 - ``convergence``: once a cluster has healed.
 
 Clients of partitions and of the cluster:
 
 - ``clients``: where they find leaders, and the producer.
 - ``readers``: consumers, and probes of end offsets.
+- ``kafka_readers``: consumers of Kafka's protocol that fetch in sessions; ``kafka_link``: their connections to nodes.
 - ``operators``: clients that delete records and names, move partitions, look up times, and replace disks.
+- ``restricted_clients``: clients with few rights, and the administrator who changes these; ``rights_judge``: judges
+  what nodes serve to them.
+- ``limited_clients``: the administrator who changes quotas and is limited by them; ``quota_judge``: judges what nodes
+  do for clients with quotas.
 - ``damage_mover``: one who moves partitions away from damaged replicas.
 - ``replica_sets``: what is left of a Raft group without one of its replicas.
 - ``metadata_probe``: changes topics at one node and asks another, linearizably, what there is.

@@ -1,4 +1,6 @@
 """What is typed against the loss of a cluster.
 
 - `commands`: ``quorumlog backup``: takes backups, verifies and restores them.
+
+May import: `cli` itself, and everything below.
 """

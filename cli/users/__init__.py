@@ -2,4 +2,6 @@
 
 - ``commands``: ``quorumlog users``.
 - ``quotas``: ``quorumlog quotas``.
+
+May import: `cli` itself, and everything below.
 """

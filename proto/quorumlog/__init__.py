@@ -1,4 +1,7 @@
-"""A Raft-replicated log store with Kafka's model, for Python and Spark. Start with `quorumlog.sdk`."""
+"""A Raft-replicated log store with Kafka's model, for Python and Spark. Start with `quorumlog.sdk`.
+
+`pure` runs the Python sources where compiled modules are installed beside them.
+"""
 
 from __future__ import annotations
 

@@ -7,6 +7,7 @@ May import: `sdk` itself, `runtime`, `records`, `cluster`.
 - ``topics_for_tests``: the pytest fixture ``quorumlog_topic``.
 - ``topic_changes``: creates, changes and deletes topics.
 - ``partition_admin``: elects leaders, moves replicas, deletes records.
+- ``cluster_admin``: changes nodes, their disks, the metadata quorum and features.
 - ``group_admin``: lists, describes and deletes consumer groups and their committed offsets.
 - ``node_admin``: has nodes emptied, kept or struck off.
 - ``quorum_admin``: describes and changes the metadata quorum.
@@ -15,6 +16,8 @@ May import: `sdk` itself, `runtime`, `records`, `cluster`.
 - ``quota_admin``: how much principals may do.
 - ``cluster_watch``: what changes in the cluster, as a node hears of it.
 - ``producer_names``: lists and deletes producer names.
+- ``descriptions``: answers of nodes as values for administrators.
+- ``lost_answers``: repeats changes whose answer was lost until it is known whether they were made.
 """
 
 from __future__ import annotations

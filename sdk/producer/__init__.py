@@ -11,6 +11,7 @@ May import: `sdk` itself, `runtime`, `records`, `cluster`.
 - ``sender``: takes batches from the accumulator, sends them to leaders, and settles them.
 - ``partition_pipeline``: the batches of one partition that are sent and not settled, in order across failures; where
   they are sent again; how the epoch of a named producer ends.
+- ``request_packing``: which batches share a produce request.
 - ``identity``: where the identity of an idempotent producer comes from.
 - ``recreated_topics``: what happens when a topic was deleted and created again.
 """

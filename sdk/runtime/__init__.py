@@ -14,5 +14,7 @@ May import: `sdk` itself.
 - ``scram_client``: sign-in by password, without I/O.
 - ``bearer_identity``: sign-in by token, from a file or whoever has it.
 - ``backoff``: how long to wait before trying again.
+- ``other_protocol``: recognises what serves at an address where no node answers: Kafka's port, or TLS on one side only.
+- ``properties_file``: files of properties in the format of Kafka's tools.
 - ``fork``: notices a fork, so that clients refuse to work in the child instead of hanging.
 """

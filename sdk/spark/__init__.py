@@ -6,6 +6,7 @@ A session, and what both directions share:
 
 - ``session``: one call to a Spark session on this machine; ``java``: finds a Java runtime for it.
 - ``source``: what Spark's data source API calls; ``schema``: the columns.
+- ``servers``: where a cluster is and how its nodes are reached, for every task.
 - ``option_values``: how values of options are checked; ``errors``: what can go wrong.
 - ``nodes``: blocking calls to nodes, for Spark's workers.
 
@@ -28,9 +29,12 @@ Writing:
 - ``write_options``: the options of a write.
 - ``sink``: what Spark's API calls in a task, and how rows are written once.
 - ``rows_to_records``: rows as records for topics and partitions; ``sending``: hands them to a producer.
-- ``runs``: one run of work that may be repeated; ``earlier_runs``: what earlier runs have written.
+- ``runs``: one run of work that may be repeated; ``earlier_runs``: what earlier runs have written;
+  ``shared_rows``: rows that equal those of other tasks of such a run.
 
 ``pipelines`` has whole data pipelines as commands.
+
+May import: `sdk` itself, `runtime`, `records`, `cluster`, `producer`.
 """
 
 from quorumlog.sdk.spark.errors import (

@@ -8,4 +8,5 @@ May import: `metadata`, `server` itself.
 - `whole_requests`: requests that are refused as a whole.
 - `item_changes`: changes of several things: those that are refused are taken out, and put into the answer.
 - `audit`: who was refused, and who has changed what.
+- `changes`: what a change is about, in words for the audit log.
 """

@@ -6,8 +6,11 @@ May import: `partition`, `coordinator`, `hosting`, `metadata`, `server` itself.
 - `replicas`: the registry of the partition replicas on this node.
 - `replica_factory`: makes replicas from what is durable of them.
 - `former_replicas`: what is remembered of replicas that were moved away.
+- `damaged_replicas`: replicas that were found damaged beyond repair when the node started.
+- `refused_disks`: data directories that were given up as lost, to which this node no longer listens.
 - `replica_endings`: ends replicas that were deleted or moved away.
 - `leader_reports`: what is told the controller of led partitions: leaderships, in-sync sets.
+- `log_sizes`: sizes of the led logs, and how much the replicas being added still lack.
 - `leader_elections`: hands leaderships over to preferred leaders.
 - `leader_balance`: which leaderships are handed over, and when.
 - `last_copy`: reads a replica that is to be the only copy, before the others are given up.

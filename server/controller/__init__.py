@@ -12,10 +12,16 @@ May import: `hosting`, `metadata`, `authorization`, `quotas`, `server` itself.
 - `topic_plans`: checks before topics are created or grow, and where their replicas go.
 - `coordinator_creation`: the internal topic of the coordinators of consumer groups.
 - `reassignment_decisions`: decisions on wishes to move partitions.
+- `rebalance_decisions`: decisions on requests for balance: a plan, and its moves.
+- `rebalancing`: such a plan: replicas, bytes and leaderships spread evenly with few moves.
+- `standing_repair`: moves that the controller makes unasked where settings allow it: balance, and nodes gone for long.
 - `feature_levels`: what waits until all nodes are upgraded.
 - `node_decisions`: decisions on nodes that leave.
 - `evacuation`: empties nodes that leave, a few moves at a time.
+- `heirs`: which node takes over a replica.
+- `disk_replacement`: replaces lost disks, step by step.
 - `quorum_decisions`: decisions on who votes in the metadata quorum.
 - `replica_assignment`: what nodes carry, what they may carry, and what a request assigns.
 - `placement`: spreads replicas and leaders over nodes and racks.
+- `witness_placement`: where the witnesses of partitions with an even number of replicas go.
 """

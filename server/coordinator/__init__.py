@@ -15,6 +15,7 @@ The modules, in the order in which a heartbeat of a member opens them:
 - `finder`: which partition of `__groups` that is; also answers FindCoordinators, which a member asks before all else.
 - `awake_clock`: the clock of sessions, which stops while the node itself stands still.
 - `parked_heartbeats`: a heartbeat that is not answered yet, and those that wait for news.
+- `pending_answers`: answers due to clients: each given once, by its time.
 - `leadership`: one term of one coordinator: what waits, one decision at a time, the answers.
 - `member_timers`: sessions and rebalance timeouts.
 - `reviews`: what a coordinator looks at by itself: topics that have changed, offsets that have expired.

@@ -1,6 +1,13 @@
 """Kafka's wire protocol, for Kafka's own clients.
 
-``codec`` has its messages as bytes and objects, ``connection`` a connection as a state machine, ``mapping`` what each
-request means here, ``client`` a client whose requests go through a node. ``listener`` alone knows a
-socket.
+- `listener`: the port: the only module that knows a socket.
+- `connection`: one connection as a state machine; `sign_in_state`: how far its authentication is.
+- `version_table`: which APIs a node speaks in which versions.
+- `held_bytes`: a limit shared by all connections for the bytes that they hold in memory.
+- `client`: a client whose requests go through a node.
+- `cluster_view`: what a node knows of its cluster, as far as each client may know it.
+- `codec/`: the messages, as bytes and objects.
+- `mapping/`: what each request means here.
+
+May import: `metadata`, `transport`, `server` itself.
 """

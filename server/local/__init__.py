@@ -1,6 +1,16 @@
 """`LocalCluster`: real node processes on this machine, for tests, notebooks and demos; the pytest plug-in.
 
-May import: `server` itself, and the clients.
+- `cluster`: `LocalCluster` itself.
+- `cluster_settings`: which settings of its nodes a caller may choose, and their checks.
+- `node_process`: one node process: started, signalled, and told apart from a stranger with its pid.
+- `ports`: free loopback ports that stay free until nodes use them.
+- `certificates`: its authorities, and certificates of nodes and users.
+- `view`: what its nodes report about themselves and each other.
+- `state`: `cluster.json`, from which a later process continues.
+- `janitor`: cleans up after a cluster whose owner died.
+- `pytest_plugin`: the fixture `quorumlog_cluster`.
+
+May import: `server` itself, `certificates`.
 """
 
 from __future__ import annotations

@@ -8,6 +8,8 @@ May import: `server` itself.
 - `topic_config`: the keys of a topic's configuration.
 - `moves`: partitions that are being moved.
 - `departures`: nodes that leave the cluster.
+- `lost_disks`: disks that nodes have lost.
+- `replica_index`: which partitions each node has to do with.
 - `quorum`: who is to vote in the metadata quorum.
 - `producer_names`: named producers, their ids and epochs.
 - `acl_rules`: rules of who may do what, as values.

@@ -6,13 +6,16 @@
 - `cluster_search.py`: what a node does before it belongs to a cluster.
 - `formation.py`: how a cluster comes into existence, and how a node finds out whether it belongs to one.
 - `cluster_member.py`: a node inside its cluster: puts the parts below together, and tells them what happens.
-- `leader_heartbeats.py`: what a node says of itself at regular times.
+- `leader_heartbeats.py`: heartbeats and leases, and a storage thread that stalls.
 - `metadata_member.py`: this node's replica of the metadata.
 - `metadata_quorum.py`: changes who votes in the metadata quorum.
 - `controller_traffic.py`: requests to the controller and to leaders, and those that other nodes send here.
 - `log_services.py`: who serves the logs of records to clients, and who keeps them in order.
 - `serving_conditions.py`: what the node can do at the moment: take appends, confirm that it leads.
-- `space_watch.py`, `storage_stall.py`: a disk that is nearly full, and one that stands still.
+- `cluster_journal.py`: what happens in the cluster, for the log and for metrics.
+- `readings.py`: the figures of a node, its partitions and its cluster, for metrics.
+- `scrub.py`: reads everything on the disk again from time to time, in the background.
+- `space_watch.py`: a disk that is nearly full.
 - `stop_handover.py`: a graceful stop.
 
 May import: all rooms above it, from `hosting` to `requests`.

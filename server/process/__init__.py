@@ -1,4 +1,14 @@
-"""What turns a node into a process: the driver, the runtime, the thread for jobs.
+"""What turns a node into a process.
+
+- `runtime`: puts a node process together, runs it, and takes it apart again.
+- `driver`: gathers events, steps the node, and carries out its effects.
+- `listeners`: a gRPC server for each kind of listener.
+- `job_thread`: the thread for work that would delay the node's steps.
+- `os_limits`: limits of the operating system that the process raises as it starts.
+- `exporter`: the pages for metrics, liveness and readiness; `page_server`: the HTTP servers under them.
+- `audit_log`: the audit log, written by its own thread.
+- `start_log`: messages before the log is open, and of a node that does not start.
+- `service_manager`: notifies a service manager that the node serves or stops.
 
 May import: all rooms.
 """

@@ -10,11 +10,16 @@
 - `metadata_queries.py`: what the metadata say: brokers, topics, configurations, moves, producer names.
 - `cluster_watches.py`: who watches the cluster is told what changes in it.
 - `linearizable_reads.py`: makes sure that the metadata are no older than a question.
+- `metadata_staleness.py`: how old the metadata may be, and refusals where an operator limits that age.
+- `shown_changes.py`: answers that wait until this node's image shows a change.
+- `log_dirs.py`: what replicas take on this node's disk, page by page.
 - `producer_identities.py`: producers get an identity, or claim a named one.
+- `elections.py`: elections that clients request, passed on to the leaders of the partitions.
 - `quorum_requests.py`: the metadata quorum is described.
 - `forwarding.py`: how a request is packed for the controller, and where its answer is.
 - `cluster_changes.py`: nodes leave, and others vote on the metadata, as the controller decides.
 - `acl_requests.py`: rules of who may do what.
+- `metadata_changes.py`: what the requests about ACLs, credentials and quotas share.
 - `credential_requests.py`: users who sign in by password, and revocations.
 - `quota_requests.py`: how much principals may do.
 - `absent_partitions.py`: the error for a partition that is elsewhere, or nowhere.

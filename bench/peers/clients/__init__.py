@@ -10,4 +10,7 @@ the peers' libraries alone. Every module has some of these calls, all of which t
 - ``consume(target, size, count)``: from the start.
 - ``singly(target, size, count)``: one record at a time, each waited for.
 - ``steady(target, size)``: a record every few milliseconds while a server is killed.
+
+The modules: ``ours``, ``confluent`` and ``kafka_python`` (Apache Kafka), ``nats`` (JetStream), ``rstream`` (RabbitMQ
+streams). ``target`` is what a client is pointed at, ``kill_watch`` what it notices of a killed server.
 """

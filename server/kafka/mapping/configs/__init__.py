@@ -1,4 +1,8 @@
-"""Configurations as Kafka's clients see and change them: of topics, and of nodes, which are only read.
+"""Configurations as Kafka's clients see and change them.
 
-``config_keys`` has what Kafka's keys mean here. As all of ``mapping``, it imports ``codec``, ``v1`` and its neighbours.
+- `topic_configs`: DescribeConfigs, AlterConfigs and IncrementalAlterConfigs of topics.
+- `node_configs`: settings of a node with a name in Kafka, which clients can only read.
+- `config_keys`: what Kafka's keys mean here.
+
+May import: `codec`, `v1`, and `mapping`.
 """
