@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from quorumlog.server.node.access_services import AccessServices
-from quorumlog.server.node.description import NodeDescription
+from quorumlog.server.node.description import NodeDescriptionRequests
 from quorumlog.server.node.member_context import MemberContext
 from quorumlog.server.node.replica_services import ReplicaServices
 from quorumlog.server.requests.acl_requests import AclRequests
@@ -60,6 +60,6 @@ class ClusterServices:
         self.quorum = QuorumRequests(options.node_id, time, metadata, controller, links, replies)
         self.cluster_changes = ClusterChanges(controller, replies)
         self.elections = ElectionRequests(partitions, controller, replies)
-        self.description = NodeDescription(resources, cluster_id, replicas)
+        self.description = NodeDescriptionRequests(resources, cluster_id, replicas)
         traffic.declare("describe_quorum", self.quorum.on_describe_quorum)
         traffic.declare("metadata_read_index", self.reads.serve)

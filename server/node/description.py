@@ -11,7 +11,7 @@ from quorumlog.server.node_service import ServiceHooks, StepTime
 from quorumlog.v1.admin_pb2 import DescribeNodeRequest, DescribeNodeResponse, ReplicaCopy
 
 
-class NodeDescription:
+class NodeDescriptionRequests:
     """Serves DescribeNode on a member of a cluster."""
 
     def __init__(self, resources: NodeResources, cluster_id: str, replicas: ReplicaServices) -> None:
