@@ -8,7 +8,7 @@ The listeners:
 - `callers`, `principals`: who calls, from where, and for which principal.
 - `session_gate`: requires a session before anything of a request is read, where clients authenticate by password.
 - `certificate_ends`: ends calls with the certificate that they were made with.
-- `uncalled_connections`, `failed_handshakes`: connections that came to nothing, and what is logged of them.
+- `failed_handshakes`: what is logged of connections that came to nothing.
 - `guarded_reflection`: reflection, for clients that may describe the cluster.
 - `supervision`: background tasks whose failure is the node's failure.
 
