@@ -103,7 +103,7 @@ PYTEST := $(BIN)/python -m pytest
 test: test-logic test-processes test-alone  ## all tests
 
 test-fast: $(STAMP)  ## the inner loop: what needs no process and no seeds, in about two minutes
-	@$(PYTEST) -q -n auto -m "not ($(PROCESSES) or thorough)" $(addprefix tests/,raft storage server sdk cli chaos console test_imports.py) $(PYTEST_ARGS)
+	@$(PYTEST) -q -n auto -m "not ($(PROCESSES) or thorough)" $(addprefix tests/,raft storage server sdk cli chaos console test_imports.py test_house.py) $(PYTEST_ARGS)
 
 test-logic: $(STAMP)  ## what starts no process: the core, the node, the clients, the simulator
 	@$(PYTEST) -n auto -m "not ($(PROCESSES))" $(PYTEST_ARGS) || test $$? -eq 5

@@ -1,7 +1,7 @@
-"""``python tests/house.py``: figures of how easily a newcomer finds the way in the code.
+"""``python tests/house.py``: figures of the structure of the code, and the rules that tests/test_house.py enforces.
 
 python tests/house.py                   # this checkout
-python tests/house.py --root ../other   # another one
+python tests/house.py --root ../other   # another one, also an older one
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import ast
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,13 +17,27 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 FLOORS = ("proto", "raft", "storage", "server", "sdk", "chaos", "console", "cli", "bench")
-#: A module of fewer lines that one other module imports is perhaps no idea of its own.
-SMALL_LINES = 70
+#: What else is Python: counted where figures are about all of the repository.
+BESIDE_THE_FLOORS = ("tests", "tools", "packaging", "examples")
+
+#: Limits of style: lines of a function, parameters of a constructor beside self, modules of ours that one imports.
+MOST_LINES, MOST_PARAMETERS, MOST_IMPORTS = 60, 6, 25
+#: A module of fewer lines that one other module imports is a shard.
+SHARD_LINES = 60
+#: Modules that are a published algorithm may be small: leadership transfer (Raft thesis, section 3.10), murmur2.
+PUBLISHED_ALGORITHMS = ("raft/transfer.py", "sdk/records/murmur2.py")
+#: The first lines of a generated file.
+_GENERATED = re.compile(r"[Gg]enerated by|DO NOT EDIT|^Written by tools/", re.M)
 
 
 @dataclass(frozen=True)
 class Module:
-    """One source file. ``name`` is how others import it."""
+    """One source file.
+
+    Arguments:
+        path: relative to the checkout.
+        name: by which others import it.
+    """
 
     path: str
     name: str
@@ -37,35 +51,155 @@ class Module:
     def lines(self) -> int:
         return self.text.count("\n")
 
-    def imports(self) -> set[str]:
-        """Everything that the module imports, modules and names in them."""
-        found = set()
-        for node in ast.walk(self.tree):
-            if isinstance(node, ast.Import):
-                found |= {alias.name for alias in node.names}
-            elif isinstance(node, ast.ImportFrom) and node.module:
-                found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-        return found
+    @property
+    def stem(self) -> str:
+        return Path(self.path).stem
+
+    @property
+    def is_generated(self) -> bool:
+        return "_pb2" in self.path or bool(_GENERATED.search(self.text[:500]))
 
     def classes(self) -> Iterator[ast.ClassDef]:
+        """The classes at the top of the module."""
         yield from (node for node in self.tree.body if isinstance(node, ast.ClassDef))
 
+    def functions(self) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
+        """Every function with its qualified name, methods and functions within functions included."""
+        yield from _functions(self.tree, "")
 
-def modules(root: Path = ROOT) -> list[Module]:
-    """What is written by hand in the floors."""
+    @cached_property
+    def imported(self) -> list[tuple[str, frozenset[str]]]:
+        """Every import statement anywhere in it: the module, and what is imported from it as full names."""
+        found: list[tuple[str, frozenset[str]]] = []
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Import):
+                found += ((alias.name, frozenset()) for alias in node.names)
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                found.append((node.module, frozenset(f"{node.module}.{alias.name}" for alias in node.names)))
+        return found
+
+    def imports(self, names: set[str]) -> set[str]:
+        """Which of the modules with these names it imports."""
+        found = set()
+        for parent, members in self.imported:
+            # A package is imported only for a name that is not one of its modules.
+            found |= members if members and members <= names else members | {parent}
+        return found & names - {self.name}
+
+
+def _functions(parent: ast.AST, prefix: str) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
+    for node in ast.iter_child_nodes(parent):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            if not isinstance(node, ast.ClassDef):
+                yield prefix + node.name, node
+            yield from _functions(node, f"{prefix}{node.name}.")
+        else:
+            yield from _functions(node, prefix)
+
+
+def all_modules(root: Path = ROOT) -> list[Module]:
+    """Every module of the floors, generated ones included."""
     found = []
     for floor in FLOORS:
         for path in sorted((root / floor).rglob("*.py")):
-            if "_pb2" not in path.name:
-                inside = str(path.relative_to(root))
-                name = inside.removeprefix("proto/quorumlog/").removesuffix(".py").replace("/", ".")
-                prefix = "" if floor == "bench" else "quorumlog."
-                found.append(Module(inside, prefix + name.removesuffix(".__init__"), path.read_text()))
+            inside = str(path.relative_to(root))
+            name = inside.removeprefix("proto/quorumlog/").removesuffix(".py").replace("/", ".")
+            prefix = "" if floor == "bench" else "quorumlog."
+            found.append(Module(inside, prefix + name.removesuffix(".__init__"), path.read_text()))
     return found
 
 
+def modules(root: Path = ROOT) -> list[Module]:
+    """The hand-written modules of the floors."""
+    return [module for module in all_modules(root) if not module.is_generated]
+
+
+# -- rules ------------------------------------------------------------------------------------------------------------
+
+
+def long_functions(code: list[Module]) -> dict[str, int]:
+    """Functions with more lines than allowed: path and qualified name -> lines."""
+    lines = {
+        f"{module.path}::{name}": (node.end_lineno or 0) - node.lineno + 1
+        for module in code
+        for name, node in module.functions()
+    }
+    return {name: count for name, count in lines.items() if count > MOST_LINES}
+
+
+def long_constructors(code: list[Module]) -> dict[str, int]:
+    """Classes whose ``__init__`` has more parameters beside self than allowed: path and class -> parameters.
+
+    Fields of dataclasses do not count: such a constructor is generated, and its arguments are the value itself.
+    """
+    found = {}
+    for module in code:
+        for name, node in module.functions():
+            if name.endswith(".__init__"):
+                arguments = node.args
+                count = len((*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)) - 1
+                if count > MOST_PARAMETERS:
+                    found[f"{module.path}::{name.removesuffix('.__init__')}"] = count
+    return found
+
+
+def wide_modules(code: list[Module]) -> dict[str, int]:
+    """Modules that import more of our hand-written modules than allowed: path -> imports."""
+    names = {module.name for module in code}
+    counts = {module.path: len(module.imports(names)) for module in code if module.stem != "__init__"}
+    return {path: count for path, count in counts.items() if count > MOST_IMPORTS}
+
+
+def shards(code: list[Module], root: Path = ROOT) -> dict[str, int]:
+    """Small modules with a single importer: path -> lines. Entry points of the package have another one."""
+    names = {module.name for module in code}
+    importers: dict[str, int] = defaultdict(int)
+    for module in code:
+        for name in module.imports(names):
+            importers[name] += 1
+    for name in re.findall(r'"(quorumlog\.[\w.]+)[":]', (root / "pyproject.toml").read_text()):
+        importers[name] += 1
+    return {
+        module.path: module.lines
+        for module in code
+        if module.stem not in ("__init__", "__main__") and module.path not in PUBLISHED_ALGORITHMS
+        if module.lines < SHARD_LINES and importers[module.name] == 1
+    }
+
+
+def missing_from_maps(code: list[Module]) -> list[str]:
+    """Modules that the docstring of their folder's ``__init__.py`` does not name in backticks.
+
+    A folder without ``__init__.py`` is the root of a package, and has no map.
+    """
+    maps = {
+        str(Path(module.path).parent): ast.get_docstring(module.tree) or ""
+        for module in code
+        if module.stem == "__init__"
+    }
+    return [
+        module.path
+        for module in code
+        if module.stem not in ("__init__", "__main__")
+        if not re.search(rf"`{module.stem}(\.py)?`", maps.get(str(Path(module.path).parent), f"`{module.stem}`"))
+    ]
+
+
+def gone_from_folders(code: list[Module], root: Path = ROOT) -> list[str]:
+    """Modules and folders that a map lists and that do not exist: folder and name."""
+    return [
+        f"{folder}: {name}"
+        for module in code
+        if module.stem == "__init__"
+        for folder in [Path(module.path).parent]
+        for names in re.findall(r"^- (`.+?):", ast.get_docstring(module.tree) or "", re.M)
+        for name in re.findall(r"`(\w+)(?:\.py|/)?`", names)
+        if not (root / folder / name).exists() and not (root / folder / f"{name}.py").exists()
+    ]
+
+
 def names_of_several_classes(code: list[Module]) -> dict[str, list[str]]:
-    """Class name -> the modules that define it, where those are several."""
+    """Class names that several modules define: name -> their paths."""
     places = defaultdict(list)
     for module in code:
         for kind in module.classes():
@@ -73,63 +207,101 @@ def names_of_several_classes(code: list[Module]) -> dict[str, list[str]]:
     return {name: paths for name, paths in sorted(places.items()) if len(paths) > 1}
 
 
-def callables_in_constructors(code: list[Module], floor: str = "server/") -> int:
-    """Parameters of ``__init__`` whose type is a bare ``Callable``."""
-    count = 0
-    for module in code:
-        if module.path.startswith(floor):
-            for node in ast.walk(module.tree):
-                if isinstance(node, ast.FunctionDef) and node.name == "__init__":
-                    arguments = (*node.args.args, *node.args.kwonlyargs)
-                    count += sum("Callable[" in ast.unparse(each.annotation) for each in arguments if each.annotation)
-    return count
+# -- figures ----------------------------------------------------------------------------------------------------------
 
 
-def small_modules(code: list[Module]) -> list[str]:
-    """Modules of server and sdk under 70 lines that one module imports."""
-    importers: Counter[str] = Counter()
-    for module in code:
-        importers.update(module.imports() & {each.name for each in code})
-    return [
-        module.path
-        for module in code
-        if module.path.startswith(("server/", "sdk/")) and not module.path.endswith("__init__.py")
-        if module.lines < SMALL_LINES and importers[module.name] == 1
-    ]
-
-
-def member(code: list[Module]) -> str:
-    """Imports, attributes and longest function of the node's part in its cluster."""
+def hub(code: list[Module]) -> str:
+    """Imports, attributes and longest function of the class through which everything in a node runs."""
+    names = {module.name for module in code}
     for module in code:
         for kind in module.classes():
-            if kind.name in ("Member", "ClusterMember") and "cluster_member" in module.path + "cluster_member" * (
-                module.path == "server/member.py"
-            ):
-                lines = sum(isinstance(node, ast.Import | ast.ImportFrom) for node in module.tree.body)
+            if kind.name == "ClusterMember":
+                imports = len(module.imports(names))
                 attributes = set(re.findall(r"\bself\.(\w+)(?:: [^=\n]+)? =(?!=)", ast.unparse(kind)))
                 longest = max(
                     (node.end_lineno or 0) - node.lineno + 1
                     for node in ast.walk(kind)
                     if isinstance(node, ast.FunctionDef)
                 )
-                return f"{lines} imports, {len(attributes)} attributes, longest function {longest} lines"
+                statements = sum(isinstance(node, ast.Import | ast.ImportFrom) for node in module.tree.body)
+                return (
+                    f"{imports} of our modules in {statements} import statements, {len(attributes)} attributes,"
+                    f" longest function {longest} lines ({module.path})"
+                )
     return "none"
+
+
+def callables_in_constructors(code: list[Module]) -> int:
+    """Parameters of constructors in ``server/`` whose type is a bare ``Callable``."""
+    return sum(
+        "Callable[" in ast.unparse(argument.annotation)
+        for module in code
+        if module.path.startswith("server/")
+        for name, node in module.functions()
+        if name.endswith(".__init__")
+        for argument in (*node.args.args, *node.args.kwonlyargs)
+        if argument.annotation
+    )
+
+
+def scaffolding_lines(root: Path) -> tuple[int, int]:
+    """Lines of ``tests/support``, and of helpers in the other files of the tests: what is not a test or an import."""
+    support = helpers = 0
+    for path in sorted((root / "tests").rglob("*.py")):
+        text = path.read_text()
+        if "support" in path.relative_to(root).parts:
+            support += text.count("\n")
+            continue
+        for node in ast.parse(text).body:
+            is_definition = isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+            if is_definition and not node.name.startswith(("test_", "Test")):  # type: ignore[attr-defined]
+                helpers += (node.end_lineno or 0) - node.lineno + 1
+    return support, helpers
+
+
+def count_in_python(root: Path, text: str) -> int:
+    """How often a text occurs in the Python files of the repository."""
+    files = (path for folder in (*FLOORS, *BESIDE_THE_FLOORS) for path in (root / folder).rglob("*.py"))
+    return sum(path.read_text().count(text) for path in files)
+
+
+def _stub_lines(root: Path) -> list[int]:
+    """Lines of each generated stub."""
+    return [path.read_text().count("\n") for floor in FLOORS for path in (root / floor).rglob("*_pb2*.pyi")]
 
 
 def main() -> None:
     """Prints the figures."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--root", type=Path, default=ROOT)
-    code = modules(parser.parse_args().root.resolve())
-    folders = Counter(str(Path(module.path).parent) for module in code)
-    twice, small = names_of_several_classes(code), small_modules(code)
-    longest = max(code, key=lambda module: module.lines)
-    print(f"modules: {len(code)}; most in one folder: {'; '.join(f'{f} {n}' for f, n in folders.most_common(4))}")
-    print(f"longest module: {longest.path}, {longest.lines} lines")
-    print(f"class names that stand twice or more: {len(twice)} ({', '.join(twice)})")
-    print(f"modules of server and sdk under {SMALL_LINES} lines with one importer: {len(small)} ({', '.join(small)})")
-    print(f"bare Callables in constructors of server: {callables_in_constructors(code)}")
-    print(f"the node's part in its cluster: {member(code)}")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--root", type=Path, default=ROOT, help="the checkout to look at")
+    root = parser.parse_args().root.resolve()
+    everything = all_modules(root)
+    code = modules(root)
+    made = [*(each.lines for each in everything if each.is_generated), *_stub_lines(root)]
+    support, helpers = scaffolding_lines(root)
+    several = names_of_several_classes(code)
+    small, unmapped = shards(code, root), missing_from_maps(code)
+    figures = {
+        "hand-written modules and lines": f"{len(code)}, {sum(module.lines for module in code):,}",
+        "generated modules, stubs and lines": f"{len(made)}, {sum(made):,}",
+        "the hub": hub(code),
+        f"functions over {MOST_LINES} lines": len(long_functions(code)),
+        f"constructors over {MOST_PARAMETERS} parameters": len(long_constructors(code)),
+        f"modules over {MOST_IMPORTS} imports of ours": _listed(wide_modules(code)),
+        f"shards (under {SHARD_LINES} lines, one importer)": _listed(small),
+        "modules missing from their folder's map": len(unmapped),
+        "class names with several definitions": f"{len(several)} {' '.join(several)}".strip(),
+        "bare Callables in constructors of server": callables_in_constructors(code),
+        "fmt: skip": count_in_python(root, "# fmt: " + "skip"),
+        "lines of tests/support, of helpers in test files": f"{support:,} + {helpers:,} = {support + helpers:,}",
+    }
+    width = max(map(len, figures))
+    for name, value in figures.items():
+        print(f"{name:<{width}}  {value}")
+
+
+def _listed(counts: dict[str, int]) -> str:
+    return " ".join((str(len(counts)), *(f"{path} ({count})" for path, count in sorted(counts.items()))))
 
 
 if __name__ == "__main__":
