@@ -7,7 +7,6 @@
 - `formation.py`: how a cluster comes into existence, and how a node finds out whether it belongs to one.
 - `cluster_member.py`: a node inside its cluster: puts the parts below together, and tells them what happens.
 - `request_pipeline.py`: what every client request passes: authenticate, throttle, authorize, audit, dispatch.
-- `peer_admission.py`: which nodes this node exchanges messages with.
 - `member_context.py`: what the services of a member share; `member_services.py`: all of these services.
 - `replica_services.py`, `log_services.py`: services for replicas and for the logs of records.
 - `cluster_services.py`, `access_services.py`: services for the cluster, and for authentication, ACLs and quotas.

@@ -21,7 +21,6 @@ from quorumlog.server.node.member_context import MemberContext
 from quorumlog.server.node.member_services import MemberServices
 from quorumlog.server.node.metadata_events import MetadataEvents
 from quorumlog.server.node.metadata_member import MetadataMember
-from quorumlog.server.node.peer_admission import PeerAdmission
 from quorumlog.server.node.readings import MemberReadings
 from quorumlog.server.node.resources import NodeResources
 from quorumlog.server.node.serving_conditions import ServingConditions
@@ -43,7 +42,6 @@ class ClusterMember:
     Attributes:
         metadata: this node's replica of the metadata.
         services: serve clients and have deadlines.
-        peer_admission: accepts and refuses the streams of other nodes.
     """
 
     def __init__(
@@ -74,7 +72,6 @@ class ClusterMember:
         self.services = MemberServices(context, raft_groups, self._replica_ended)
         self._events = MetadataEvents(context, self.services, self._journal)
         self._readings = MemberReadings(context, self.services, self._journal.counts)
-        self.peer_admission = PeerAdmission(context)
         self._start(found)
 
     def _start(self, found: dict[int, RaftGroupState]) -> None:

@@ -7,6 +7,7 @@ from quorumlog.server.controller.controller import ControllerOptions
 from quorumlog.server.controller.coordinator_creation import CoordinatorPlan
 from quorumlog.server.controller.metadata_replica import MetadataListener, MetadataReplica, decode_applied
 from quorumlog.server.deadlines import earlier
+from quorumlog.server.events import PeerIdentity
 from quorumlog.server.hosting.durable_raft_group import RaftGroupFactory
 from quorumlog.server.hosting.raft_host import HostedReplica
 from quorumlog.server.hosting.sealing import GroupSealer
@@ -182,3 +183,34 @@ class MetadataMember:
         if broker is not None:
             return None if broker.is_vacant else broker.registration.directory_id
         return next((directory for node, directory, _ in self._unregistered_voters() if node == node_id), None)
+
+    def refuse_peer(self, peer: PeerIdentity) -> str | None:
+        """Returns why the streams of a node are refused, in one line; None if they are accepted."""
+        image, cluster_id = self.replica.image, self.membership.cluster_id
+        own_id = self._resources.options.node_id
+        if peer.cluster_id in image.former_cluster_ids:
+            return (
+                f"node {peer.node_id} comes back from cluster {peer.cluster_id}, which was given up with its data"
+                f" (quorumlog recover) and is {cluster_id} since: start the node with an empty data directory"
+            )
+        if peer.cluster_id != cluster_id:
+            return (
+                f"node {peer.node_id} belongs to cluster {peer.cluster_id or '(none)'}, node"
+                f" {own_id} to {cluster_id}; check --controllers and --data-dir"
+            )
+        if peer.node_id == own_id:
+            return f"node id {peer.node_id} is taken by this node; give every node its own id"
+        if peer.node_id in image.departures.removed:
+            return (
+                f"node {peer.node_id} was removed from the cluster; give it an empty data directory and a new node id"
+            )
+        lost = image.lost_disks.refuse(peer.node_id, peer.directory_id)
+        if lost is not None or (peer.node_id, peer.directory_id) in self._resources.refused:
+            return lost or f"data directory {peer.directory_id} of node {peer.node_id} was given up as lost"
+        known = self.directory_of(peer.node_id)
+        if known is not None and known != peer.directory_id:
+            return (
+                f"node {peer.node_id} is known with data directory {known}, not {peer.directory_id};"
+                " give it the directory that it had, or another node id"
+            )
+        return None

@@ -202,7 +202,7 @@ class Node:
         """Why a peer's streams are refused, in one line; None when they are welcome."""
         if self._member is None:
             return f"node {self._options.node_id} does not belong to a cluster yet; try again"
-        return self._member.peer_admission.refusal(identity)
+        return self._member.metadata.refuse_peer(identity)
 
     # -- the step ---------------------------------------------------------------------------------------------
 
