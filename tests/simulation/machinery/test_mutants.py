@@ -94,8 +94,8 @@ def test_a_patch_that_no_longer_fits_is_called_stale(workshop: Workshop) -> None
 
 
 def test_a_check_that_does_not_load_the_mutant_has_no_say(workshop: Workshop) -> None:
-    change = SourceChange("server/partition/producer_state.py", "REMEMBERED_BATCHES = 5", "REMEMBERED_BATCHES = 4")
-    with pytest.raises(CheckError, match=r"does not load quorumlog\.server\.partition\.producer_state"):
+    change = SourceChange("server/partition/retention.py", "BYTES_SLACK = 16", "BYTES_SLACK = 17")
+    with pytest.raises(CheckError, match=r"does not load quorumlog\.server\.partition\.retention"):
         workshop.try_mutant(mutant(change, name="not_loaded"))
 
 
