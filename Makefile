@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # An editable install is a tree of links: a module that is added or taken away changes its folder, and the tree with it.
-FOLDERS := $(addsuffix /.,$(shell find proto raft storage server sdk chaos console cli -type d -not -name __pycache__ -not -name mutants))
+FOLDERS := $(addsuffix /.,$(shell find proto wire raft storage server sdk chaos console cli -type d -not -name __pycache__ -not -name mutants))
 PROTOS := $(sort $(wildcard proto/quorumlog/v1/*.proto))
 
 # Compiled code is kept: without it, every node, worker of Spark and command of the tests compiles our sources anew.

@@ -112,7 +112,7 @@ def native(optional: bool) -> Extension:
         optional: without a C compiler, the build goes on without them, and Python does the same more slowly.
     """
     return Extension(
-        "quorumlog.v1._kafka_records",
+        "quorumlog.wire.kafka._records",
         ["native/kafka_records.c"],
         py_limited_api=True,
         optional=optional,

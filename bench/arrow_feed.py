@@ -26,8 +26,8 @@ import uvloop
 
 from bench.bare_node import OPTIONS, unchanged
 from quorumlog.sdk.records.record_batch import to_log_schema
-from quorumlog.v1.entry import Codec
-from quorumlog.v1.payload import write_payload
+from quorumlog.wire.entry import Codec
+from quorumlog.wire.payload import write_payload
 
 SERVICE = "arrow_feed"
 COUNT = struct.Struct("<I")

@@ -20,7 +20,7 @@ from quorumlog.server.local import ClusterError, LocalCluster
 from quorumlog.server.options import NodeLimits
 from quorumlog.server.partition.compaction_pass import CompactionPass
 from quorumlog.server.partition.compaction_state import CompactionPoint
-from quorumlog.v1.entry import Codec, build_batch, seal_batch
+from quorumlog.wire.entry import Codec, build_batch, seal_batch
 
 NODES = 3
 RECORDS_PER_BATCH = 1_000

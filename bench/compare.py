@@ -311,4 +311,10 @@ def lay_out(commit: str, folder: Path) -> Path | None:
     for name, place in floors.items():
         if name.count(".") == 1 and not (root / name.partition(".")[2]).exists():
             (root / name.partition(".")[2]).symlink_to(source / place, target_is_directory=True)
+    wire = root / "wire"
+    if not wire.exists():
+        # In older commits it was a part of v1; the loads import this module by its name of today.
+        wire.mkdir()
+        (wire / "__init__.py").touch()
+        (wire / "entry.py").write_text("from quorumlog.v1.entry import *\n")
     return packages

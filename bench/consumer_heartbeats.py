@@ -34,7 +34,7 @@ from bench.target_table import FigureLine, show, write_json
 from quorumlog.sdk import Admin, NewTopic, PartitionDescription, TopicPartition
 from quorumlog.sdk.errors import QuorumlogError
 from quorumlog.server.local import ClusterError, LocalCluster
-from quorumlog.v1.topic_names import GROUPS_TOPIC
+from quorumlog.wire.topic_names import GROUPS_TOPIC
 
 NODES = 3
 TOPIC = "beaten"

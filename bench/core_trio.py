@@ -16,7 +16,7 @@ from quorumlog.raft.types import (
     RestoredReplica,
 )
 from quorumlog.server.hosting.sealing import GroupSealer
-from quorumlog.v1.entry import Codec, build_batch
+from quorumlog.wire.entry import Codec, build_batch
 
 NODES = (1, 2, 3)
 LEADER = NODES[0]

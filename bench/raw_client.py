@@ -15,7 +15,7 @@ from bench.figures import Figures, summarize
 from quorumlog.sdk.runtime.security import ClientSecurity, SecurityOptions
 from quorumlog.v1 import data_plane_pb2 as wire
 from quorumlog.v1 import data_plane_pb2_grpc
-from quorumlog.v1.entry import Codec, build_batch
+from quorumlog.wire.entry import Codec, build_batch
 
 ACKS_ALL = -1
 TIMEOUT_MS = 30_000

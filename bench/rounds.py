@@ -26,7 +26,7 @@ from bench.node_trio import EPOCH_MS, NODES, Trio
 from bench.options import add_json
 from bench.printing import result_console
 from quorumlog.v1 import data_plane_pb2 as wire
-from quorumlog.v1.entry import Codec, build_batch
+from quorumlog.wire.entry import Codec, build_batch
 
 #: Entries in a round of the core.
 CORE_ENTRIES = (1, 8, 64)

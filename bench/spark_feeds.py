@@ -32,7 +32,7 @@ from bench.arrow_feed import COUNT, MESSAGE_RECORDS, SERVICE, random_values
 from bench.bare_node import unchanged
 from quorumlog.sdk.spark.nodes import CHANNEL_OPTIONS
 from quorumlog.sdk.spark.schema import ddl
-from quorumlog.v1.payload import LOG_SCHEMA
+from quorumlog.wire.payload import LOG_SCHEMA
 
 _TOPIC = "feed"
 

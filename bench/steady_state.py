@@ -30,7 +30,7 @@ from quorumlog.storage.meta_pages import DATA_FILE
 from quorumlog.storage.rows import cut_slice, describe_snapshot
 from quorumlog.storage.storage import Storage
 from quorumlog.storage.transaction import RaftGroupWrite, Transaction
-from quorumlog.v1.entry import Codec, build_batch, entry_hash, seal_batch
+from quorumlog.wire.entry import Codec, build_batch, entry_hash, seal_batch
 
 BATCH_BYTES = (4 << 10, 64 << 10, 1 << 20)
 #: Written through after the log is full, in units of what is retained.

@@ -21,7 +21,7 @@ import lmdb
 from quorumlog.raft.types import ORIGIN, Configuration, Entry, EntryId, EntryKind, HardState
 from quorumlog.storage.storage import Storage
 from quorumlog.storage.transaction import RaftGroupWrite, Transaction
-from quorumlog.v1.entry import Codec, build_batch, entry_hash, seal_batch
+from quorumlog.wire.entry import Codec, build_batch, entry_hash, seal_batch
 
 #: (payload bytes, groups per transaction, batches per group)
 SHAPES = ((100, 1, 1), (16 << 10, 1, 1), (16 << 10, 4, 4), (64 << 10, 4, 2), (1 << 20, 2, 2))

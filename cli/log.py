@@ -161,8 +161,8 @@ def _problem(row: EntryRow) -> str:
 def _unreadable(row: EntryRow) -> str | None:
     """Returns why the records of a sound batch cannot be read; None if they can. They are as their producer wrote
     them, on every replica: this is not damage."""
-    from quorumlog.v1.columns import read_columns
-    from quorumlog.v1.entry import CorruptEntryError
+    from quorumlog.wire.columns import read_columns
+    from quorumlog.wire.entry import CorruptEntryError
 
     if row.problem is not None or row.header is None or row.data is None:
         return None

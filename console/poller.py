@@ -33,7 +33,7 @@ from quorumlog.sdk import (
     TopicPartition,
 )
 from quorumlog.sdk.errors import NetworkError
-from quorumlog.v1.topic_names import GROUPS_TOPIC
+from quorumlog.wire.topic_names import GROUPS_TOPIC
 
 #: How often the metadata are asked for, and all else.
 METADATA_EVERY_S = 0.25

@@ -1,6 +1,6 @@
 /* The check of a Kafka batch's records, without an object for each record.
  *
- * Accepts exactly what quorumlog.v1.kafka_records reads of a producer's batch, if its header keys are UTF-8: tests
+ * Accepts exactly what quorumlog.wire.kafka.records reads of a producer's batch, if its header keys are UTF-8: tests
  * compare the two on random bytes.
  * Source of the layout: Kafka's DefaultRecord, KIP-98.
  */
@@ -11,7 +11,7 @@
 
 #include <stdint.h>
 
-/* Limits of the reader, in quorumlog.v1.kafka_records. */
+/* Limits of the reader, in quorumlog.wire.kafka.records. */
 #define MOST_HEADERS (1 << 16)
 #define SMALLEST_HEADER_BYTES 2
 /* Milliseconds that are a number of microseconds in 64 bits. */
@@ -207,9 +207,9 @@ static PyMethodDef methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_kafka_records", NULL, 0, methods, NULL, NULL, NULL, NULL};
+static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_records", NULL, 0, methods, NULL, NULL, NULL, NULL};
 
-PyMODINIT_FUNC PyInit__kafka_records(void)
+PyMODINIT_FUNC PyInit__records(void)
 {
     return PyModuleDef_Init(&definition);
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from quorumlog.v1.scram import DEFAULT_ITERATIONS, MECHANISM
+from quorumlog.wire.scram import DEFAULT_ITERATIONS, MECHANISM
 
 
 @dataclass(slots=True, frozen=True)

@@ -19,7 +19,7 @@ from quorumlog.server.client_origin import UNKNOWN_CLIENT, ClientOrigin
 from quorumlog.storage.interface import StorageEngineError
 from quorumlog.storage.transaction import Transaction
 from quorumlog.v1 import data_plane_pb2, errors_pb2, peer_pb2
-from quorumlog.v1.splicing import field_tag, varint
+from quorumlog.wire.splicing import field_tag, varint
 
 
 class Stream(Enum):

@@ -9,7 +9,7 @@ from pydantic_settings import NoDecode
 
 from quorumlog.server.bearer_tokens import KNOWN_ALGORITHMS
 from quorumlog.server.client_origin import EVERYBODY, USER_PREFIX
-from quorumlog.v1.request_limits import LEAST_THROTTLE
+from quorumlog.wire.request_limits import LEAST_THROTTLE
 
 
 def parse_address(text: str) -> tuple[str, int]:

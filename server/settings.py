@@ -54,7 +54,7 @@ from quorumlog.server.setting_values import (
     Users,
     parse_address,
 )
-from quorumlog.v1.request_limits import LEAST_THROTTLE
+from quorumlog.wire.request_limits import LEAST_THROTTLE
 
 ENV_PREFIX = "QUORUMLOG_"
 #: An environment variable this close to a setting's name is a typing error; others may belong to somebody else.

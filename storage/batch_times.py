@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import struct
 
-from quorumlog.v1.entry import BATCH_OVERHEAD_BYTES, BatchHeader, CorruptEntryError
-from quorumlog.v1.kafka_batch import HEADER_BYTES as KAFKA_HEADER_BYTES
-from quorumlog.v1.kafka_entry import kept_kafka_header
+from quorumlog.wire.entry import BATCH_OVERHEAD_BYTES, BatchHeader, CorruptEntryError
+from quorumlog.wire.kafka.batch import HEADER_BYTES as KAFKA_HEADER_BYTES
+from quorumlog.wire.kafka.entry import kept_kafka_header
 
 #: Base and largest timestamp in the Kafka batch that is an entry's payload.
 _KAFKA_TIMES = struct.Struct(">qq")
@@ -31,7 +31,7 @@ def largest_timestamp_by_records(entry: bytes, header: BatchHeader) -> int:
     """The largest timestamp (ms) of the records of an entry with a Kafka batch; what its header states where they
     cannot be read, or have the leader's append time."""
     # It loads pyarrow, 0.1 s and 50 MiB that a node without such batches does not need.
-    from quorumlog.v1.kafka_produced import check_kafka_records
+    from quorumlog.wire.kafka.produced import check_kafka_records
 
     try:
         batch, kafka = kept_kafka_header(entry, header)

@@ -11,7 +11,7 @@ import itertools
 import math
 import struct
 
-from quorumlog.v1.entry import ENVELOPE_BYTES
+from quorumlog.wire.entry import ENVELOPE_BYTES
 
 #: Whole pages hold so much, but for the header at the start of the first. (Where pages are larger, cutting saves less.)
 PAGE_BYTES = 4096

@@ -23,7 +23,7 @@ from quorumlog.storage.meta_pages import DATA_FILE
 from quorumlog.storage.opening import SMALL_DATABASES, check_format
 from quorumlog.storage.page_file import PageFile
 from quorumlog.storage.reading import LogReading
-from quorumlog.v1.entry import (
+from quorumlog.wire.entry import (
     BatchHeader,
     CorruptEntryError,
     Envelope,
@@ -32,9 +32,9 @@ from quorumlog.v1.entry import (
     parse_envelope,
     parse_header,
 )
-from quorumlog.v1.entry import verify as verify_entry
-from quorumlog.v1.kafka_batch import KafkaBatchHeader
-from quorumlog.v1.kafka_entry import kept_kafka_header
+from quorumlog.wire.entry import verify as verify_entry
+from quorumlog.wire.kafka.batch import KafkaBatchHeader
+from quorumlog.wire.kafka.entry import kept_kafka_header
 
 _Value = TypeVar("_Value")
 

@@ -20,7 +20,7 @@ from quorumlog.storage.garbage import Garbage, find_garbage
 from quorumlog.storage.interface import DamageError, OpeningDamage, SetAside, StorageEngineError
 from quorumlog.storage.page_file import PageFile
 from quorumlog.storage.reading import LogReading, RaftGroupLog
-from quorumlog.v1.entry import parse_header
+from quorumlog.wire.entry import parse_header
 
 #: Checked of each Raft group at most; the last entry always.
 TAIL_ENTRIES = 64

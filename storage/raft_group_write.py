@@ -22,8 +22,8 @@ from quorumlog.storage.page_file import PageFile
 from quorumlog.storage.reading import LogReading, RaftGroupLog
 from quorumlog.storage.sweep import Sweeper
 from quorumlog.storage.transaction import RaftGroupWrite, SnapshotSlice
-from quorumlog.v1.entry import ENVELOPE_BYTES, CorruptEntryError, entry_hash, parse_envelope, parse_header, verify
-from quorumlog.v1.kafka_entry import is_kafka
+from quorumlog.wire.entry import ENVELOPE_BYTES, CorruptEntryError, entry_hash, parse_envelope, parse_header, verify
+from quorumlog.wire.kafka.entry import is_kafka
 
 #: Of a batch's header: base offset, record count, largest timestamp, offset delta.
 _INDEXED = struct.Struct("<qI12xq20xI")

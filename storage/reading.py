@@ -20,7 +20,7 @@ from quorumlog.storage.batch_row import BatchRow
 from quorumlog.storage.entry_rows import KEY_BYTES, missing_bytes
 from quorumlog.storage.interface import DamageError
 from quorumlog.storage.meta_pages import WHAT_TO_DO
-from quorumlog.v1.entry import CorruptEntryError, Envelope, entry_hash, parse_envelope, verify
+from quorumlog.wire.entry import CorruptEntryError, Envelope, entry_hash, parse_envelope, verify
 
 _Value = TypeVar("_Value")
 _KINDS = {int(kind): kind for kind in EntryKind}

@@ -17,7 +17,7 @@ from quorumlog.storage import rows
 from quorumlog.storage.interface import DamageError, ScrubPosition, ScrubSlice
 from quorumlog.storage.page_file import PageFile
 from quorumlog.storage.reading import LogReading, RaftGroupLog
-from quorumlog.v1.entry import Envelope
+from quorumlog.wire.entry import Envelope
 
 #: Behind the databases comes the free list, whole.
 FREE_LIST = len(rows.DATABASES)

@@ -16,7 +16,7 @@ from quorumlog.storage.batch_times import largest_timestamp_by_records
 from quorumlog.storage.environment import EngineSource, EngineTransaction, Environment
 from quorumlog.storage.interface import DamageError
 from quorumlog.storage.reading import LogReading, RaftGroupLog
-from quorumlog.v1.entry import parse_header
+from quorumlog.wire.entry import parse_header
 
 #: Rows written in one transaction: those of a crash are written again.
 _ROWS_AT_ONCE = 10_000

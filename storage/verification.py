@@ -12,7 +12,7 @@ from lmdb.verify import verify as verify_structure
 
 from quorumlog.storage.batch_row import BatchRow, next_row
 from quorumlog.storage.inspection import EntryRow, Inspection, Problem, RaftGroupRow
-from quorumlog.v1.entry import BatchHeader
+from quorumlog.wire.entry import BatchHeader
 
 #: Problems reported at most: a disk that lost a file's middle has millions, and the first ones say it all.
 MAX_PROBLEMS = 1000

@@ -16,7 +16,7 @@ from functools import cached_property
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-FLOORS = ("proto", "raft", "storage", "server", "sdk", "chaos", "console", "cli", "bench")
+FLOORS = ("proto", "wire", "raft", "storage", "server", "sdk", "chaos", "console", "cli", "bench")
 #: What else is Python: counted where figures are about all of the repository.
 BESIDE_THE_FLOORS = ("tests", "tools", "packaging", "examples")
 

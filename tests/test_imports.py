@@ -19,15 +19,19 @@ ROOT = Path(__file__).resolve().parent.parent
 #: Floor -> (its folder, the import names of ours that it may use besides its own).
 FLOORS: dict[str, tuple[str, tuple[str, ...]]] = {
     "quorumlog.v1": ("proto/quorumlog/v1", ()),
+    "quorumlog.wire": ("wire", ()),
     "quorumlog.raft": ("raft", ()),
-    "quorumlog.storage": ("storage", ("quorumlog.v1", "quorumlog.raft.types")),
-    "quorumlog.server": ("server", ("quorumlog.v1", "quorumlog.pure", "quorumlog.raft", "quorumlog.storage")),
-    "quorumlog.sdk": ("sdk", ("quorumlog.v1",)),
+    "quorumlog.storage": ("storage", ("quorumlog.wire", "quorumlog.v1", "quorumlog.raft.types")),
+    "quorumlog.server": (
+        "server",
+        ("quorumlog.wire", "quorumlog.v1", "quorumlog.pure", "quorumlog.raft", "quorumlog.storage"),
+    ),
+    "quorumlog.sdk": ("sdk", ("quorumlog.wire", "quorumlog.v1")),
     "quorumlog.chaos": (
         "chaos",
-        ("quorumlog.v1", "quorumlog.raft", "quorumlog.storage", "quorumlog.server", "quorumlog.sdk"),
+        ("quorumlog.wire", "quorumlog.v1", "quorumlog.raft", "quorumlog.storage", "quorumlog.server", "quorumlog.sdk"),
     ),
-    "quorumlog.console": ("console", ("quorumlog.v1", "quorumlog.sdk")),
+    "quorumlog.console": ("console", ("quorumlog.wire", "quorumlog.v1", "quorumlog.sdk")),
     "quorumlog.cli": ("cli", ("quorumlog",)),
 }
 

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.timeout(400)
 
 ROOT = Path(__file__).resolve().parent.parent
 FLOORS = {
-    "quorumlog": "proto/quorumlog", "quorumlog/raft": "raft", "quorumlog/storage": "storage",
+    "quorumlog": "proto/quorumlog", "quorumlog/wire": "wire", "quorumlog/raft": "raft", "quorumlog/storage": "storage",
     "quorumlog/server": "server", "quorumlog/sdk": "sdk", "quorumlog/chaos": "chaos", "quorumlog/console": "console",
     "quorumlog/cli": "cli",
 }  # fmt: skip

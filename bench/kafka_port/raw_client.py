@@ -26,9 +26,9 @@ from quorumlog.server.kafka.codec.produce_requests import PartitionProduceData, 
 from quorumlog.server.kafka.codec.produce_responses import ProduceResponse
 from quorumlog.v1 import data_plane_pb2 as wire
 from quorumlog.v1 import data_plane_pb2_grpc
-from quorumlog.v1.entry import parse_header
-from quorumlog.v1.kafka_batch import KafkaCodec
-from quorumlog.v1.kafka_records import write_kafka_batch
+from quorumlog.wire.entry import parse_header
+from quorumlog.wire.kafka.batch import KafkaCodec
+from quorumlog.wire.kafka.records import write_kafka_batch
 
 Response = TypeVar("Response", bound=KafkaMessage)
 _SIZE = struct.Struct(">i")

@@ -13,8 +13,8 @@ from quorumlog.chaos.simulator.cluster import SimCluster
 from quorumlog.sdk.backup.manifest import Manifest, PartitionBackup, TopicBackup
 from quorumlog.sdk.backup.segments import batches_in
 from quorumlog.v1 import admin_pb2
-from quorumlog.v1.entry import FIRST_NAMED_PRODUCER_ID, NO_PRODUCER_ID, parse_header
-from quorumlog.v1.topic_names import is_internal
+from quorumlog.wire.entry import FIRST_NAMED_PRODUCER_ID, NO_PRODUCER_ID, parse_header
+from quorumlog.wire.topic_names import is_internal
 
 
 @dataclass(slots=True, frozen=True)

@@ -7,8 +7,8 @@ from quorumlog.chaos.clients.committed_values import CommittedValues
 from quorumlog.chaos.models.committed_partition import CommittedPartition, Violation
 from quorumlog.chaos.models.coordinator_model import TopicIdPartition
 from quorumlog.chaos.simulator.cluster import SimCluster
-from quorumlog.v1.entry import BatchHeader, parse_header, payload_of
-from quorumlog.v1.topic_names import is_internal
+from quorumlog.wire.entry import BatchHeader, parse_header, payload_of
+from quorumlog.wire.topic_names import is_internal
 
 
 def told_by(entry: bytes) -> tuple[BatchHeader, bytes]:

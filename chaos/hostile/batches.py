@@ -13,12 +13,12 @@ import pyarrow as pa
 
 from quorumlog.chaos.hostile.boundaries import integers
 from quorumlog.chaos.hostile.vocabulary import KnownProducer
-from quorumlog.v1.entry import BATCH_OVERHEAD_BYTES, Attributes, Codec, EnvelopeKind, Flags, crc32c_of
-from quorumlog.v1.kafka_batch import HEADER_BYTES as KAFKA_HEADER_BYTES
-from quorumlog.v1.kafka_batch import KafkaCodec
-from quorumlog.v1.kafka_entry import entry_of_kafka
-from quorumlog.v1.kafka_records import write_kafka_batch
-from quorumlog.v1.payload import LOG_SCHEMA, write_payload
+from quorumlog.wire.entry import BATCH_OVERHEAD_BYTES, Attributes, Codec, EnvelopeKind, Flags, crc32c_of
+from quorumlog.wire.kafka.batch import HEADER_BYTES as KAFKA_HEADER_BYTES
+from quorumlog.wire.kafka.batch import KafkaCodec
+from quorumlog.wire.kafka.entry import entry_of_kafka
+from quorumlog.wire.kafka.records import write_kafka_batch
+from quorumlog.wire.payload import LOG_SCHEMA, write_payload
 
 _ENVELOPE = struct.Struct("<BBHIIIQQQ")
 _HEADER = struct.Struct("<qIBBHqqqqiI")

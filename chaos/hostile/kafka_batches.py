@@ -9,9 +9,9 @@ import time
 import google_crc32c
 
 from quorumlog.chaos.hostile.boundaries import integers
-from quorumlog.v1.entry import TimestampType
-from quorumlog.v1.kafka_batch import HEADER_BYTES, KafkaBatchHeader, KafkaCodec, build_kafka_batch
-from quorumlog.v1.kafka_compression import deflate
+from quorumlog.wire.entry import TimestampType
+from quorumlog.wire.kafka.batch import HEADER_BYTES, KafkaBatchHeader, KafkaCodec, build_kafka_batch
+from quorumlog.wire.kafka.compression import deflate
 
 _ONE_MIB = 1 << 20
 #: What a bomb becomes when it is inflated.

@@ -18,7 +18,7 @@ from quorumlog.chaos.hostile.vocabulary import (
 )
 from quorumlog.chaos.hostile.wire import Wire, WireStream
 from quorumlog.v1 import data_plane_pb2, groups_pb2
-from quorumlog.v1.entry import FIRST_NAMED_PRODUCER_ID, SEQUENCE_MODULUS
+from quorumlog.wire.entry import FIRST_NAMED_PRODUCER_ID, SEQUENCE_MODULUS
 
 #: How long an answer is waited for that the story needs (s).
 PATIENCE_S = 2.0

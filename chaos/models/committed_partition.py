@@ -14,7 +14,8 @@ from operator import attrgetter
 from quorumlog.chaos.models.compacted_content import CompactedContent
 from quorumlog.chaos.models.records import largest_timestamp_ms, values_of
 from quorumlog.raft.types import Entry, EntryKind
-from quorumlog.v1.entry import (
+from quorumlog.v1.partition_log_pb2 import CompactionState, PartitionCommand, PartitionSnapshot
+from quorumlog.wire.entry import (
     ENVELOPE_BYTES,
     FIRST_NAMED_PRODUCER_ID,
     NO_PRODUCER_ID,
@@ -22,7 +23,6 @@ from quorumlog.v1.entry import (
     BatchHeader,
     parse_header,
 )
-from quorumlog.v1.partition_log_pb2 import CompactionState, PartitionCommand, PartitionSnapshot
 
 #: The row of a partition's table that says how far a replica's own compaction has come; it differs between replicas.
 OWN_PROGRESS_ROW = b"c"

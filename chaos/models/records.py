@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 from zlib import crc32
 
-from quorumlog.v1.entry import BatchHeader, Flags, TimestampType, parse_envelope, parse_header, payload_of
+from quorumlog.wire.entry import BatchHeader, Flags, TimestampType, parse_envelope, parse_header, payload_of
 
 #: How every Arrow message begins.
 ARROW = b"\xff\xff\xff\xff"
@@ -41,8 +41,8 @@ def arrow_payload(keys: list[str] | None, values: list[str], at_ms: int) -> byte
     """
     import pyarrow as pa
 
-    from quorumlog.v1.entry import Codec
-    from quorumlog.v1.payload import LOG_SCHEMA, TIMESTAMP_TYPE, null_headers, write_payload
+    from quorumlog.wire.entry import Codec
+    from quorumlog.wire.payload import LOG_SCHEMA, TIMESTAMP_TYPE, null_headers, write_payload
 
     columns = pa.RecordBatch.from_arrays(
         [
@@ -69,10 +69,10 @@ def kafka_entry(
     """
     import pyarrow as pa
 
-    from quorumlog.v1.kafka_batch import KafkaCodec, with_max_timestamp
-    from quorumlog.v1.kafka_produced import entry_of_produced
-    from quorumlog.v1.kafka_records import write_kafka_batch
-    from quorumlog.v1.payload import LOG_SCHEMA, TIMESTAMP_TYPE, null_headers
+    from quorumlog.wire.kafka.batch import KafkaCodec, with_max_timestamp
+    from quorumlog.wire.kafka.produced import entry_of_produced
+    from quorumlog.wire.kafka.records import write_kafka_batch
+    from quorumlog.wire.payload import LOG_SCHEMA, TIMESTAMP_TYPE, null_headers
 
     kind = crc32(values[0].encode()) % 8
     if kind == 0:
@@ -103,9 +103,9 @@ def largest_timestamp_ms(entry: bytes, header: BatchHeader) -> int:
         return header.max_timestamp_ms
     import pyarrow.compute as pc
 
-    from quorumlog.v1.columns import read_columns
-    from quorumlog.v1.kafka_records import milliseconds_of
-    from quorumlog.v1.payload import TIMESTAMP
+    from quorumlog.wire.columns import read_columns
+    from quorumlog.wire.kafka.records import milliseconds_of
+    from quorumlog.wire.payload import TIMESTAMP
 
     if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
         return header.max_timestamp_ms
@@ -123,8 +123,8 @@ def records_of(entry: bytes) -> list[Record]:
     if payload_of(entry)[:4] != ARROW and not header.is_kafka:
         values = bytes(payload_of(entry)).rstrip(b"\0").decode().split(",")
         return [Record(header.base_offset + place, None, value) for place, value in enumerate(values)]
-    from quorumlog.v1.columns import read_columns
-    from quorumlog.v1.payload import KEY, OFFSET_DELTA, VALUE, has_gaps
+    from quorumlog.wire.columns import read_columns
+    from quorumlog.wire.payload import KEY, OFFSET_DELTA, VALUE, has_gaps
 
     columns = read_columns(entry, header)
     deltas: Any = columns.column(OFFSET_DELTA).to_pylist() if has_gaps(columns) else range(columns.num_rows)

@@ -51,7 +51,7 @@ def units_of(mutant: Mutant, checkout: Path = CHECKOUT) -> dict[str, list[str]]:
     units: dict[str, list[str]] = tomllib.loads((checkout / "pyproject.toml").read_text())["tool"]["quorumlog"][
         "compiled"
     ]
-    changed = [Path(change.file.removeprefix("proto/quorumlog/")) for change in mutant.changes]
+    changed = [Path(change.file) for change in mutant.changes]
     return {
         unit: patterns for unit, patterns in units.items() if any(file.match(p) for p in patterns for file in changed)
     }

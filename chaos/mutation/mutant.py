@@ -52,7 +52,7 @@ class Mutant:
     def modules(self) -> list[str]:
         """Import names of what is changed; of a file of the console's page, of what serves it."""
         found = (change.file if change.file.endswith(".py") else PAGE_SERVER for change in self.changes)
-        paths = (file.removeprefix("proto/quorumlog/").removesuffix(".py").removesuffix("/__init__") for file in found)
+        paths = (file.removesuffix(".py").removesuffix("/__init__") for file in found)
         return sorted({f"quorumlog.{path.replace('/', '.')}" for path in paths})
 
     def apply(self, tree: Path) -> None:
@@ -62,7 +62,7 @@ class Mutant:
             StalePatchError: the text to be replaced is not there exactly once.
         """
         for change in self.changes:
-            target = tree / "quorumlog" / change.file.removeprefix("proto/quorumlog/")
+            target = tree / "quorumlog" / change.file
             source = target.read_text() if target.is_file() else ""
             count = source.count(change.before)
             if count != 1:

@@ -26,8 +26,8 @@ from quorumlog.storage.environment import LMDB_ENGINE, MAX_DATABASES
 from quorumlog.storage.interface import DamageError
 from quorumlog.storage.storage import Storage
 from quorumlog.storage.transaction import RaftGroupState
-from quorumlog.v1.entry import parse_header, verify_batch
-from quorumlog.v1.payload import KEY, OFFSET_DELTA, VALUE, read_payload
+from quorumlog.wire.entry import parse_header, verify_batch
+from quorumlog.wire.payload import KEY, OFFSET_DELTA, VALUE, read_payload
 
 #: Offset, key and value of a record.
 Kept = tuple[int, bytes | None, bytes | None]

@@ -32,8 +32,8 @@ from quorumlog.chaos.simulator.clients import PartitionName
 from quorumlog.chaos.simulator.cluster import SimCluster
 from quorumlog.chaos.simulator.scheduler import Scheduler
 from quorumlog.sdk.types import NewTopic
-from quorumlog.v1.entry import parse_header
-from quorumlog.v1.topic_names import is_internal
+from quorumlog.wire.entry import parse_header
+from quorumlog.wire.topic_names import is_internal
 
 #: What clients have to come to their end in, once all is healed.
 SETTLING_US = 120 * SECOND

@@ -33,10 +33,10 @@ from quorumlog.raft.types import NO_NODE
 from quorumlog.sdk.errors import QuorumlogError
 from quorumlog.sdk.producer.async_producer import AsyncProducer
 from quorumlog.v1 import data_plane_pb2
-from quorumlog.v1.entry import FIRST_NAMED_PRODUCER_ID, BatchHeader, build_batch, parse_header, payload_of
 from quorumlog.v1.errors_pb2 import ErrorCode
-from quorumlog.v1.kafka_entry import kafka_batch_in
-from quorumlog.v1.kafka_produced import entry_of_produced
+from quorumlog.wire.entry import FIRST_NAMED_PRODUCER_ID, BatchHeader, build_batch, parse_header, payload_of
+from quorumlog.wire.kafka.entry import kafka_batch_in
+from quorumlog.wire.kafka.produced import entry_of_produced
 
 FORMATION_US = 30 * SECOND
 #: What a restore, or a producer, has to come to its end in, once all is healed.

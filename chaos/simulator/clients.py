@@ -19,8 +19,8 @@ from quorumlog.chaos.checkers.history import History, Operation, OperationKind, 
 from quorumlog.chaos.models.records import TOMBSTONE, arrow_payload, kafka_entry, text_payload
 from quorumlog.chaos.simulator.scheduler import Scheduler
 from quorumlog.v1 import data_plane_pb2 as pb
-from quorumlog.v1.entry import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, SEQUENCE_MODULUS, Codec, build_batch
 from quorumlog.v1.errors_pb2 import Error, ErrorCode
+from quorumlog.wire.entry import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, SEQUENCE_MODULUS, Codec, build_batch
 
 ACKS_ALL = -1
 #: How many of a producer's batches a partition remembers: none may be sent further ahead of the oldest unsettled one,

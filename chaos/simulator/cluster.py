@@ -43,10 +43,10 @@ from quorumlog.server.requests.metadata_staleness import UNKNOWN_AGE_MS
 from quorumlog.server.transport.peer_codec import decode_frame, encode_frame, parse_frame
 from quorumlog.v1 import admin_pb2
 from quorumlog.v1 import data_plane_pb2 as pb
-from quorumlog.v1.entry import parse_header
 from quorumlog.v1.errors_pb2 import ErrorCode
-from quorumlog.v1.kafka_entry import is_kafka
-from quorumlog.v1.topic_names import GROUPS_TOPIC
+from quorumlog.wire.entry import parse_header
+from quorumlog.wire.kafka.entry import is_kafka
+from quorumlog.wire.topic_names import GROUPS_TOPIC
 
 CLIENT_DELAY_US = (100, 3_000)
 FULL_CHECK_STEPS = 64

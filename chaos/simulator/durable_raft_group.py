@@ -14,7 +14,7 @@ from quorumlog.raft.types import ORIGIN, Configuration, Entry, EntryId, EntryKin
 from quorumlog.storage.batch_row import BatchRow, any_batch, next_row
 from quorumlog.storage.interface import FatalStorageError
 from quorumlog.storage.transaction import RaftGroupWrite, SnapshotSlice
-from quorumlog.v1.entry import parse_envelope, parse_header
+from quorumlog.wire.entry import parse_envelope, parse_header
 
 
 @dataclass(slots=True)

@@ -39,7 +39,7 @@ from quorumlog.server.metadata.topic_table import TopicTable
 from quorumlog.server.partition.partition import META_ROW, decode_meta
 from quorumlog.server.partition.witness import WITNESS_ROW, is_witness
 from quorumlog.storage.transaction import RaftGroupWrite, Transaction
-from quorumlog.v1.entry import parse_envelope
+from quorumlog.wire.entry import parse_envelope
 
 
 class RaftView(Protocol):

@@ -370,9 +370,9 @@ class SimKafkaReader:
 
 def _records_in(data: bytes, position: int) -> tuple[list[tuple[int, str]], int]:
     """Offsets and values of the records in a partition's batches from a position on, and where the last batch ends."""
-    from quorumlog.v1.kafka_batch import verify_kafka_batch
-    from quorumlog.v1.kafka_records import read_kafka_columns
-    from quorumlog.v1.payload import OFFSET_DELTA, VALUE, has_gaps
+    from quorumlog.wire.kafka.batch import verify_kafka_batch
+    from quorumlog.wire.kafka.records import read_kafka_columns
+    from quorumlog.wire.payload import OFFSET_DELTA, VALUE, has_gaps
 
     found: list[tuple[int, str]] = []
     at = end = 0

@@ -17,8 +17,8 @@ from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.records import METADATA_GROUP
 from quorumlog.v1 import admin_pb2
 from quorumlog.v1 import data_plane_pb2 as pb
-from quorumlog.v1.entry import parse_header
 from quorumlog.v1.errors_pb2 import ErrorCode
+from quorumlog.wire.entry import parse_header
 
 WISH_TIMEOUT_MS = 700
 #: Limits of moves, in bytes per second. A node's own, which the plan draws, is what makes them wait: logs are small.

@@ -22,7 +22,7 @@ from quorumlog.sdk.cluster.cluster import Cluster
 from quorumlog.sdk.cluster.request_parts import in_parts
 from quorumlog.sdk.errors import IllegalArgumentError
 from quorumlog.v1 import acls_pb2
-from quorumlog.v1.request_limits import MAX_ACL_FILTERS, MAX_ACLS_CHANGED
+from quorumlog.wire.request_limits import MAX_ACL_FILTERS, MAX_ACLS_CHANGED
 
 ItemT = TypeVar("ItemT")
 

@@ -18,8 +18,8 @@ from quorumlog.sdk.credentials import (
 from quorumlog.sdk.errors import IllegalArgumentError
 from quorumlog.sdk.runtime.passwords import new_password
 from quorumlog.v1 import credentials_pb2
-from quorumlog.v1.request_limits import MAX_CREDENTIALS_CHANGED
-from quorumlog.v1.scram import MAX_ITERATIONS, MIN_ITERATIONS, MIN_SALT_BYTES, salted_keys
+from quorumlog.wire.request_limits import MAX_CREDENTIALS_CHANGED
+from quorumlog.wire.scram import MAX_ITERATIONS, MIN_ITERATIONS, MIN_SALT_BYTES, salted_keys
 
 #: A change of a user.
 UserAlteration = UserScramCredentialUpsertion | UserScramCredentialDeletion

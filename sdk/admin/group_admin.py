@@ -34,7 +34,7 @@ from quorumlog.sdk.types import (
     TopicPartition,
 )
 from quorumlog.v1 import errors_pb2, groups_pb2
-from quorumlog.v1.consumer_protocol import CONSUMER_PROTOCOL_TYPE, partitions_in, topics_in
+from quorumlog.wire.kafka.consumer_protocol import CONSUMER_PROTOCOL_TYPE, partitions_in, topics_in
 
 _STATES = {
     groups_pb2.GROUP_EMPTY: GroupState.EMPTY,

@@ -19,7 +19,7 @@ from quorumlog.sdk.errors import (
 )
 from quorumlog.sdk.types import NodeLoad, PartitionReassignment, RebalancePlan, TopicPartition
 from quorumlog.v1 import admin_pb2
-from quorumlog.v1.request_limits import MAX_CHANGE_TARGETS
+from quorumlog.wire.request_limits import MAX_CHANGE_TARGETS
 
 #: A silent leader must not use up all of the time: whether there is a new one is looked up between attempts.
 LEADER_ATTEMPT_S = 5.0

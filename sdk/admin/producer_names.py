@@ -12,7 +12,7 @@ from quorumlog.sdk.cluster.request_parts import in_parts
 from quorumlog.sdk.errors import ProducerNameNotFoundError, QuorumlogError, error_from_proto
 from quorumlog.sdk.types import ProducerListing
 from quorumlog.v1 import admin_pb2
-from quorumlog.v1.request_limits import MAX_PRODUCER_NAMES
+from quorumlog.wire.request_limits import MAX_PRODUCER_NAMES
 
 
 async def list_producers(cluster: Cluster, prefix: str, limit_s: float) -> list[ProducerListing]:

@@ -10,7 +10,7 @@ from quorumlog.sdk.arguments import is_text
 from quorumlog.sdk.cluster.cluster import Cluster
 from quorumlog.sdk.errors import IllegalArgumentError
 from quorumlog.v1 import quotas_pb2
-from quorumlog.v1.request_limits import MAX_QUOTAS_CHANGED
+from quorumlog.wire.request_limits import MAX_QUOTAS_CHANGED
 
 
 class QuotaAdmin(ABC):

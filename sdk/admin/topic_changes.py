@@ -25,7 +25,7 @@ from quorumlog.sdk.errors import (
 )
 from quorumlog.sdk.types import ConfigEntry, NewPartitions, NewTopic
 from quorumlog.v1 import admin_pb2, data_plane_pb2
-from quorumlog.v1.request_limits import MAX_CHANGED_TOPICS
+from quorumlog.wire.request_limits import MAX_CHANGED_TOPICS
 
 #: A change that took all the time of its call is looked for this long all the same: it may well be seen by now.
 _LOOKED_FOR_S = 1.0

@@ -37,7 +37,7 @@ from quorumlog.sdk.errors import (
 )
 from quorumlog.sdk.types import TopicPartition
 from quorumlog.v1 import admin_pb2, data_plane_pb2
-from quorumlog.v1.topic_names import GROUPS_TOPIC
+from quorumlog.wire.topic_names import GROUPS_TOPIC
 
 _DELETE_RETENTION = "delete.retention.ms"
 _DAY_MS = 86_400_000

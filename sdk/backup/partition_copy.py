@@ -36,7 +36,7 @@ from quorumlog.sdk.errors import (
 from quorumlog.sdk.records.fetch_answer import FetchedResult
 from quorumlog.sdk.types import TopicPartition
 from quorumlog.v1 import admin_pb2, data_plane_pb2
-from quorumlog.v1.entry import CorruptEntryError
+from quorumlog.wire.entry import CorruptEntryError
 
 #: How long one question to a leader may take.
 ATTEMPT_S = 10.0

@@ -28,7 +28,7 @@ from quorumlog.sdk.errors import (
 )
 from quorumlog.sdk.types import OffsetAndMetadata, TopicPartition
 from quorumlog.v1 import admin_pb2, data_plane_pb2
-from quorumlog.v1.request_limits import MAX_CHANGED_TOPICS, MAX_PRODUCER_NAMES
+from quorumlog.wire.request_limits import MAX_CHANGED_TOPICS, MAX_PRODUCER_NAMES
 
 #: Ids that the old cluster may have given out after the backup was taken are not given out again by the new one: a
 #: producer that still holds such an id must not be taken for another.

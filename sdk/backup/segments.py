@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from quorumlog.sdk.backup.manifest import BackupFile, CorruptBackupError, SegmentFile
-from quorumlog.v1.entry import ENVELOPE_BYTES, BatchHeader, CorruptEntryError, verify_batch
+from quorumlog.wire.entry import ENVELOPE_BYTES, BatchHeader, CorruptEntryError, verify_batch
 
 #: Where an entry says how long it is: four bytes, little-endian.
 _LENGTH_AT, _LENGTH_END = 4, 8

@@ -17,8 +17,8 @@ from quorumlog.sdk.backup.manifest import (
 from quorumlog.sdk.backup.segments import BackedUpBatch, batches_in
 from quorumlog.sdk.backup.store import BackupStore
 from quorumlog.v1 import admin_pb2
-from quorumlog.v1.columns import read_columns
-from quorumlog.v1.entry import CorruptEntryError
+from quorumlog.wire.columns import read_columns
+from quorumlog.wire.entry import CorruptEntryError
 
 #: Batches that cannot be read which a report names.
 MOST_UNREADABLE = 20

@@ -19,8 +19,8 @@ from quorumlog.sdk.consumer.assignment import PartitionState
 from quorumlog.sdk.records.fetch_answer import FetchedResult
 from quorumlog.sdk.types import TopicPartition
 from quorumlog.v1 import data_plane_pb2
-from quorumlog.v1.entry import CorruptEntryError, parse_header
-from quorumlog.v1.request_limits import MAX_ITEMS
+from quorumlog.wire.entry import CorruptEntryError, parse_header
+from quorumlog.wire.request_limits import MAX_ITEMS
 
 #: Requests of one session under way: one that waits, and one that takes its place; of who is behind, one that is being
 #: answered while what the other brought is on its way.

@@ -39,7 +39,7 @@ from quorumlog.sdk.metrics.consumer_metrics import ConsumerMetrics
 from quorumlog.sdk.records.fetch_answer import FetchAnswer, FetchedResult
 from quorumlog.sdk.records.fetched import FetchedRows, rows_from
 from quorumlog.v1 import data_plane_pb2, errors_pb2
-from quorumlog.v1.entry import CorruptEntryError, parse_header
+from quorumlog.wire.entry import CorruptEntryError, parse_header
 
 #: While a fetch is under way, how often to look whether its leader is silent.
 _WATCH_EVERY_S = 0.1

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
 from quorumlog.sdk.errors import IllegalArgumentError, NetworkError, QuorumlogError, UnsupportedError
 from quorumlog.sdk.types import Headers, TopicPartition
-from quorumlog.v1.topic_names import is_internal
+from quorumlog.wire.topic_names import is_internal
 
 if TYPE_CHECKING:
     import confluent_kafka

@@ -49,7 +49,7 @@ from quorumlog.sdk.runtime.client_runtime import SYSTEM_RUNTIME, ClientRuntime
 from quorumlog.sdk.runtime.event_loop import close_when_dropped
 from quorumlog.sdk.runtime.fork import ForkGuard
 from quorumlog.sdk.types import GivenHeaders, Headers
-from quorumlog.v1.payload import KEY
+from quorumlog.wire.payload import KEY
 
 Taken = TypeVar("Taken")
 

@@ -11,7 +11,7 @@ from quorumlog.sdk.producer.explanation import BatchNotes
 from quorumlog.sdk.producer.identity import ProducerIdentity
 from quorumlog.sdk.records.record_batch import EncodedPayload, batch_from_columns, encode, one_batch
 from quorumlog.sdk.types import Headers
-from quorumlog.v1.entry import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, Attributes, Codec, build_batch
+from quorumlog.wire.entry import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, Attributes, Codec, build_batch
 
 #: What the objects of a piece of Arrow rows take of the producer's memory, however few rows they are.
 PIECE_BYTES = 2 * 1024

@@ -12,7 +12,7 @@ from quorumlog.sdk.errors import IllegalArgumentError
 from quorumlog.sdk.records.partitioner import Partitioner, check_partitioner
 from quorumlog.sdk.records.record_batch import BATCH_BASE_BYTES, codec_named
 from quorumlog.sdk.runtime.security import ClientSecurity, SecurityOptions
-from quorumlog.v1.entry import FIRST_NAMED_PRODUCER_ID, SEQUENCE_MODULUS
+from quorumlog.wire.entry import FIRST_NAMED_PRODUCER_ID, SEQUENCE_MODULUS
 
 Serializer = Callable[[Any], bytes | None]
 

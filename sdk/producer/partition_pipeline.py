@@ -28,7 +28,7 @@ from quorumlog.sdk.errors import (
 from quorumlog.sdk.producer.batch import ProducerBatch
 from quorumlog.sdk.producer.config import ProducerConfig
 from quorumlog.sdk.producer.identity import ProducerIdentity
-from quorumlog.v1.entry import NO_SEQUENCE, SEQUENCE_MODULUS, Codec
+from quorumlog.wire.entry import NO_SEQUENCE, SEQUENCE_MODULUS, Codec
 
 #: A partition that is unknown for this long does not exist.
 UNKNOWN_TOPIC_S = 2.0

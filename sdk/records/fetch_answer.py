@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from google.protobuf.message import DecodeError
 
 from quorumlog.v1 import data_plane_pb2
-from quorumlog.v1.splicing import end_of_field, field_tag, read_varint
+from quorumlog.wire.splicing import end_of_field, field_tag, read_varint
 
 
 @dataclass(slots=True, frozen=True)

@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 from quorumlog.sdk.errors import CorruptRecordError, UnreadableBatchError
 from quorumlog.sdk.records.record_batch import DecodedBatch, DecodedRun, UnreadableBatch, decode, decode_runs
 from quorumlog.sdk.types import ConsumerRecord, Headers, TopicPartition
-from quorumlog.v1.entry import BatchHeader, TimestampType
-from quorumlog.v1.payload import (
+from quorumlog.wire.entry import BatchHeader, TimestampType
+from quorumlog.wire.payload import (
     HEADERS,
     HEADERS_TYPE,
     KEY,

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from quorumlog.v1 import data_plane_pb2
-from quorumlog.v1.splicing import field_tag, varint
+from quorumlog.wire.splicing import field_tag, varint
 
 
 @dataclass(slots=True)

@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 
 from quorumlog.sdk.errors import CorruptRecordError, IllegalArgumentError
 from quorumlog.sdk.types import Headers
-from quorumlog.v1.columns import KafkaEntry, read_columns, read_kafka_runs
-from quorumlog.v1.entry import (
+from quorumlog.wire.columns import KafkaEntry, read_columns, read_kafka_runs
+from quorumlog.wire.entry import (
     Attributes,
     BatchHeader,
     Codec,
@@ -27,8 +27,8 @@ from quorumlog.v1.entry import (
     verify,
     verify_batch,
 )
-from quorumlog.v1.kafka_entry import is_kafka
-from quorumlog.v1.payload import (
+from quorumlog.wire.kafka.entry import is_kafka
+from quorumlog.wire.payload import (
     HEADERS,
     HEADERS_TYPE,
     KEY,

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Protocol, TypeAlias
 
 from quorumlog.sdk.errors import IllegalArgumentError, SaslAuthenticationFailedError
-from quorumlog.v1.request_limits import MAX_BEARER_TOKEN_LENGTH
+from quorumlog.wire.request_limits import MAX_BEARER_TOKEN_LENGTH
 
 MECHANISM = "OAUTHBEARER"
 #: b64token of RFC 6750, section 2.1.

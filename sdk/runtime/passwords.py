@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from quorumlog.sdk.errors import IllegalArgumentError
-from quorumlog.v1.saslprep import PasswordError, prepared, unambiguous
+from quorumlog.wire.saslprep import PasswordError, prepared, unambiguous
 
 
 def prepared_password(password: str, name: str = "password") -> bytes:

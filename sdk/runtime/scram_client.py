@@ -7,7 +7,7 @@ import hmac
 import random
 
 from quorumlog.sdk.errors import SaslAuthenticationFailedError
-from quorumlog.v1.scram import (
+from quorumlog.wire.scram import (
     ClientFinal,
     ClientFirst,
     SaltedKeys,

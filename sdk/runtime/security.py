@@ -18,7 +18,7 @@ from quorumlog.sdk.runtime.passwords import prepared_password
 from quorumlog.sdk.runtime.renewed_channel import RenewedChannel
 from quorumlog.sdk.runtime.scram_client import ScramIdentity
 from quorumlog.sdk.runtime.tls_files import TlsFiles
-from quorumlog.v1.scram import MECHANISM
+from quorumlog.wire.scram import MECHANISM
 
 #: Without a call for so long, a channel rests until the next one. It would try to connect for ever, twice a second and
 #: with former certificates, to a node that takes them no more.

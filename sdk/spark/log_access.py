@@ -28,8 +28,8 @@ from quorumlog.sdk.spark.ranges import missing
 from quorumlog.sdk.spark.rows import StoredRows
 from quorumlog.sdk.types import TopicPartition
 from quorumlog.v1 import data_plane_pb2 as pb
-from quorumlog.v1.entry import TimestampType, parse_header
-from quorumlog.v1.payload import LOG_SCHEMA, OFFSET_DELTA, has_gaps
+from quorumlog.wire.entry import TimestampType, parse_header
+from quorumlog.wire.payload import LOG_SCHEMA, OFFSET_DELTA, has_gaps
 
 #: Of one answer: large enough to amortize the call, small enough that the next is on its way while Spark takes this.
 #: Whole queries were a third faster with 2 MiB than with 8 MiB.

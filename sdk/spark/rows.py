@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from quorumlog.sdk.errors import UnreadableBatchError
 from quorumlog.sdk.spark.schema import HEADERS
-from quorumlog.v1.entry import TimestampType
+from quorumlog.wire.entry import TimestampType
 
 #: Small batches are gathered up to this size before Spark gets them, for each costs it some work of its own: below a
 #: megabyte that shows. More is not better: what is touched once and given up costs memory that is asked for anew.

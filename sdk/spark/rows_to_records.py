@@ -18,7 +18,7 @@ from quorumlog.sdk.records.arrow_partitioner import partitions_of
 from quorumlog.sdk.records.record_batch import BATCH_BASE_BYTES, split_by_bytes, without_empty_headers
 from quorumlog.sdk.spark.errors import DeliveryError, SchemaError
 from quorumlog.sdk.spark.planning import TopicShape
-from quorumlog.v1.payload import LOG_SCHEMA, TIMESTAMP_TYPE
+from quorumlog.wire.payload import LOG_SCHEMA, TIMESTAMP_TYPE
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

@@ -21,7 +21,13 @@ from quorumlog.server.node_service import ServiceHooks, StepTime
 from quorumlog.server.replies import Replies
 from quorumlog.server.wire_errors import error
 from quorumlog.v1.errors_pb2 import Error, ErrorCode
-from quorumlog.v1.scram import (
+from quorumlog.v1.sign_in_pb2 import (
+    BeginScramRequest,
+    BeginScramResponse,
+    FinishScramRequest,
+    FinishScramResponse,
+)
+from quorumlog.wire.scram import (
     DEFAULT_ITERATIONS,
     MIN_SALT_BYTES,
     ClientFinal,
@@ -31,12 +37,6 @@ from quorumlog.v1.scram import (
     auth_message,
     proves,
     server_signature,
-)
-from quorumlog.v1.sign_in_pb2 import (
-    BeginScramRequest,
-    BeginScramResponse,
-    FinishScramRequest,
-    FinishScramResponse,
 )
 
 #: A sign-in takes so long at most (µs).

@@ -15,7 +15,7 @@ from quorumlog.server.partition.partition import META_ROW, Partition, decode_met
 from quorumlog.server.partition.witness import PartitionWitness, applied_of, is_witness
 from quorumlog.storage.rows import read_snapshot
 from quorumlog.storage.transaction import RaftGroupState
-from quorumlog.v1.topic_names import GROUPS_TOPIC
+from quorumlog.wire.topic_names import GROUPS_TOPIC
 
 
 class ReplicaFactory:

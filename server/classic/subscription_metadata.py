@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from quorumlog.server.classic.classic_group import ClassicGroup, ClassicMember
-from quorumlog.v1.consumer_protocol import CONSUMER_PROTOCOL_TYPE, topics_in
+from quorumlog.wire.kafka.consumer_protocol import CONSUMER_PROTOCOL_TYPE, topics_in
 
 
 def wants_the_same(group: ClassicGroup, before: ClassicMember, after: ClassicMember) -> bool:

@@ -23,7 +23,7 @@ from quorumlog.v1.credentials_pb2 import (
 )
 from quorumlog.v1.errors_pb2 import Error, ErrorCode
 from quorumlog.v1.quotas_pb2 import AlterClientQuotasRequest, AlterClientQuotasResponse
-from quorumlog.v1.request_limits import MAX_ACL_FILTERS, MAX_ACLS_CHANGED
+from quorumlog.wire.request_limits import MAX_ACL_FILTERS, MAX_ACLS_CHANGED
 
 _SALT_KEY_BYTES = 32
 

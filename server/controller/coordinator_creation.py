@@ -26,7 +26,7 @@ from quorumlog.server.metadata.records import SECOND_FEATURE_LEVEL
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import errors_pb2, metadata_log_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
-from quorumlog.v1.topic_names import GROUPS_TOPIC
+from quorumlog.wire.topic_names import GROUPS_TOPIC
 
 #: Replicas of a coordinator where there are nodes for them.
 REPLICAS = 3

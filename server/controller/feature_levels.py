@@ -8,7 +8,7 @@ from quorumlog.server.metadata.records import FEATURE_LEVEL, SECOND_FEATURE_LEVE
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import admin_pb2, errors_pb2, metadata_log_pb2, peer_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
-from quorumlog.v1.request_limits import LEAST_THROTTLE
+from quorumlog.wire.request_limits import LEAST_THROTTLE
 
 
 class FeatureLevels:

@@ -20,8 +20,8 @@ from quorumlog.server.wire_errors import error
 from quorumlog.storage.interface import StorageReader
 from quorumlog.storage.rows import read_snapshot
 from quorumlog.v1 import metadata_log_pb2, peer_pb2
-from quorumlog.v1.entry import ENVELOPE_BYTES
 from quorumlog.v1.errors_pb2 import ErrorCode
+from quorumlog.wire.entry import ENVELOPE_BYTES
 
 META_ROW = b"m"
 _META = struct.Struct("<Q")

@@ -14,7 +14,7 @@ from quorumlog.server.metadata.records import BrokerRecord
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import errors_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
-from quorumlog.v1.request_limits import MAX_CHANGED_TOPICS
+from quorumlog.wire.request_limits import MAX_CHANGED_TOPICS
 
 #: Node ids of the replicas of each of some partitions, the preferred leader first.
 Placement: TypeAlias = list[tuple[int, ...]]

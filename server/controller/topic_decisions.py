@@ -26,7 +26,7 @@ from quorumlog.server.quotas.mutation_quota import MutationQuota
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import admin_pb2, errors_pb2, metadata_log_pb2, peer_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
-from quorumlog.v1.topic_names import GROUPS_TOPIC
+from quorumlog.wire.topic_names import GROUPS_TOPIC
 
 _Plan = metadata_log_pb2.MetadataCommand | errors_pb2.Error
 

@@ -31,7 +31,7 @@ from quorumlog.server.metadata.topic_table import refuse_spelling
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import admin_pb2, errors_pb2, metadata_log_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
-from quorumlog.v1.topic_names import is_reserved
+from quorumlog.wire.topic_names import is_reserved
 
 
 def plan_topic(

@@ -13,8 +13,8 @@ from quorumlog.server.coordinator.member import GroupMember, PartitionId
 from quorumlog.server.coordinator.records import partition_lists
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import errors_pb2, groups_pb2
-from quorumlog.v1.consumer_protocol import CONSUMER_PROTOCOL_TYPE
 from quorumlog.v1.errors_pb2 import ErrorCode
+from quorumlog.wire.kafka.consumer_protocol import CONSUMER_PROTOCOL_TYPE
 
 
 def listing(group: ConsumerGroup) -> groups_pb2.GroupListing:

@@ -15,8 +15,8 @@ from quorumlog.server.coordinator.request_checks import check_group_id
 from quorumlog.server.coordinator.topic_catalog import TopicInfo
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import errors_pb2, groups_pb2
-from quorumlog.v1.consumer_protocol import CONSUMER_PROTOCOL_TYPE
 from quorumlog.v1.errors_pb2 import ErrorCode
+from quorumlog.wire.kafka.consumer_protocol import CONSUMER_PROTOCOL_TYPE
 
 #: What a client outside the consumer group's assignment says as its epoch.
 NO_MEMBER_EPOCH = -1

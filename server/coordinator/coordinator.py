@@ -20,8 +20,8 @@ from quorumlog.server.hosting.sealing import GroupSealer
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import errors_pb2
 from quorumlog.v1.coordinator_log_pb2 import GroupCommand
-from quorumlog.v1.entry import ENVELOPE_BYTES
 from quorumlog.v1.errors_pb2 import ErrorCode
+from quorumlog.wire.entry import ENVELOPE_BYTES
 
 META_ROW = b"m"
 _META = struct.Struct("<Q")

@@ -20,7 +20,7 @@ from quorumlog.v1 import errors_pb2, peer_pb2
 from quorumlog.v1.acls_pb2 import ACL_RESOURCE_GROUP
 from quorumlog.v1.errors_pb2 import ErrorCode
 from quorumlog.v1.groups_pb2 import FindCoordinatorsRequest, FindCoordinatorsResponse, GroupCoordinator
-from quorumlog.v1.topic_names import GROUPS_TOPIC
+from quorumlog.wire.topic_names import GROUPS_TOPIC
 
 #: Groups that are named in vain, and why.
 _Refused = dict[str, errors_pb2.Error]

@@ -14,7 +14,7 @@ from quorumlog.server.coordinator.services import CoordinatorServices
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import errors_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
-from quorumlog.v1.topic_names import GROUPS_TOPIC
+from quorumlog.wire.topic_names import GROUPS_TOPIC
 
 #: How soon a leader in doubt asks again whether it leads, when its disk was stalled (µs).
 DOUBT_US = 100_000

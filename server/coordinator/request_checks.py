@@ -9,7 +9,7 @@ from quorumlog.server.coordinator.subscriptions import InvalidPatternError, comp
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import errors_pb2, groups_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
-from quorumlog.v1.topic_names import is_internal
+from quorumlog.wire.topic_names import is_internal
 
 #: Characters of a consumer group's id, of a static name, of a topic's name; of a member's id.
 MAX_NAME_LENGTH = 249

@@ -13,7 +13,7 @@ from quorumlog.server.hosting.sealing import GroupSealer
 from quorumlog.server.options import NodeOptions
 from quorumlog.storage.interface import DamageError, StorageReader
 from quorumlog.storage.transaction import RaftGroupState
-from quorumlog.v1.entry import CorruptEntryError, parse_envelope
+from quorumlog.wire.entry import CorruptEntryError, parse_envelope
 
 
 class DurableLog:

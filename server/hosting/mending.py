@@ -19,7 +19,7 @@ from quorumlog.server.events import EntryFound, EntryWanted, EventLog, PeerFrame
 from quorumlog.server.hosting.peer_queues import PeerQueues
 from quorumlog.server.hosting.raft_host import HostedReplica, RaftHost
 from quorumlog.storage.interface import DamageError, StorageReader
-from quorumlog.v1.entry import CorruptEntryError, entry_hash, trace_of, verify
+from quorumlog.wire.entry import CorruptEntryError, entry_hash, trace_of, verify
 
 #: An answer is awaited for so long, then another peer is asked.
 ANSWER_US = 1_000_000

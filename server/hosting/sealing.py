@@ -1,12 +1,12 @@
-"""Builds sealed entries of one group, in the layout of `quorumlog.v1.entry`."""
+"""Builds sealed entries of one group, in the layout of `quorumlog.wire.entry`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from quorumlog.raft.types import Configuration, Entry, EntryKind
-from quorumlog.v1 import entry as layout
 from quorumlog.v1 import peer_pb2
+from quorumlog.wire import entry as layout
 
 Seal = Callable[[int, int, int], Entry]
 

@@ -22,7 +22,7 @@ from quorumlog.v1.acls_pb2 import (
     DeleteAclsResponse,
 )
 from quorumlog.v1.errors_pb2 import Error, ErrorCode
-from quorumlog.v1.request_limits import MAX_ACLS_CHANGED
+from quorumlog.wire.request_limits import MAX_ACLS_CHANGED
 
 #: Rules in one cluster.
 MAX_ACLS = 10_000

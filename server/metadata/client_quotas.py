@@ -24,7 +24,7 @@ from quorumlog.v1.quotas_pb2 import (
     ClientQuotaOp,
     DescribeClientQuotasRequest,
 )
-from quorumlog.v1.request_limits import MAX_QUOTAS_CHANGED
+from quorumlog.wire.request_limits import MAX_QUOTAS_CHANGED
 
 #: Bytes of batches that a node takes of a principal, and bytes of entries that it hands out, in a second.
 PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE = "producer_byte_rate", "consumer_byte_rate"

@@ -24,8 +24,8 @@ from quorumlog.v1.credentials_pb2 import (
     UserScramCredential,
 )
 from quorumlog.v1.errors_pb2 import Error, ErrorCode
-from quorumlog.v1.request_limits import MAX_CREDENTIALS_CHANGED
-from quorumlog.v1.scram import KEY_BYTES, MAX_ITERATIONS, MAX_SALT_BYTES, MIN_ITERATIONS, MIN_SALT_BYTES
+from quorumlog.wire.request_limits import MAX_CREDENTIALS_CHANGED
+from quorumlog.wire.scram import KEY_BYTES, MAX_ITERATIONS, MAX_SALT_BYTES, MIN_ITERATIONS, MIN_SALT_BYTES
 
 #: Users in one cluster, and as many things that were revoked.
 MAX_USERS = 10_000

@@ -23,9 +23,9 @@ from sortedcontainers import SortedDict
 
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import admin_pb2, errors_pb2, metadata_log_pb2, peer_pb2
-from quorumlog.v1.entry import FIRST_NAMED_PRODUCER_ID
 from quorumlog.v1.errors_pb2 import ErrorCode
-from quorumlog.v1.request_limits import MAX_PRODUCER_NAMES
+from quorumlog.wire.entry import FIRST_NAMED_PRODUCER_ID
+from quorumlog.wire.request_limits import MAX_PRODUCER_NAMES
 
 #: Length of a name, as of a topic's.
 MAX_NAME_LENGTH = 249

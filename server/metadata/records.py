@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from quorumlog.raft.types import NO_NODE
 from quorumlog.server.client_origin import Listener
 from quorumlog.v1 import metadata_log_pb2, peer_pb2
-from quorumlog.v1.topic_names import is_internal
+from quorumlog.wire.topic_names import is_internal
 
 #: The metadata group itself.
 METADATA_GROUP = 0

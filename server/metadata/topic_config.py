@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from quorumlog.server.plain_numbers import parse_decimal, parse_integer
-from quorumlog.v1.entry import TimestampType
+from quorumlog.wire.entry import TimestampType
 
 _DAY_MS = 86_400_000
 _MAX_LONG = (1 << 63) - 1

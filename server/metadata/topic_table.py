@@ -18,7 +18,7 @@ from quorumlog.server.metadata.replica_index import ReplicaIndex
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import admin_pb2, errors_pb2, metadata_log_pb2, peer_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
-from quorumlog.v1.topic_names import collision_key
+from quorumlog.wire.topic_names import collision_key
 
 #: As in Kafka: the name becomes a file name in many tools.
 MAX_NAME_CHARACTERS = 249

@@ -67,7 +67,7 @@ from quorumlog.server.requests.failed_responses import not_formed_response
 from quorumlog.storage.interface import DamageError, DiskFullError, StorageReader
 from quorumlog.storage.transaction import RaftGroupState
 from quorumlog.v1 import admin_pb2
-from quorumlog.v1.entry import CorruptEntryError
+from quorumlog.wire.entry import CorruptEntryError
 
 #: Early vote requests that are kept; the oldest makes way for a new one.
 MOST_EARLY_VOTES = 2_000

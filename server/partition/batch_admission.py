@@ -14,8 +14,9 @@ from quorumlog.server.partition.acknowledgements import ACKS_ALL
 from quorumlog.server.partition.producer_state import is_named
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import errors_pb2
-from quorumlog.v1.decoded_size import DecodedSizeError, check_decoded_size
-from quorumlog.v1.entry import (
+from quorumlog.v1.errors_pb2 import ErrorCode
+from quorumlog.wire.decoded_size import DecodedSizeError, check_decoded_size
+from quorumlog.wire.entry import (
     SEQUENCE_MODULUS,
     Attributes,
     BatchHeader,
@@ -24,9 +25,8 @@ from quorumlog.v1.entry import (
     parse_batch,
     verify_batch,
 )
-from quorumlog.v1.errors_pb2 import ErrorCode
-from quorumlog.v1.kafka_batch import KafkaBatchError, KafkaBatchFault
-from quorumlog.v1.kafka_entry import KAFKA_ALLOWANCE_BYTES, check_kafka_entry, is_kafka, kept_kafka_header
+from quorumlog.wire.kafka.batch import KafkaBatchError, KafkaBatchFault
+from quorumlog.wire.kafka.entry import KAFKA_ALLOWANCE_BYTES, check_kafka_entry, is_kafka, kept_kafka_header
 
 #: Timestamps further ahead of the node's clock are refused: they would keep retention from ever removing them.
 MAX_AHEAD_MS = 3_600_000

@@ -7,8 +7,8 @@ from typing import Protocol
 from quorumlog.raft.types import Entry
 from quorumlog.server.partition.producer_records import restored
 from quorumlog.server.partition.producer_table import ProducerTable
-from quorumlog.v1.entry import ENVELOPE_BYTES
 from quorumlog.v1.partition_log_pb2 import BeginRestore, CompactLog, PartitionCommand
+from quorumlog.wire.entry import ENVELOPE_BYTES
 
 
 class PartitionLogError(Exception):

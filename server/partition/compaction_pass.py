@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 
 from quorumlog.server.partition.compaction_state import CompactionPoint
 from quorumlog.server.partition.content_hash import ContentHash
-from quorumlog.v1.columns import read_columns
-from quorumlog.v1.entry import (
+from quorumlog.wire.columns import read_columns
+from quorumlog.wire.entry import (
     NO_DELETE_HORIZON,
     BatchHeader,
     Codec,
@@ -28,7 +28,7 @@ from quorumlog.v1.entry import (
     build_compacted,
     parse_header,
 )
-from quorumlog.v1.payload import (
+from quorumlog.wire.payload import (
     COMPACTED_SCHEMA,
     LOG_SCHEMA,
     OFFSET_DELTA,

@@ -27,7 +27,7 @@ from quorumlog.server.partition.compaction_state import CompactionPoint
 from quorumlog.server.partition.partition import Partition
 from quorumlog.storage.batch_row import BatchRow, any_batch
 from quorumlog.storage.interface import DamageError, StorageReader
-from quorumlog.v1.entry import BatchHeader, parse_header
+from quorumlog.wire.entry import BatchHeader, parse_header
 
 if TYPE_CHECKING:
     from quorumlog.server.partition.compaction_pass import CompactionWork

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quorumlog.v1.entry import BatchHeader, payload_of
+from quorumlog.wire.entry import BatchHeader, payload_of
 
 #: An Arrow array of a type that pyarrow's stubs cannot follow through the compute functions.
 _Array: TypeAlias = Any

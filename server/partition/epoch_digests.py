@@ -22,7 +22,7 @@ from zlib import crc32
 
 import google_crc32c
 
-from quorumlog.v1.entry import BATCH_OVERHEAD_BYTES, BatchHeader
+from quorumlog.wire.entry import BATCH_OVERHEAD_BYTES, BatchHeader
 
 #: Batches of one replayable epoch in one partition.
 MAX_EPOCH_BATCHES = 4_096

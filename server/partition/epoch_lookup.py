@@ -11,7 +11,7 @@ from typing import NamedTuple
 from quorumlog.server.partition.batch_reading import batches_between
 from quorumlog.server.partition.partition import Partition
 from quorumlog.storage.interface import StorageReader
-from quorumlog.v1.entry import parse_header
+from quorumlog.wire.entry import parse_header
 
 
 class EpochEnd(NamedTuple):

@@ -37,7 +37,6 @@ from quorumlog.server.partition.state_slices import cut_state, snapshot_state
 from quorumlog.server.wire_errors import error
 from quorumlog.storage.interface import StorageReader
 from quorumlog.v1 import errors_pb2
-from quorumlog.v1.entry import NO_PRODUCER_ID, BatchHeader, TimestampType, parse_header
 from quorumlog.v1.partition_log_pb2 import (
     BeginRestore,
     CompactLog,
@@ -46,6 +45,7 @@ from quorumlog.v1.partition_log_pb2 import (
     PartitionSnapshot,
     TableRow,
 )
+from quorumlog.wire.entry import NO_PRODUCER_ID, BatchHeader, TimestampType, parse_header
 
 #: Where offsets end: 64 bits with a sign.
 MAX_OFFSET = (1 << 63) - 1

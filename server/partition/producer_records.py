@@ -20,8 +20,8 @@ from quorumlog.server.partition.producer_state import (
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import errors_pb2
 from quorumlog.v1.admin_pb2 import ProducerBatch, ProducerRecord
-from quorumlog.v1.entry import SEQUENCE_MODULUS
 from quorumlog.v1.errors_pb2 import ErrorCode
+from quorumlog.wire.entry import SEQUENCE_MODULUS
 
 #: Producers in one step of a restore.
 MAX_RESTORED_PRODUCERS = 1_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from quorumlog.v1.entry import FIRST_NAMED_PRODUCER_ID, SEQUENCE_MODULUS, BatchHeader
+from quorumlog.wire.entry import FIRST_NAMED_PRODUCER_ID, SEQUENCE_MODULUS, BatchHeader
 
 #: Batches remembered per producer: as many as a producer may have in flight.
 REMEMBERED_BATCHES = 5

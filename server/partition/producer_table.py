@@ -31,8 +31,8 @@ from quorumlog.server.partition.epoch_digests import MAX_EPOCH_BATCHES, EpochDig
 from quorumlog.server.partition.producer_records import RestoredProducer, record_of
 from quorumlog.server.partition.producer_state import ProducerState, decode, encode, is_named, with_batch
 from quorumlog.v1.admin_pb2 import ProducerRecord
-from quorumlog.v1.entry import SEQUENCE_MODULUS, BatchHeader
 from quorumlog.v1.errors_pb2 import ErrorCode
+from quorumlog.wire.entry import SEQUENCE_MODULUS, BatchHeader
 
 ROW_PREFIX = b"p"
 #: Holds the index of the metadata entry since which named producers may have been forgotten.

@@ -16,9 +16,9 @@ from quorumlog.server.partition.refusals import takes_none
 from quorumlog.server.partition.restoration import RESTORE_ID_BYTES
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import admin_pb2, errors_pb2
-from quorumlog.v1.entry import BatchHeader, CorruptEntryError, verify_batch
 from quorumlog.v1.errors_pb2 import ErrorCode
 from quorumlog.v1.partition_log_pb2 import BeginRestore, FinishRestore, PartitionCommand
+from quorumlog.wire.entry import BatchHeader, CorruptEntryError, verify_batch
 
 #: A batch says with 32 bits how many offsets it covers.
 _MOST_DELTA = (1 << 32) - 1

@@ -24,8 +24,8 @@ from quorumlog.server.node_service import ServiceHooks
 from quorumlog.server.partition.partition import Partition
 from quorumlog.storage.batch_row import BatchRow, any_batch
 from quorumlog.storage.interface import StorageReader
-from quorumlog.v1.entry import parse_header
 from quorumlog.v1.partition_log_pb2 import PartitionCommand, TrimLog
+from quorumlog.wire.entry import parse_header
 
 #: A log is trimmed once it exceeds its limit by this share, so that every trim is worth its checkpoint.
 BYTES_SLACK = 16

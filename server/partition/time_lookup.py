@@ -13,7 +13,7 @@ from typing import NamedTuple
 from quorumlog.server.partition.partition import Partition
 from quorumlog.storage.batch_times import is_largest_timestamp_missing, largest_timestamp_by_records
 from quorumlog.storage.interface import StorageReader
-from quorumlog.v1.entry import BatchHeader, Flags, TimestampType, parse_envelope, parse_header
+from quorumlog.wire.entry import BatchHeader, Flags, TimestampType, parse_envelope, parse_header
 
 #: Bytes of batches that one look-up reads in one answer where the index does not help.
 SCAN_BYTES = 4 << 20

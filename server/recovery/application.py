@@ -18,7 +18,7 @@ from quorumlog.storage.interface import StorageReader
 from quorumlog.storage.rows import cut_slice, describe_snapshot
 from quorumlog.storage.transaction import RaftGroupWrite, Transaction
 from quorumlog.v1.partition_log_pb2 import BeginRestore, FinishRestore, PartitionCommand
-from quorumlog.v1.topic_names import GROUPS_TOPIC
+from quorumlog.wire.topic_names import GROUPS_TOPIC
 
 #: Offsets of a partition that begins anew begin here, and so much further with each recovery before: none that a
 #: consumer has kept is ever given to another record.

@@ -24,7 +24,7 @@ from quorumlog.server.recovery.survey import (
     packed,
     unpacked,
 )
-from quorumlog.v1.topic_names import GROUPS_TOPIC
+from quorumlog.wire.topic_names import GROUPS_TOPIC
 
 #: Terms that the lost nodes may have come to without a survivor hearing of it: what goes on is above all of them, or
 #: clients would take its leaders for former ones.

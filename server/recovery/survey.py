@@ -24,7 +24,7 @@ from quorumlog.storage.interface import DamageError, StorageReader
 from quorumlog.storage.rows import read_snapshot
 from quorumlog.storage.transaction import RaftGroupState
 from quorumlog.v1 import metadata_log_pb2
-from quorumlog.v1.entry import ENVELOPE_BYTES
+from quorumlog.wire.entry import ENVELOPE_BYTES
 
 #: Of the form of surveys and plans.
 FORMAT = 1

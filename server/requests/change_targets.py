@@ -15,7 +15,7 @@ from quorumlog.server.metadata.records import NO_TOPIC_ID
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import admin_pb2, errors_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
-from quorumlog.v1.request_limits import MAX_CHANGE_TARGETS
+from quorumlog.wire.request_limits import MAX_CHANGE_TARGETS
 
 #: Bytes of a topic's id.
 TOPIC_ID_BYTES = 16

@@ -32,9 +32,9 @@ from quorumlog.server.requests.fetch_sessions import (
 )
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import data_plane_pb2, errors_pb2
-from quorumlog.v1.entry import parse_header
 from quorumlog.v1.errors_pb2 import ErrorCode
-from quorumlog.v1.kafka_entry import is_kafka
+from quorumlog.wire.entry import parse_header
+from quorumlog.wire.kafka.entry import is_kafka
 
 #: What has to be allowed of each partition's topic.
 _OPERATION = operation_of(data_plane_pb2.FetchRequest)

@@ -36,7 +36,7 @@ from quorumlog.v1.acls_pb2 import (
     ACL_RESOURCE_TOPIC,
 )
 from quorumlog.v1.errors_pb2 import ErrorCode
-from quorumlog.v1.request_limits import MAX_PRODUCER_NAMES
+from quorumlog.wire.request_limits import MAX_PRODUCER_NAMES
 
 #: What has to be allowed of topics whose configuration is described.
 _CONFIGS = operation_of(admin_pb2.DescribeConfigsRequest)

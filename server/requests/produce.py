@@ -25,9 +25,9 @@ from quorumlog.server.requests.absent_partitions import AbsentPartitions
 from quorumlog.server.requests.produce_traces import DUPLICATE, ProduceTraces
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import data_plane_pb2, errors_pb2
-from quorumlog.v1.entry import CorruptEntryError, parse_batch
 from quorumlog.v1.errors_pb2 import ErrorCode
-from quorumlog.v1.kafka_entry import is_kafka
+from quorumlog.wire.entry import CorruptEntryError, parse_batch
+from quorumlog.wire.kafka.entry import is_kafka
 
 #: What has to be allowed of each batch's topic.
 _OPERATION = operation_of(data_plane_pb2.ProduceRequest)

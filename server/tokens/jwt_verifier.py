@@ -21,7 +21,7 @@ from quorumlog.server.bearer_tokens import (
     UnverifiedToken,
 )
 from quorumlog.server.tokens.key_set import KeySet
-from quorumlog.v1.request_limits import MAX_BEARER_TOKEN_LENGTH
+from quorumlog.wire.request_limits import MAX_BEARER_TOKEN_LENGTH
 
 #: Header, claims, signature, of which that of an unsigned one is empty.
 _COMPACT = re.compile(r"([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]+)\.[A-Za-z0-9_-]*")

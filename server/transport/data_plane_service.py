@@ -19,7 +19,7 @@ from quorumlog.server.wire_errors import error
 from quorumlog.v1 import data_plane_pb2 as pb
 from quorumlog.v1 import errors_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
-from quorumlog.v1.request_limits import MAX_ITEMS
+from quorumlog.wire.request_limits import MAX_ITEMS
 
 SERVICE = "quorumlog.v1.DataPlane"
 #: Requests of one stream that are not yet answered. Past this the stream is not read.

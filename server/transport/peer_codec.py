@@ -38,8 +38,8 @@ from quorumlog.server.events import (
 )
 from quorumlog.server.hosting.sealing import configuration_from_proto, configuration_to_proto
 from quorumlog.v1 import peer_pb2
-from quorumlog.v1.entry import CorruptEntryError, entry_hash, verify
-from quorumlog.v1.splicing import field_tag, varint
+from quorumlog.wire.entry import CorruptEntryError, entry_hash, verify
+from quorumlog.wire.splicing import field_tag, varint
 
 #: Frames with this many bytes of entries are worth putting together by hand.
 SPLICE_BYTES = 4096

@@ -12,7 +12,7 @@ import grpc.aio
 from quorumlog.server.events import PeerFrame, PeerIdentity, Stream
 from quorumlog.server.transport.credentials import PeerDialer
 from quorumlog.server.transport.peer_codec import FrameError, decode_frame, decode_identity, encode_hello, parse_frame
-from quorumlog.v1.entry import CorruptEntryError
+from quorumlog.wire.entry import CorruptEntryError
 
 #: Metadata key under which a stream says to which attempt of its sender it belongs.
 GENERATION_KEY = "quorumlog-generation"

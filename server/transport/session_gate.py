@@ -27,7 +27,7 @@ from quorumlog.server.transport.rpc_errors import refuse
 from quorumlog.server.wire_errors import error
 from quorumlog.v1.acls_pb2 import ACL_OPERATION_DESCRIBE, ACL_RESOURCE_CLUSTER, CheckAclsRequest, CheckAclsResponse
 from quorumlog.v1.errors_pb2 import Error, ErrorCode
-from quorumlog.v1.request_limits import MAX_BEARER_TOKEN_LENGTH
+from quorumlog.wire.request_limits import MAX_BEARER_TOKEN_LENGTH
 
 #: Services that ask nobody for a session.
 _OPEN = ("/quorumlog.v1.SignIn/", "/grpc.health.v1.Health/")

@@ -19,7 +19,7 @@ from quorumlog.server.transport.rpc_errors import refuse
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import errors_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
-from quorumlog.v1.request_limits import MAX_ITEMS
+from quorumlog.wire.request_limits import MAX_ITEMS
 
 TOPIC_ID_BYTES = 16
 #: For calls whose request names no time of its own.

@@ -13,8 +13,8 @@ from bench.figures import Figures
 from bench.kafka_port.budget import Budget, Turns, apache_budgets, budgets
 from bench.kafka_port.command import show
 from bench.kafka_port.raw_client import batch_of
-from quorumlog.v1.kafka_batch import parse_kafka_header, verify_kafka_batch
-from quorumlog.v1.kafka_records import read_kafka_columns
+from quorumlog.wire.kafka.batch import parse_kafka_header, verify_kafka_batch
+from quorumlog.wire.kafka.records import read_kafka_columns
 
 
 def test_the_port_is_held_against_the_other_side_pair_by_pair() -> None:

@@ -30,7 +30,7 @@ from quorumlog.chaos.hostile.wire import Wire
 from quorumlog.chaos.hostile.worker import WorkerOrder
 from quorumlog.server.local import LocalCluster
 from quorumlog.v1 import data_plane_pb2
-from quorumlog.v1.entry import CorruptEntryError, parse_header, verify_batch
+from quorumlog.wire.entry import CorruptEntryError, parse_header, verify_batch
 
 #: Enough of them that a write meets the end of some stream.
 _STREAMS_BROKEN = 60

@@ -8,7 +8,7 @@ from quorumlog.chaos.processes.replica_logs import replicas_agree
 from quorumlog.raft.types import ORIGIN, Configuration, Entry, EntryId, EntryKind, HardState
 from quorumlog.storage.storage import Storage
 from quorumlog.storage.transaction import RaftGroupWrite, Transaction
-from quorumlog.v1.entry import EnvelopeKind, entry_hash, seal
+from quorumlog.wire.entry import EnvelopeKind, entry_hash, seal
 
 GROUP = 1000
 

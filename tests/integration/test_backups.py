@@ -35,7 +35,7 @@ from quorumlog.sdk.backup.store import DirectoryStore
 from quorumlog.server.local import LocalCluster
 from quorumlog.server.local.ports import ReservedPorts
 from quorumlog.v1 import data_plane_pb2, data_plane_pb2_grpc
-from quorumlog.v1.entry import build_batch, payload_of
+from quorumlog.wire.entry import build_batch, payload_of
 
 pytestmark = pytest.mark.cluster
 Record = tuple[int, bytes | None, bytes | None, int]

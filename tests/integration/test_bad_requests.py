@@ -15,8 +15,8 @@ from grpc_status import rpc_status
 
 from quorumlog.server.local import LocalCluster
 from quorumlog.v1 import admin_pb2, admin_pb2_grpc, data_plane_pb2, data_plane_pb2_grpc
-from quorumlog.v1.entry import Codec, build_batch, parse_header, verify
 from quorumlog.v1.errors_pb2 import ErrorCode
+from quorumlog.wire.entry import Codec, build_batch, parse_header, verify
 from tests.support.inflating_batches import inflating_batch
 
 pytestmark = pytest.mark.cluster

@@ -19,8 +19,8 @@ from quorumlog.v1 import (
     groups_pb2,
     groups_pb2_grpc,
 )
-from quorumlog.v1.entry import Codec, build_batch
 from quorumlog.v1.errors_pb2 import ErrorCode
+from quorumlog.wire.entry import Codec, build_batch
 
 pytestmark = [pytest.mark.alone, pytest.mark.cluster]
 #: Longer than a member takes to find its next coordinator, on a busy machine too.

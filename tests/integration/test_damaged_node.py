@@ -17,7 +17,7 @@ from quorumlog.sdk import Admin, Consumer, NewTopic, Producer, TopicPartition
 from quorumlog.sdk.errors import QuorumlogError
 from quorumlog.server.local import ClusterError, LocalCluster
 from quorumlog.storage.inspection import EntryRow, Inspection
-from quorumlog.v1.entry import EnvelopeKind
+from quorumlog.wire.entry import EnvelopeKind
 
 pytestmark = pytest.mark.cluster
 

@@ -21,7 +21,7 @@ from google.protobuf.message_factory import GetMessageClass
 from quorumlog.sdk import Admin, NewTopic, Producer
 from quorumlog.server.local import LocalCluster
 from quorumlog.v1 import admin_pb2, data_plane_pb2, groups_pb2, groups_pb2_grpc
-from quorumlog.v1.entry import Codec, build_batch
+from quorumlog.wire.entry import Codec, build_batch
 
 pytestmark = pytest.mark.cluster
 

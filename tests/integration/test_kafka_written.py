@@ -18,8 +18,8 @@ from quorumlog.sdk.backup.commands import create_backup, restore_backup
 from quorumlog.server.local import LocalCluster
 from quorumlog.v1 import data_plane_pb2, data_plane_pb2_grpc
 from quorumlog.v1.errors_pb2 import ErrorCode
-from quorumlog.v1.kafka_batch import KafkaCodec
-from quorumlog.v1.kafka_entry import entry_of_kafka
+from quorumlog.wire.kafka.batch import KafkaCodec
+from quorumlog.wire.kafka.entry import entry_of_kafka
 from tests.support.kafka_batches import (
     KafkaRow,
     kafka_batch,

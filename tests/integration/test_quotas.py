@@ -23,8 +23,8 @@ from quorumlog.server.local import LocalCluster
 from quorumlog.server.local.ports import ReservedPorts
 from quorumlog.v1 import data_plane_pb2 as pb
 from quorumlog.v1 import data_plane_pb2_grpc
-from quorumlog.v1.entry import Codec, build_batch
 from quorumlog.v1.errors_pb2 import ErrorCode
+from quorumlog.wire.entry import Codec, build_batch
 
 pytestmark = pytest.mark.cluster
 

@@ -6,7 +6,7 @@ import base64
 
 import pytest
 
-from quorumlog.v1.scram import (
+from quorumlog.wire.scram import (
     ClientFinal,
     ClientFirst,
     SaltedKeys,

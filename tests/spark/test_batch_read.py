@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from quorumlog.sdk import Admin, NewTopic, Producer
 from quorumlog.server.local import LocalCluster
-from quorumlog.v1.kafka_batch import KafkaCodec
+from quorumlog.wire.kafka.batch import KafkaCodec
 from tests.support.command_line import leader_of
 from tests.support.kafka_batches import KafkaRow, kafka_batch, produce_kafka
 from tests.support.secured_spark import more_sql_options

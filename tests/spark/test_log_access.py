@@ -29,7 +29,7 @@ from quorumlog.sdk.spark.log_access import stored_rows
 from quorumlog.sdk.spark.planning import OffsetRange
 from quorumlog.sdk.spark.ranges import exact
 from quorumlog.v1 import errors_pb2
-from quorumlog.v1.entry import Codec
+from quorumlog.wire.entry import Codec
 from tests.support.stand_in import StandIn
 from tests.support.unreadable_batches import COUNT, UNREADABLE, unreadable_entry
 

@@ -18,7 +18,7 @@ from quorumlog.sdk.spark.errors import DeliveryError
 from quorumlog.sdk.spark.planning import TopicShape
 from quorumlog.sdk.spark.rows_to_records import TargetPartition
 from quorumlog.sdk.spark.write_options import WriteOptions
-from quorumlog.v1.payload import LOG_SCHEMA
+from quorumlog.wire.payload import LOG_SCHEMA
 from tests.support.sink_world import SinkWorld
 
 OPTIONS = WriteOptions("nowhere:1", "t", None, "none")

@@ -14,7 +14,7 @@ from quorumlog.sdk.spark.cluster_catalog import ClusterCatalog
 from quorumlog.sdk.spark.nodes import Patience
 from quorumlog.sdk.spark.planning import Bounds, TopicShape
 from quorumlog.v1 import data_plane_pb2, groups_pb2
-from quorumlog.v1.request_limits import MAX_ITEMS
+from quorumlog.wire.request_limits import MAX_ITEMS
 
 TOPIC_ID = b"0123456789abcdef"
 MANY = MAX_ITEMS + 7

@@ -15,8 +15,8 @@ from quorumlog.sdk.spark.errors import DeliveryError
 from quorumlog.sdk.spark.planning import TopicShape
 from quorumlog.sdk.spark.rows_to_records import KEYLESS_RUN, Spread, TargetPartition, cut, rest_of, rows_of, spread
 from quorumlog.server.metadata.topic_config import TopicConfig
-from quorumlog.v1.entry import BATCH_OVERHEAD_BYTES, Codec
-from quorumlog.v1.payload import HEADERS_TYPE, LOG_SCHEMA, write_payload
+from quorumlog.wire.entry import BATCH_OVERHEAD_BYTES, Codec
+from quorumlog.wire.payload import HEADERS_TYPE, LOG_SCHEMA, write_payload
 
 NOW_MS = 1_700_000_000_000
 

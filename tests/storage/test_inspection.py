@@ -13,8 +13,8 @@ from quorumlog.storage.interface import DataDirectoryLockedError, StorageEngineE
 from quorumlog.storage.storage import Storage
 from quorumlog.storage.transaction import RaftGroupWrite
 from quorumlog.storage.verification import verify
-from quorumlog.v1.entry import Attributes, Codec, build_batch, entry_hash, seal_batch
-from quorumlog.v1.kafka_batch import KafkaCodec
+from quorumlog.wire.entry import Attributes, Codec, build_batch, entry_hash, seal_batch
+from quorumlog.wire.kafka.batch import KafkaCodec
 from tests.support.kafka_batches import KafkaRow, kafka_batch, stored_kafka_entry
 
 

@@ -20,7 +20,7 @@ from quorumlog.storage.batch_row import BatchRow
 from quorumlog.storage.storage import Storage
 from quorumlog.storage.transaction import RaftGroupState, RaftGroupWrite
 from quorumlog.storage.verification import verify
-from quorumlog.v1.entry import parse_header
+from quorumlog.wire.entry import parse_header
 
 ALL_BYTES = 1 << 40
 FIELDS = [field.name for field in fields(RaftGroupWrite)]

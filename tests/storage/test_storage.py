@@ -17,8 +17,8 @@ from quorumlog.storage.interface import DamageError, DataDirectoryLockedError, F
 from quorumlog.storage.storage import Storage
 from quorumlog.storage.transaction import RaftGroupWrite, Transaction
 from quorumlog.storage.verification import verify
-from quorumlog.v1.entry import CorruptEntryError, trace_of
-from quorumlog.v1.entry import verify as verify_entry
+from quorumlog.wire.entry import CorruptEntryError, trace_of
+from quorumlog.wire.entry import verify as verify_entry
 
 ALL_BYTES = 1 << 40
 

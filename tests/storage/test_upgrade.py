@@ -11,9 +11,9 @@ from quorumlog.raft.types import Entry, EntryId, EntryKind
 from quorumlog.storage import rows
 from quorumlog.storage.batch_row import BatchRow, any_batch
 from quorumlog.storage.storage import Storage
-from quorumlog.v1.entry import entry_hash, seal_batch
-from quorumlog.v1.kafka_batch import KafkaCodec
-from quorumlog.v1.kafka_entry import entry_of_kafka
+from quorumlog.wire.entry import entry_hash, seal_batch
+from quorumlog.wire.kafka.batch import KafkaCodec
+from quorumlog.wire.kafka.entry import entry_of_kafka
 from tests.support.kafka_batches import KafkaRow, changed, kafka_batch
 
 NOW_MS = 1_700_000_000_000

@@ -27,8 +27,8 @@ from quorumlog.server.hosting.sealing import GroupSealer
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import data_plane_pb2 as data
 from quorumlog.v1 import groups_pb2 as pb
-from quorumlog.v1.entry import Codec, build_batch
 from quorumlog.v1.errors_pb2 import ErrorCode
+from quorumlog.wire.entry import Codec, build_batch
 
 DELAY_US = (100, 3_000)
 RAFT_GROUP = 1_000

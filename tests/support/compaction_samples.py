@@ -10,8 +10,8 @@ import pyarrow.compute as pc
 
 from quorumlog.server.partition.compaction_pass import CompactionPass
 from quorumlog.server.partition.compaction_state import CompactionPoint
-from quorumlog.v1.columns import read_columns
-from quorumlog.v1.entry import (
+from quorumlog.wire.columns import read_columns
+from quorumlog.wire.entry import (
     Attributes,
     Codec,
     Flags,
@@ -22,9 +22,9 @@ from quorumlog.v1.entry import (
     seal_batch,
     verify_batch,
 )
-from quorumlog.v1.kafka_batch import KafkaCodec
-from quorumlog.v1.kafka_entry import entry_of_kafka
-from quorumlog.v1.payload import LOG_SCHEMA, OFFSET_DELTA, null_headers, write_payload
+from quorumlog.wire.kafka.batch import KafkaCodec
+from quorumlog.wire.kafka.entry import entry_of_kafka
+from quorumlog.wire.payload import LOG_SCHEMA, OFFSET_DELTA, null_headers, write_payload
 from tests.support.kafka_batches import kafka_batch, stored_kafka_entry
 
 GROUP = 7

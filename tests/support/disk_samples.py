@@ -12,7 +12,7 @@ from quorumlog.storage.batch_row import BatchRow
 from quorumlog.storage.rows import cut_slice, describe_snapshot, read_snapshot
 from quorumlog.storage.storage import Storage
 from quorumlog.storage.transaction import RaftGroupWrite, SnapshotSlice, Transaction
-from quorumlog.v1.entry import Codec, EnvelopeKind, build_batch, entry_hash, seal, seal_batch
+from quorumlog.wire.entry import Codec, EnvelopeKind, build_batch, entry_hash, seal, seal_batch
 
 GROUP = 1000
 CONFIGURATION = Configuration(voters=(1, 2, 3))

@@ -16,7 +16,7 @@ from quorumlog.server.coordinator.records import partition_lists, partitions_of,
 from quorumlog.server.coordinator.topic_catalog import TopicInfo
 from quorumlog.v1 import coordinator_log_pb2
 from quorumlog.v1 import groups_pb2 as pb
-from quorumlog.v1.topic_names import is_internal
+from quorumlog.wire.topic_names import is_internal
 
 GROUP = "g"
 ORIGIN = ClientOrigin("client", "127.0.0.1")

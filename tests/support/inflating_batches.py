@@ -6,8 +6,8 @@ import struct
 
 import pyarrow as pa
 
-from quorumlog.v1.entry import Codec, build_batch, seal_batch
-from quorumlog.v1.payload import LOG_SCHEMA, null_headers
+from quorumlog.wire.entry import Codec, build_batch, seal_batch
+from quorumlog.wire.payload import LOG_SCHEMA, null_headers
 
 _END_MARKER_BYTES = 8
 

@@ -21,9 +21,9 @@ from quorumlog.server.local import LocalCluster
 from quorumlog.v1 import admin_pb2, admin_pb2_grpc, data_plane_pb2_grpc
 from quorumlog.v1.admin_pb2 import RestorePartitionRequest
 from quorumlog.v1.data_plane_pb2 import MetadataRequest
-from quorumlog.v1.entry import seal_batch
-from quorumlog.v1.kafka_batch import KafkaCodec
-from quorumlog.v1.kafka_entry import entry_of_kafka
+from quorumlog.wire.entry import seal_batch
+from quorumlog.wire.kafka.batch import KafkaCodec
+from quorumlog.wire.kafka.entry import entry_of_kafka
 from tests.support.command_line import until
 
 #: Key, value, timestamp in milliseconds, headers.

@@ -17,8 +17,8 @@ from quorumlog.server.kafka.mapping.steps import (
 )
 from quorumlog.server.kafka.mapping.table import SERVED
 from quorumlog.v1 import errors_pb2
-from quorumlog.v1.entry import CorruptEntryError
 from quorumlog.v1.errors_pb2 import ErrorCode
+from quorumlog.wire.entry import CorruptEntryError
 
 #: Topics that a node knows, by name.
 TOPIC_IDS = {name: bytes([number]) * 16 for number, name in enumerate(("t", "u"), start=1)}

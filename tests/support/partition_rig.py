@@ -25,8 +25,8 @@ from quorumlog.server.partition.partition import Partition
 from quorumlog.storage.batch_row import BatchRow, next_row
 from quorumlog.storage.transaction import RaftGroupState, Space
 from quorumlog.v1 import data_plane_pb2, errors_pb2, peer_pb2
-from quorumlog.v1.entry import ENVELOPE_BYTES, Codec, build_batch, parse_header
 from quorumlog.v1.partition_log_pb2 import PartitionCommand
+from quorumlog.wire.entry import ENVELOPE_BYTES, Codec, build_batch, parse_header
 
 GROUP = 1000
 NOW_MS = 1_700_000_000_000

@@ -17,7 +17,7 @@ import grpc.aio
 
 from quorumlog.server.local.ports import ReservedPorts
 from quorumlog.v1 import admin_pb2, admin_pb2_grpc, data_plane_pb2, data_plane_pb2_grpc, errors_pb2
-from quorumlog.v1.entry import BatchHeader, parse_header, seal_batch, verify
+from quorumlog.wire.entry import BatchHeader, parse_header, seal_batch, verify
 
 TOPIC_ID = b"0123456789abcdef"
 Code = errors_pb2.ErrorCode

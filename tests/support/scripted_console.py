@@ -26,7 +26,7 @@ from quorumlog.sdk import (
     TopicPartition,
 )
 from quorumlog.sdk.errors import NetworkError, UnsupportedVersionError
-from quorumlog.v1.topic_names import is_internal
+from quorumlog.wire.topic_names import is_internal
 
 
 def broker(node_id: int, *, fenced: bool = False, epoch: int = 1) -> BrokerDescription:

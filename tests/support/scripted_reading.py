@@ -13,7 +13,7 @@ from scripted_cluster import ScriptedCluster
 from quorumlog.sdk.aio import AsyncConsumer
 from quorumlog.sdk.records.record_batch import batch_from_columns, encode
 from quorumlog.sdk.types import ConsumerRecord, TopicPartition
-from quorumlog.v1.entry import Codec, build_batch
+from quorumlog.wire.entry import Codec, build_batch
 
 TP = TopicPartition("t", 0)
 

@@ -25,7 +25,6 @@ from quorumlog.server.replies import Replies
 from quorumlog.v1 import admin_pb2, metadata_log_pb2
 from quorumlog.v1.credentials_pb2 import Revocation, ScramCredential
 from quorumlog.v1.errors_pb2 import Error
-from quorumlog.v1.scram import ClientFinal, ClientFirst, ServerFirst, auth_message, client_proof, salted_keys
 from quorumlog.v1.sign_in_pb2 import (
     BeginScramRequest,
     BeginScramResponse,
@@ -34,6 +33,7 @@ from quorumlog.v1.sign_in_pb2 import (
     SignInByTokenRequest,
     SignInByTokenResponse,
 )
+from quorumlog.wire.scram import ClientFinal, ClientFirst, ServerFirst, auth_message, client_proof, salted_keys
 
 ResponseT = TypeVar("ResponseT", bound=ProtoMessage)
 #: Few, so that tests are fast.

@@ -19,8 +19,8 @@ from quorumlog.sdk.spark.write_options import WriteOptions
 from quorumlog.server.metadata.producer_names import NamedProducers
 from quorumlog.v1 import admin_pb2, metadata_log_pb2, peer_pb2
 from quorumlog.v1 import data_plane_pb2 as pb
-from quorumlog.v1.entry import FIRST_NAMED_PRODUCER_ID
 from quorumlog.v1.errors_pb2 import ErrorCode
+from quorumlog.wire.entry import FIRST_NAMED_PRODUCER_ID
 
 
 class SinkWorld:

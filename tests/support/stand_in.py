@@ -15,7 +15,7 @@ import pyarrow as pa
 from quorumlog.sdk.records.record_batch import encode, to_log_schema
 from quorumlog.v1 import data_plane_pb2 as pb
 from quorumlog.v1 import data_plane_pb2_grpc, errors_pb2
-from quorumlog.v1.entry import Codec, build_batch, parse_header, seal_batch
+from quorumlog.wire.entry import Codec, build_batch, parse_header, seal_batch
 
 NOW_MS = 1_700_000_000_000
 

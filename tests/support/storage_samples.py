@@ -7,7 +7,7 @@ import random
 from quorumlog.raft.types import ORIGIN, Configuration, Entry, EntryId, EntryKind, HardState, Snapshot
 from quorumlog.storage.rows import cut_slice, describe_snapshot
 from quorumlog.storage.transaction import RaftGroupWrite, SnapshotSlice, Transaction
-from quorumlog.v1.entry import Codec, EnvelopeKind, build_batch, entry_hash, seal, seal_batch
+from quorumlog.wire.entry import Codec, EnvelopeKind, build_batch, entry_hash, seal, seal_batch
 
 CONFIGURATION = Configuration(voters=(1, 2, 3))
 SLICE_BYTES = 4096

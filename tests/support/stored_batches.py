@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from quorumlog.sdk.records.fetched import FetchedRows
 from quorumlog.sdk.records.record_batch import batch_from_columns, encode
 from quorumlog.sdk.types import TopicPartition
-from quorumlog.v1.entry import Codec, build_batch, seal_batch
+from quorumlog.wire.entry import Codec, build_batch, seal_batch
 
 
 def stored_batch(

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 
 import google_crc32c
 
-from quorumlog.v1.entry import Attributes, Codec, build_batch, seal_batch
-from quorumlog.v1.kafka_batch import KafkaCodec
+from quorumlog.wire.entry import Attributes, Codec, build_batch, seal_batch
+from quorumlog.wire.kafka.batch import KafkaCodec
 from tests.support.kafka_batches import KafkaRow, kafka_batch
 
 NOW_MS = 1_700_000_000_000

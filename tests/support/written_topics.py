@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from quorumlog.sdk import Admin, NewTopic, Producer
 from quorumlog.sdk.records.fetched import CONSUMED_SCHEMA
 from quorumlog.server.local import LocalCluster
-from quorumlog.v1.payload import LOG_SCHEMA
+from quorumlog.wire.payload import LOG_SCHEMA
 
 #: All codecs there are.
 CODECS = ("none", "lz4", "zstd")

@@ -27,7 +27,7 @@ from quorumlog.server.kafka.mapping.single_changes import each_by_itself
 from quorumlog.server.kafka.mapping.steps import KafkaCall, Steps, ask, ask_all
 from quorumlog.v1 import acls_pb2
 from quorumlog.v1.errors_pb2 import Error
-from quorumlog.v1.request_limits import MAX_ACL_FILTERS, MAX_ACLS_CHANGED
+from quorumlog.wire.request_limits import MAX_ACL_FILTERS, MAX_ACLS_CHANGED
 
 #: Of the hosts from which somebody may do something: all.
 EVERY_HOST = "*"

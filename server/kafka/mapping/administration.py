@@ -29,8 +29,8 @@ from quorumlog.server.kafka.mapping.error_codes import KafkaError, kafka_code
 from quorumlog.server.kafka.mapping.steps import KafkaCall, KafkaClusterView, Steps, ask
 from quorumlog.server.kafka.mapping.topic_names import kafka_epoch
 from quorumlog.v1 import admin_pb2
-from quorumlog.v1.request_limits import MAX_ITEMS
-from quorumlog.v1.topic_names import METADATA_TOPIC
+from quorumlog.wire.request_limits import MAX_ITEMS
+from quorumlog.wire.topic_names import METADATA_TOPIC
 
 METADATA_PARTITION = 0
 #: What the address of a node is called. Its own way of naming listeners is not told to Kafka's clients.

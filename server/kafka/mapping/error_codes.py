@@ -6,7 +6,7 @@ from enum import IntEnum
 
 from quorumlog.v1 import errors_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
-from quorumlog.v1.kafka_batch import KafkaBatchFault
+from quorumlog.wire.kafka.batch import KafkaBatchFault
 
 
 class KafkaError(IntEnum):

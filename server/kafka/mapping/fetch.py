@@ -25,7 +25,7 @@ from quorumlog.server.kafka.mapping.fetched_partition import (
 from quorumlog.server.kafka.mapping.steps import KafkaCall, Steps, ask
 from quorumlog.server.kafka.mapping.topic_names import find_topics
 from quorumlog.v1 import data_plane_pb2
-from quorumlog.v1.entry import parse_header
+from quorumlog.wire.entry import parse_header
 
 #: Epochs of requests that belong to no session, and of those that would begin one.
 _SESSIONLESS, _BEGINS = -1, 0

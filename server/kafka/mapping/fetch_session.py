@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from quorumlog.v1.request_limits import MAX_ITEMS
+from quorumlog.wire.request_limits import MAX_ITEMS
 
 #: What is kept of all sessions of a port, together.
 MOST_KEPT_PARTITIONS = 100_000

@@ -17,10 +17,10 @@ from quorumlog.server.kafka.mapping.leader_hints import endpoints, leader_hint
 from quorumlog.server.kafka.mapping.steps import KafkaCall, Steps, TooMuchWorkError, work_on
 from quorumlog.server.kafka.mapping.topic_names import by_id
 from quorumlog.v1 import data_plane_pb2
-from quorumlog.v1.entry import CorruptEntryError
 from quorumlog.v1.errors_pb2 import ErrorCode
-from quorumlog.v1.kafka_entry import fetched_kafka_batch
-from quorumlog.v1.kafka_translation import is_served_as_stored, served_batches
+from quorumlog.wire.entry import CorruptEntryError
+from quorumlog.wire.kafka.entry import fetched_kafka_batch
+from quorumlog.wire.kafka.translation import is_served_as_stored, served_batches
 
 #: From this version on topics are named by their ids.
 BY_ID = 13

@@ -15,8 +15,8 @@ from quorumlog.server.kafka.mapping.error_codes import KafkaError, kafka_code
 from quorumlog.server.kafka.mapping.steps import KafkaCall, Steps, TooMuchWorkError, ask, work_on
 from quorumlog.server.kafka.mapping.topic_names import find_topics, kafka_epoch
 from quorumlog.v1 import data_plane_pb2
-from quorumlog.v1.entry import CorruptEntryError, parse_header
-from quorumlog.v1.kafka_translation import find_time_in, last_latest_in
+from quorumlog.wire.entry import CorruptEntryError, parse_header
+from quorumlog.wire.kafka.translation import find_time_in, last_latest_in
 
 _EARLIEST, _LATEST_TIME, _EARLIEST_LOCAL = -2, -3, -4
 #: The latest offset in remote storage, and the earliest that is to go there.

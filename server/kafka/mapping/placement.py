@@ -28,7 +28,7 @@ from quorumlog.server.kafka.mapping.error_codes import KafkaError, kafka_code
 from quorumlog.server.kafka.mapping.steps import KafkaCall, Steps, ask
 from quorumlog.server.kafka.mapping.topics import within_limits
 from quorumlog.v1 import admin_pb2
-from quorumlog.v1.request_limits import MAX_CHANGE_TARGETS, MAX_ITEMS
+from quorumlog.wire.request_limits import MAX_CHANGE_TARGETS, MAX_ITEMS
 
 _Place = tuple[str, int]
 _Item = TypeVar("_Item")

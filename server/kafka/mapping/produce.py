@@ -28,8 +28,8 @@ from quorumlog.server.kafka.mapping.steps import (
 from quorumlog.server.kafka.mapping.topic_names import by_id, find_topics
 from quorumlog.v1 import data_plane_pb2, errors_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
-from quorumlog.v1.kafka_batch import KafkaBatchError
-from quorumlog.v1.kafka_produced import entry_of_produced, is_checked_quickly
+from quorumlog.wire.kafka.batch import KafkaBatchError
+from quorumlog.wire.kafka.produced import entry_of_produced, is_checked_quickly
 
 _NO_ACKS, _OWN_ACK = 0, 1
 _NO_OFFSET = -1

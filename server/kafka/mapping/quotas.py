@@ -26,7 +26,7 @@ from quorumlog.server.kafka.mapping.single_changes import each_by_itself
 from quorumlog.server.kafka.mapping.steps import KafkaCall, Steps, ask
 from quorumlog.v1 import quotas_pb2
 from quorumlog.v1.errors_pb2 import Error
-from quorumlog.v1.request_limits import MAX_QUOTAS_CHANGED
+from quorumlog.wire.request_limits import MAX_QUOTAS_CHANGED
 
 _USER, _CLIENT_ID, _IP = "user", "client-id", "ip"
 _PREFIX, _EVERYBODY = "User:", "*"

@@ -15,8 +15,9 @@ from quorumlog.server.kafka.mapping.error_codes import KafkaError
 from quorumlog.server.kafka.mapping.steps import KafkaCall, KafkaConnectionRefusedError, Steps, ask, hash_password
 from quorumlog.server.kafka.sign_in_state import KafkaSignIn
 from quorumlog.v1.errors_pb2 import Error, ErrorCode
-from quorumlog.v1.saslprep import PasswordError, prepared
-from quorumlog.v1.scram import (
+from quorumlog.v1.sign_in_pb2 import BeginScramRequest, BeginScramResponse, FinishScramRequest, FinishScramResponse
+from quorumlog.wire.saslprep import PasswordError, prepared
+from quorumlog.wire.scram import (
     MAX_MESSAGE_LENGTH,
     MECHANISM,
     ClientFinal,
@@ -28,7 +29,6 @@ from quorumlog.v1.scram import (
     client_proof,
     salted_keys,
 )
-from quorumlog.v1.sign_in_pb2 import BeginScramRequest, BeginScramResponse, FinishScramRequest, FinishScramResponse
 
 PLAIN = "PLAIN"
 MECHANISMS = (MECHANISM, PLAIN)

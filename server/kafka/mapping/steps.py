@@ -17,7 +17,7 @@ from quorumlog.server.kafka.codec.primitives import KafkaMessage
 from quorumlog.server.kafka.mapping.fetch_session import ConnectionFetches
 from quorumlog.server.kafka.sign_in_state import KafkaSignIn
 from quorumlog.v1.errors_pb2 import Error
-from quorumlog.v1.request_limits import MAX_ITEMS
+from quorumlog.wire.request_limits import MAX_ITEMS
 
 T = TypeVar("T")
 RequestT = TypeVar("RequestT", bound=KafkaMessage)

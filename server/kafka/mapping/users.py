@@ -24,8 +24,8 @@ from quorumlog.server.kafka.mapping.single_changes import each_by_itself
 from quorumlog.server.kafka.mapping.steps import KafkaCall, Steps, ask, ask_all
 from quorumlog.v1 import credentials_pb2
 from quorumlog.v1.errors_pb2 import Error
-from quorumlog.v1.request_limits import MAX_CREDENTIALS_CHANGED
-from quorumlog.v1.scram import KEY_BYTES, keys_of_salted
+from quorumlog.wire.request_limits import MAX_CREDENTIALS_CHANGED
+from quorumlog.wire.scram import KEY_BYTES, keys_of_salted
 
 _TIMEOUT_MS = 30_000
 

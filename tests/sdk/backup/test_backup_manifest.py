@@ -23,7 +23,7 @@ from quorumlog.sdk.backup.manifest import (
 )
 from quorumlog.sdk.backup.segments import BackedUpBatch, SegmentBuilder, batches_in, range_of
 from quorumlog.sdk.backup.store import DirectoryStore
-from quorumlog.v1.entry import Codec, build_batch, seal_batch, verify_batch
+from quorumlog.wire.entry import Codec, build_batch, seal_batch, verify_batch
 
 
 def stored(base_offset: int, count: int) -> BackedUpBatch:

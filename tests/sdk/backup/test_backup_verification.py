@@ -22,7 +22,7 @@ from quorumlog.sdk.backup.segments import BackedUpBatch, SegmentBuilder
 from quorumlog.sdk.backup.store import DirectoryStore
 from quorumlog.sdk.backup.verification import BackupVerification, VerificationReport
 from quorumlog.v1 import admin_pb2
-from quorumlog.v1.entry import Codec, build_batch, seal_batch, verify_batch
+from quorumlog.wire.entry import Codec, build_batch, seal_batch, verify_batch
 
 FOLDER = "topics/t.00/0"
 

@@ -22,7 +22,7 @@ from quorumlog.sdk.errors import IllegalStateError, QuorumlogError
 from quorumlog.sdk.runtime.backoff import Backoff
 from quorumlog.sdk.types import TopicPartition
 from quorumlog.v1 import admin_pb2
-from quorumlog.v1.entry import Codec, build_batch, seal_batch, verify_batch
+from quorumlog.wire.entry import Codec, build_batch, seal_batch, verify_batch
 
 Page = admin_pb2.DescribePartitionLogResponse
 

@@ -17,7 +17,7 @@ from quorumlog.sdk.errors import IllegalStateError
 from quorumlog.sdk.runtime.client_runtime import SYSTEM_RUNTIME
 from quorumlog.sdk.types import TopicPartition
 from quorumlog.v1 import admin_pb2
-from quorumlog.v1.entry import Codec, build_batch, parse_header, seal_batch, verify_batch
+from quorumlog.wire.entry import Codec, build_batch, parse_header, seal_batch, verify_batch
 
 
 def stored(base_offset: int, count: int) -> BackedUpBatch:

@@ -33,7 +33,7 @@ from quorumlog.sdk.types import NewTopic, OffsetAndMetadata, TopicPartition
 from quorumlog.server.controller.replica_assignment import TopicLimits
 from quorumlog.server.requests.change_targets import check_targets
 from quorumlog.v1 import admin_pb2, data_plane_pb2, errors_pb2, groups_pb2
-from quorumlog.v1.request_limits import MAX_CHANGE_TARGETS, MAX_CHANGED_TOPICS, MAX_ITEMS
+from quorumlog.wire.request_limits import MAX_CHANGE_TARGETS, MAX_CHANGED_TOPICS, MAX_ITEMS
 
 MANY = MAX_ITEMS + 7
 Answer = Callable[[Any], Any]

@@ -14,7 +14,7 @@ from scripted_reading import TP, consumer_on, fill, read, until_fetched, values
 from quorumlog.sdk.errors import OffsetOutOfRangeError, UnknownTopicOrPartitionError
 from quorumlog.sdk.types import TopicPartition
 from quorumlog.v1 import data_plane_pb2
-from quorumlog.v1.entry import Codec
+from quorumlog.wire.entry import Codec
 
 P1 = TopicPartition("t", 1)
 

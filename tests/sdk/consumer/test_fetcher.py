@@ -25,7 +25,7 @@ from quorumlog.sdk.metrics.consumer_metrics import ConsumerMetrics
 from quorumlog.sdk.records.fetch_answer import FetchAnswer, read_fetch_answer
 from quorumlog.sdk.types import TopicPartition
 from quorumlog.v1 import data_plane_pb2
-from quorumlog.v1.entry import Codec
+from quorumlog.wire.entry import Codec
 
 P0, P1, P2 = (TopicPartition("t", number) for number in range(3))
 KIB = 1024

@@ -21,7 +21,7 @@ from quorumlog.sdk.consumer.assignment import PartitionState
 from quorumlog.sdk.records.fetched import FetchedRows
 from quorumlog.sdk.records.record_batch import batch_from_columns, encode
 from quorumlog.sdk.types import ConsumerRecord
-from quorumlog.v1.entry import Codec, build_batch, seal_batch
+from quorumlog.wire.entry import Codec, build_batch, seal_batch
 
 pytestmark = pytest.mark.thorough
 

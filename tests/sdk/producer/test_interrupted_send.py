@@ -21,7 +21,7 @@ from quorumlog.sdk.producer.delivery import RecordFuture
 from quorumlog.sdk.producer.explanation import BatchNotes
 from quorumlog.sdk.records.record_batch import decode
 from quorumlog.sdk.runtime.caller_lock import let_go
-from quorumlog.v1.entry import Codec, seal_batch
+from quorumlog.wire.entry import Codec, seal_batch
 
 pytestmark = [
     pytest.mark.thorough,

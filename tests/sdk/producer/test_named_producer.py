@@ -28,7 +28,7 @@ from quorumlog.sdk.errors import (
 from quorumlog.server.local import LocalCluster
 from quorumlog.v1 import data_plane_pb2 as pb
 from quorumlog.v1 import data_plane_pb2_grpc
-from quorumlog.v1.entry import FIRST_NAMED_PRODUCER_ID
+from quorumlog.wire.entry import FIRST_NAMED_PRODUCER_ID
 
 pytestmark = pytest.mark.cluster
 _numbers = itertools.count()

@@ -17,7 +17,7 @@ from quorumlog.sdk.producer.request_packing import (
 )
 from quorumlog.sdk.records.produce_request import OutgoingProduce
 from quorumlog.v1 import data_plane_pb2
-from quorumlog.v1.entry import Codec
+from quorumlog.wire.entry import Codec
 
 NODE, OTHER = HandDrivenNode("127.0.0.1:1"), HandDrivenNode("127.0.0.1:2")
 

@@ -12,7 +12,7 @@ from quorumlog.sdk.producer.batch import ProducerBatch
 from quorumlog.sdk.producer.delivery import RecordFuture
 from quorumlog.sdk.producer.explanation import BatchNotes
 from quorumlog.sdk.records.record_batch import RECORD_OVERHEAD_BYTES, to_log_schema
-from quorumlog.v1.entry import Codec, parse_header
+from quorumlog.wire.entry import Codec, parse_header
 
 
 class Bench:

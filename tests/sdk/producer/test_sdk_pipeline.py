@@ -27,7 +27,7 @@ from quorumlog.sdk.producer.batch import ProducerBatch
 from quorumlog.sdk.producer.identity import ProducerIdentity
 from quorumlog.sdk.producer.partition_pipeline import AttemptVerdict, PartitionPipeline, final_error
 from quorumlog.sdk.records.record_batch import decode
-from quorumlog.v1.entry import Codec, parse_header
+from quorumlog.wire.entry import Codec, parse_header
 
 
 def new_batch(number: int = 0, created_s: float = 0.0) -> ProducerBatch:

@@ -31,7 +31,7 @@ from quorumlog.sdk.records.produce_request import OutgoingProduce
 from quorumlog.sdk.records.record_batch import RECORD_OVERHEAD_BYTES, decode
 from quorumlog.sdk.runtime.backoff import Backoff
 from quorumlog.v1 import data_plane_pb2
-from quorumlog.v1.entry import parse_header, seal_batch
+from quorumlog.wire.entry import parse_header, seal_batch
 
 MEMORY = 10_000_000
 

@@ -11,7 +11,7 @@ from quorumlog.sdk.records.fetched import FetchedRows, rows_from, to_table
 from quorumlog.sdk.records.record_batch import batch_from_columns, encode
 from quorumlog.sdk.types import TopicPartition
 from quorumlog.v1 import data_plane_pb2
-from quorumlog.v1.entry import Codec, build_batch, seal_batch
+from quorumlog.wire.entry import Codec, build_batch, seal_batch
 
 TP = TopicPartition("orders", 3)
 ROWS = 1000

@@ -16,9 +16,9 @@ from quorumlog.sdk.records.record_batch import UnreadableBatch, decode, decode_a
 from quorumlog.sdk.spark.log_access import _rows
 from quorumlog.sdk.types import TopicPartition
 from quorumlog.v1 import data_plane_pb2
-from quorumlog.v1.decoded_size import MOST_DECODED_BYTES
-from quorumlog.v1.entry import BATCH_OVERHEAD_BYTES, Codec, CorruptEntryError, build_batch, parse_header, seal_batch
-from quorumlog.v1.payload import read_payload, write_payload
+from quorumlog.wire.decoded_size import MOST_DECODED_BYTES
+from quorumlog.wire.entry import BATCH_OVERHEAD_BYTES, Codec, CorruptEntryError, build_batch, parse_header, seal_batch
+from quorumlog.wire.payload import read_payload, write_payload
 from tests.support.inflating_batches import as_arrow_0_17, inflating_payload, stored_inflating_batch
 
 TP = TopicPartition("orders", 0)
@@ -99,7 +99,7 @@ def test_the_codec_is_found_where_old_versions_of_arrow_put_it(
 
 def test_arrow_itself_still_takes_such_a_message() -> None:
     """The day it does not, the one before tests nothing."""
-    from quorumlog.v1.payload import LOG_SCHEMA
+    from quorumlog.wire.payload import LOG_SCHEMA
 
     columns = pa.ipc.read_record_batch(pa.py_buffer(as_arrow_0_17(inflating_payload(1 << 20))), LOG_SCHEMA)
     assert columns.column(1)[0].as_py() == b"v" * (1 << 20)

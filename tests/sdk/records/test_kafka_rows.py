@@ -10,8 +10,8 @@ from quorumlog.sdk.errors import CorruptRecordError
 from quorumlog.sdk.records.fetched import FetchedRows, rows_from, to_records, to_table
 from quorumlog.sdk.types import TopicPartition
 from quorumlog.v1.data_plane_pb2 import ListOffsetsResult
-from quorumlog.v1.entry import Codec
-from quorumlog.v1.kafka_batch import KafkaCodec
+from quorumlog.wire.entry import Codec
+from quorumlog.wire.kafka.batch import KafkaCodec
 from tests.server.kafka.test_kafka_entries import arrow_entry
 from tests.support.kafka_batches import KafkaRow, kafka_batch, stored_kafka_entry
 

@@ -25,8 +25,8 @@ from quorumlog.sdk.records.record_batch import (
     without_dead_headers,
 )
 from quorumlog.sdk.types import TopicPartition
-from quorumlog.v1.entry import Attributes, Codec, TimestampType, build_batch, build_compacted, seal_batch
-from quorumlog.v1.payload import COMPACTED_SCHEMA, HEADERS_TYPE, write_payload
+from quorumlog.wire.entry import Attributes, Codec, TimestampType, build_batch, build_compacted, seal_batch
+from quorumlog.wire.payload import COMPACTED_SCHEMA, HEADERS_TYPE, write_payload
 
 TP = TopicPartition("t", 0)
 Row = tuple[bytes | None, bytes | None, int, list[tuple[str, bytes | None]]]

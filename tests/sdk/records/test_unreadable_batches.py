@@ -15,9 +15,9 @@ from quorumlog.sdk.errors import CorruptRecordError, UnreadableBatchError
 from quorumlog.sdk.records import record_batch
 from quorumlog.sdk.records.fetched import FetchedRows, rows_from
 from quorumlog.sdk.types import TopicPartition
-from quorumlog.v1 import payload
 from quorumlog.v1.data_plane_pb2 import ListOffsetsResult
-from quorumlog.v1.entry import parse_header
+from quorumlog.wire import payload
+from quorumlog.wire.entry import parse_header
 from tests.support.kafka_batches import kafka_batch, stored_kafka_entry
 
 TP = TopicPartition("orders", 4)

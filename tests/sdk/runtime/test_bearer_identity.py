@@ -14,7 +14,7 @@ import pytest
 from quorumlog.sdk import IllegalArgumentError, SaslAuthenticationFailedError
 from quorumlog.sdk.runtime.bearer_identity import BearerIdentity
 from quorumlog.sdk.runtime.security import PROPERTIES, ClientSecurity
-from quorumlog.v1.request_limits import MAX_BEARER_TOKEN_LENGTH
+from quorumlog.wire.request_limits import MAX_BEARER_TOKEN_LENGTH
 
 FILE = "sasl_oauthbearer_token_file"
 

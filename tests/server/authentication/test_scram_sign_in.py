@@ -9,7 +9,7 @@ from sign_in_rig import SignInRig
 
 from quorumlog.server.authentication.scram_sign_in import UNDER_WAY_US, WRONG
 from quorumlog.v1.errors_pb2 import ErrorCode
-from quorumlog.v1.scram import DEFAULT_ITERATIONS, ClientFinal, ServerFirst
+from quorumlog.wire.scram import DEFAULT_ITERATIONS, ClientFinal, ServerFirst
 
 RIGHT, OTHER = b"right and long", b"other and long"
 

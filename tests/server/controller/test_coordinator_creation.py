@@ -8,7 +8,7 @@ from quorumlog.server.controller.coordinator_creation import CoordinatorPlan
 from quorumlog.v1 import admin_pb2, errors_pb2, peer_pb2
 from quorumlog.v1 import metadata_log_pb2 as log
 from quorumlog.v1.errors_pb2 import ErrorCode
-from quorumlog.v1.topic_names import GROUPS_TOPIC
+from quorumlog.wire.topic_names import GROUPS_TOPIC
 
 SECOND = 1_000_000
 

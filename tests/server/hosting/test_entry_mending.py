@@ -29,7 +29,7 @@ from quorumlog.server.hosting.peer_queues import PeerQueues
 from quorumlog.server.hosting.raft_host import HostedReplica, RaftHost
 from quorumlog.server.hosting.sealing import GroupSealer
 from quorumlog.storage.interface import DamageError
-from quorumlog.v1.entry import trace_of
+from quorumlog.wire.entry import trace_of
 
 GROUP, NODE, PEERS = 1000, 1, (2, 3)
 SEALER = GroupSealer(GROUP)

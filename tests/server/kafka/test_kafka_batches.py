@@ -18,9 +18,10 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder as Aiokafk
 from kafka.record.default_records import DefaultRecordBatch as KafkaPythonBatch
 from kafka.record.default_records import DefaultRecordBatchBuilder as KafkaPythonBuilder
 
-from quorumlog.v1 import kafka_compression, kafka_records
-from quorumlog.v1.entry import TimestampType
-from quorumlog.v1.kafka_batch import (
+from quorumlog.wire.entry import TimestampType
+from quorumlog.wire.kafka import compression as kafka_compression
+from quorumlog.wire.kafka import records as kafka_records
+from quorumlog.wire.kafka.batch import (
     HEADER_BYTES,
     KafkaBatchError,
     KafkaBatchFault,
@@ -29,8 +30,8 @@ from quorumlog.v1.kafka_batch import (
     placed,
     verify_kafka_batch,
 )
-from quorumlog.v1.kafka_records import read_kafka_columns, write_kafka_batch
-from quorumlog.v1.payload import COMPACTED_SCHEMA, HEADERS_TYPE, LOG_SCHEMA, TIMESTAMP_TYPE, null_headers
+from quorumlog.wire.kafka.records import read_kafka_columns, write_kafka_batch
+from quorumlog.wire.payload import COMPACTED_SCHEMA, HEADERS_TYPE, LOG_SCHEMA, TIMESTAMP_TYPE, null_headers
 from tests.support.kafka_batches import changed, with_checksum
 
 #: Key, value, timestamp in milliseconds, headers.

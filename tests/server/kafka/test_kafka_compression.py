@@ -9,8 +9,8 @@ import cramjam
 import pyarrow as pa
 import pytest
 
-from quorumlog.v1.kafka_batch import KafkaCodec
-from quorumlog.v1.kafka_compression import deflate, inflate
+from quorumlog.wire.kafka.batch import KafkaCodec
+from quorumlog.wire.kafka.compression import deflate, inflate
 
 
 def test_blocks_of_lz4_do_not_depend_on_each_other() -> None:

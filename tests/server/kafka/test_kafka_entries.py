@@ -11,8 +11,8 @@ from aiokafka.record.default_records import DefaultRecordBatch as AiokafkaBatch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quorumlog.v1.columns import read_columns
-from quorumlog.v1.entry import (
+from quorumlog.wire.columns import read_columns
+from quorumlog.wire.entry import (
     Attributes,
     Codec,
     CorruptEntryError,
@@ -24,21 +24,21 @@ from quorumlog.v1.entry import (
     seal_batch,
     verify_batch,
 )
-from quorumlog.v1.kafka_batch import (
+from quorumlog.wire.kafka.batch import (
     KafkaBatchError,
     KafkaBatchFault,
     KafkaCodec,
     parse_kafka_header,
     verify_kafka_batch,
 )
-from quorumlog.v1.kafka_entry import check_kafka_entry, entry_of_kafka, is_kafka, kafka_batch_in, leader_epoch_of
-from quorumlog.v1.kafka_translation import (
+from quorumlog.wire.kafka.entry import check_kafka_entry, entry_of_kafka, is_kafka, kafka_batch_in, leader_epoch_of
+from quorumlog.wire.kafka.translation import (
     find_time_in,
     kafka_batches_of,
     last_latest_in,
     served_batches,
 )
-from quorumlog.v1.payload import COMPACTED_SCHEMA, HEADERS_TYPE, LOG_SCHEMA, TIMESTAMP_TYPE, write_payload
+from quorumlog.wire.payload import COMPACTED_SCHEMA, HEADERS_TYPE, LOG_SCHEMA, TIMESTAMP_TYPE, write_payload
 from tests.support.kafka_batches import KafkaRow, changed, kafka_batch, stored_kafka_entry, with_checksum
 from tests.support.stored_batches import stored_batch
 from tests.support.unreadable_batches import UNREADABLE, unreadable_entry

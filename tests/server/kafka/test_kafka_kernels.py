@@ -12,14 +12,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quorumlog.v1 import columns as columns_module
-from quorumlog.v1 import kafka_kernels, kafka_records
-from quorumlog.v1.columns import KafkaEntry, read_columns, read_kafka_entries
-from quorumlog.v1.entry import CorruptEntryError, parse_header
-from quorumlog.v1.kafka_batch import KafkaBatchError, KafkaCodec, build_kafka_batch, parse_kafka_header
-from quorumlog.v1.kafka_compression import deflate
-from quorumlog.v1.kafka_kernels import Inflated, plain_columns, plain_parts
-from quorumlog.v1.kafka_records import inflated, read_kafka_columns
+from quorumlog.wire import columns as columns_module
+from quorumlog.wire.columns import KafkaEntry, read_columns, read_kafka_entries
+from quorumlog.wire.entry import CorruptEntryError, parse_header
+from quorumlog.wire.kafka import kernels as kafka_kernels
+from quorumlog.wire.kafka import records as kafka_records
+from quorumlog.wire.kafka.batch import KafkaBatchError, KafkaCodec, build_kafka_batch, parse_kafka_header
+from quorumlog.wire.kafka.compression import deflate
+from quorumlog.wire.kafka.kernels import Inflated, plain_columns, plain_parts
+from quorumlog.wire.kafka.records import inflated, read_kafka_columns
 from tests.support.kafka_batches import KafkaRow, kafka_batch, stored_kafka_entry
 
 NOW_MS = 1_700_000_000_000

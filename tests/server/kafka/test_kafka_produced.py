@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quorumlog.v1 import kafka_produced
-from quorumlog.v1.columns import read_columns
-from quorumlog.v1.entry import Attributes, parse_header
-from quorumlog.v1.kafka_batch import (
+from quorumlog.wire.columns import read_columns
+from quorumlog.wire.entry import Attributes, parse_header
+from quorumlog.wire.kafka import produced as kafka_produced
+from quorumlog.wire.kafka.batch import (
     HEADER_BYTES,
     KafkaBatchError,
     KafkaBatchFault,
@@ -20,11 +20,11 @@ from quorumlog.v1.kafka_batch import (
     parse_kafka_header,
     verify_kafka_batch,
 )
-from quorumlog.v1.kafka_compression import deflate
-from quorumlog.v1.kafka_entry import check_kafka_entry, entry_of_kafka, kafka_batch_in
-from quorumlog.v1.kafka_produced import check_records_in_python, entry_of_produced, is_checked_quickly
-from quorumlog.v1.kafka_records import inflated, read_inflated
-from quorumlog.v1.payload import KEY
+from quorumlog.wire.kafka.compression import deflate
+from quorumlog.wire.kafka.entry import check_kafka_entry, entry_of_kafka, kafka_batch_in
+from quorumlog.wire.kafka.produced import check_records_in_python, entry_of_produced, is_checked_quickly
+from quorumlog.wire.kafka.records import inflated, read_inflated
+from quorumlog.wire.payload import KEY
 from tests.support.kafka_batches import KafkaRow, changed, kafka_batch, with_checksum
 
 FAULT = KafkaBatchFault
@@ -43,7 +43,7 @@ def check(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
     if request.param == "python":
         monkeypatch.setattr(kafka_produced, "_check_natively", None)
     else:
-        pytest.importorskip("quorumlog.v1._kafka_records", reason="the C loop is not compiled")
+        pytest.importorskip("quorumlog.wire.kafka._records", reason="the C loop is not compiled")
 
 
 pytestmark = pytest.mark.usefixtures("check")

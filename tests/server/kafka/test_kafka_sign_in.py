@@ -30,8 +30,8 @@ from quorumlog.server.kafka.mapping.steps import LongWork
 from quorumlog.server.kafka.mapping.table import served_versions
 from quorumlog.server.kafka.sign_in_state import KafkaSignIn
 from quorumlog.v1 import data_plane_pb2
-from quorumlog.v1.scram import ClientFinal, ClientFirst, ServerFirst, auth_message, client_proof, salted_keys
 from quorumlog.v1.sign_in_pb2 import BeginScramRequest, FinishScramRequest
+from quorumlog.wire.scram import ClientFinal, ClientFirst, ServerFirst, auth_message, client_proof, salted_keys
 
 LIMITS = KafkaConnectionLimits(strangers_bytes=4_096, sign_in_us=30_000_000)
 PASSWORD = b"correct horse"

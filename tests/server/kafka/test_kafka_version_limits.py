@@ -24,7 +24,7 @@ from quorumlog.server.kafka.mapping.error_codes import KafkaError
 from quorumlog.server.kafka.mapping.fetch_session import ConnectionFetches, FetchSessionSpace
 from quorumlog.v1 import admin_pb2, data_plane_pb2, groups_pb2
 from quorumlog.v1.errors_pb2 import Error, ErrorCode, LeaderHint
-from quorumlog.v1.kafka_batch import KafkaCodec
+from quorumlog.wire.kafka.batch import KafkaCodec
 from tests.support.kafka_batches import kafka_batch, stored_kafka_entry
 from tests.support.kafka_steps import TOPIC_IDS, Reply, Served, refuse_all, serve
 

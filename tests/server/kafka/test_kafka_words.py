@@ -29,8 +29,8 @@ from quorumlog.server.kafka.mapping.fetch_session import ConnectionFetches, Fetc
 from quorumlog.server.kafka.mapping.steps import KafkaCall, LongWork, Questions, Steps, TooMuchWorkError
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import data_plane_pb2, groups_pb2
-from quorumlog.v1.entry import Codec, build_batch
 from quorumlog.v1.errors_pb2 import ErrorCode
+from quorumlog.wire.entry import Codec, build_batch
 
 TOPIC_ID = b"\x05" * 16
 GROUP = "readers"

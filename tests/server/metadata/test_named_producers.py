@@ -5,8 +5,8 @@ import pytest
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.producer_names import MAX_EPOCH, NamedProducers, check_claim, check_deletion
 from quorumlog.v1 import admin_pb2, metadata_log_pb2, peer_pb2
-from quorumlog.v1.entry import FIRST_NAMED_PRODUCER_ID
 from quorumlog.v1.errors_pb2 import ErrorCode
+from quorumlog.wire.entry import FIRST_NAMED_PRODUCER_ID
 
 
 def claim(producers: NamedProducers, name: str, epoch: int = -1, wall_ms: int = 0) -> tuple[int, int] | int:

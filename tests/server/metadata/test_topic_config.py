@@ -14,7 +14,7 @@ from quorumlog.server.metadata.topic_config import (
     describe_topic_config,
     parse_topic_config,
 )
-from quorumlog.v1.entry import TimestampType
+from quorumlog.wire.entry import TimestampType
 
 
 def test_defaults_are_kafkas() -> None:

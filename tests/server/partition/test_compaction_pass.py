@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from quorumlog.server.partition.compaction_pass import CompactionPass
 from quorumlog.server.partition.compaction_state import CompactionPoint
-from quorumlog.v1.entry import Codec, Flags, build_batch, parse_envelope, parse_header, seal_batch
-from quorumlog.v1.kafka_batch import KafkaCodec
+from quorumlog.wire.entry import Codec, Flags, build_batch, parse_envelope, parse_header, seal_batch
+from quorumlog.wire.kafka.batch import KafkaCodec
 from tests.support.compaction_samples import (
     Compacted,
     Model,

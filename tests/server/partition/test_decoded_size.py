@@ -12,9 +12,9 @@ from quorumlog.server.partition.batch_admission import admitted
 from quorumlog.server.partition.compaction_pass import CompactionPass
 from quorumlog.server.partition.compaction_state import CompactionPoint
 from quorumlog.v1 import errors_pb2
-from quorumlog.v1.decoded_size import MOST_DECODED_BYTES, decoded_bytes
-from quorumlog.v1.entry import BATCH_OVERHEAD_BYTES, Codec, CorruptEntryError, build_batch, parse_header, seal_batch
-from quorumlog.v1.payload import LOG_SCHEMA, read_payload, write_payload
+from quorumlog.wire.decoded_size import MOST_DECODED_BYTES, decoded_bytes
+from quorumlog.wire.entry import BATCH_OVERHEAD_BYTES, Codec, CorruptEntryError, build_batch, parse_header, seal_batch
+from quorumlog.wire.payload import LOG_SCHEMA, read_payload, write_payload
 from tests.support.inflating_batches import inflating_batch, stored_inflating_batch
 
 #: Of the four columns of a batch.

@@ -13,7 +13,7 @@ from quorumlog.server.partition.epoch_lookup import find_epoch_end
 from quorumlog.server.partition.partition import Partition
 from quorumlog.storage.batch_row import BatchRow
 from quorumlog.storage.interface import StorageReader
-from quorumlog.v1.entry import Codec, build_batch, seal_batch
+from quorumlog.wire.entry import Codec, build_batch, seal_batch
 
 
 class Log:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from quorumlog.server.metadata.records import FIRST_FEATURE_LEVEL
-from quorumlog.v1.entry import parse_header, verify_batch
 from quorumlog.v1.errors_pb2 import ErrorCode
-from quorumlog.v1.kafka_batch import KafkaCodec
-from quorumlog.v1.kafka_entry import entry_of_kafka, kafka_batch_in
+from quorumlog.wire.entry import parse_header, verify_batch
+from quorumlog.wire.kafka.batch import KafkaCodec
+from quorumlog.wire.kafka.entry import entry_of_kafka, kafka_batch_in
 from tests.support.kafka_batches import KafkaRow, kafka_batch
 from tests.support.partition_rig import NOW_MS, Rig, batch
 

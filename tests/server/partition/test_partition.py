@@ -16,9 +16,9 @@ from quorumlog.server.partition.acknowledgements import ACKS_ALL, ACKS_LEADER, A
 from quorumlog.server.partition.batch_admission import MAX_AHEAD_MS
 from quorumlog.server.partition.partition import MAX_OFFSET, Partition
 from quorumlog.v1 import data_plane_pb2
-from quorumlog.v1.entry import SEQUENCE_MODULUS, Codec, TimestampType, build_batch, parse_header, verify
 from quorumlog.v1.errors_pb2 import ErrorCode
 from quorumlog.v1.partition_log_pb2 import PartitionSnapshot
+from quorumlog.wire.entry import SEQUENCE_MODULUS, Codec, TimestampType, build_batch, parse_header, verify
 
 
 @pytest.fixture

@@ -8,7 +8,8 @@ from quorumlog.server.metadata.producer_names import NamedProducers
 from quorumlog.server.partition.epoch_digests import MAX_EPOCH_BATCHES, ROW_DIGESTS, content_digest
 from quorumlog.server.partition.producer_table import DuplicateBatch, ProducerTable, Refused
 from quorumlog.v1 import metadata_log_pb2, peer_pb2
-from quorumlog.v1.entry import (
+from quorumlog.v1.errors_pb2 import ErrorCode
+from quorumlog.wire.entry import (
     FIRST_NAMED_PRODUCER_ID,
     SEQUENCE_MODULUS,
     Attributes,
@@ -19,7 +20,6 @@ from quorumlog.v1.entry import (
     parse_header,
     seal_batch,
 )
-from quorumlog.v1.errors_pb2 import ErrorCode
 
 NAMED = FIRST_NAMED_PRODUCER_ID
 

@@ -21,7 +21,9 @@ from quorumlog.v1.admin_pb2 import (
     RestoredProducers,
     RestorePartitionRequest,
 )
-from quorumlog.v1.entry import (
+from quorumlog.v1.errors_pb2 import ErrorCode
+from quorumlog.v1.partition_log_pb2 import BeginRestore
+from quorumlog.wire.entry import (
     FIRST_NAMED_PRODUCER_ID,
     Codec,
     Flags,
@@ -31,9 +33,7 @@ from quorumlog.v1.entry import (
     parse_envelope,
     parse_header,
 )
-from quorumlog.v1.errors_pb2 import ErrorCode
-from quorumlog.v1.kafka_entry import entry_of_kafka, kafka_batch_in
-from quorumlog.v1.partition_log_pb2 import BeginRestore
+from quorumlog.wire.kafka.entry import entry_of_kafka, kafka_batch_in
 from tests.support.inflating_batches import stored_inflating_batch
 from tests.support.kafka_batches import KafkaRow, kafka_batch, stored_kafka_entry
 

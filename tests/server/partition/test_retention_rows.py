@@ -11,7 +11,7 @@ import pytest
 from quorumlog.server.metadata.topic_config import parse_topic_config
 from quorumlog.server.partition.retention import LogRetention
 from quorumlog.storage.batch_row import BatchRow, next_row
-from quorumlog.v1.entry import Codec, build_batch, seal_batch
+from quorumlog.wire.entry import Codec, build_batch, seal_batch
 
 pytestmark = pytest.mark.interpreted("a stand-in for the partition: compiled code checks types")
 

@@ -12,8 +12,8 @@ from quorumlog.server.partition.compacted_log import CompactedLog
 from quorumlog.server.partition.epoch_digests import MAX_EPOCH_BATCHES
 from quorumlog.server.partition.producer_table import ProducerTable
 from quorumlog.server.partition.state_slices import cut_state, snapshot_state
-from quorumlog.v1.entry import FIRST_NAMED_PRODUCER_ID, Attributes, BatchHeader, Codec, TimestampType
 from quorumlog.v1.partition_log_pb2 import PartitionSnapshot, TableRow
+from quorumlog.wire.entry import FIRST_NAMED_PRODUCER_ID, Attributes, BatchHeader, Codec, TimestampType
 
 SLICE = NodeLimits().snapshot_slice_bytes
 

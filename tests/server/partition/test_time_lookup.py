@@ -14,7 +14,7 @@ from quorumlog.server.partition.partition import Partition
 from quorumlog.server.partition.time_lookup import find_time
 from quorumlog.storage.batch_row import BatchRow, next_row
 from quorumlog.storage.interface import StorageReader
-from quorumlog.v1.entry import Codec, TimestampType, build_batch, parse_header, seal_batch
+from quorumlog.wire.entry import Codec, TimestampType, build_batch, parse_header, seal_batch
 from tests.support.kafka_batches import changed, kafka_batch, stored_kafka_entry
 
 Batch = list[int]

@@ -31,8 +31,8 @@ from quorumlog.storage.storage import Storage
 from quorumlog.storage.suspects import are_pages_suspect
 from quorumlog.storage.transaction import RaftGroupState, RaftGroupWrite, Transaction
 from quorumlog.v1 import metadata_log_pb2, peer_pb2
-from quorumlog.v1.entry import ENVELOPE_BYTES
 from quorumlog.v1.partition_log_pb2 import PartitionCommand
+from quorumlog.wire.entry import ENVELOPE_BYTES
 
 FORMER = "0123456789abcdef012345"
 #: The partitions of the one topic: their replicas. Their groups are 1000, 1001, 1002.

@@ -18,7 +18,7 @@ from quorumlog.server.requests.topics import TopicChange, TopicRequests
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import admin_pb2, metadata_log_pb2, peer_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
-from quorumlog.v1.request_limits import MAX_CHANGE_TARGETS
+from quorumlog.wire.request_limits import MAX_CHANGE_TARGETS
 
 ID = b"t" * 16
 

@@ -19,8 +19,8 @@ from quorumlog.server.requests.fetch import FetchRequests
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import data_plane_pb2 as pb
 from quorumlog.v1 import errors_pb2
-from quorumlog.v1.entry import Codec, build_batch, parse_header, seal_batch
 from quorumlog.v1.errors_pb2 import ErrorCode
+from quorumlog.wire.entry import Codec, build_batch, parse_header, seal_batch
 
 TOPIC = b"t" * 16
 STREAM = 7

@@ -13,8 +13,8 @@ from quorumlog.server.replies import Replies
 from quorumlog.server.requests import list_offsets
 from quorumlog.server.requests.list_offsets import OffsetRequests
 from quorumlog.v1 import data_plane_pb2 as pb
-from quorumlog.v1.entry import parse_header
 from quorumlog.v1.errors_pb2 import ErrorCode
+from quorumlog.wire.entry import parse_header
 from tests.server.requests.test_fetch_sessions import Rig
 from tests.server.requests.test_request_refusals import TIME, TOPIC, Led, absent_partitions
 from tests.support.kafka_batches import kafka_batch, stored_kafka_entry

@@ -30,7 +30,7 @@ from token_issuer import (
 from quorumlog.server.bearer_tokens import ProvedToken, TokenError
 from quorumlog.server.tokens.jwt_verifier import JwtVerifier
 from quorumlog.server.tokens.key_set import parse_keys
-from quorumlog.v1.request_limits import MAX_BEARER_TOKEN_LENGTH
+from quorumlog.wire.request_limits import MAX_BEARER_TOKEN_LENGTH
 
 NOW_MS = NOW_S * 1_000
 

@@ -29,7 +29,7 @@ from quorumlog.server.transport.peer_codec import (
     parse_frame,
 )
 from quorumlog.v1 import peer_pb2
-from quorumlog.v1.entry import CorruptEntryError, EnvelopeKind, entry_hash, seal
+from quorumlog.wire.entry import CorruptEntryError, EnvelopeKind, entry_hash, seal
 
 SENDER, RECEIVER, GROUP, TERM = 2, 1, 1000, 7
 IDENTITY = PeerIdentity("cluster", SENDER, "directory", 2**64 - 1, "127.0.0.1:1")

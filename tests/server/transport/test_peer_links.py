@@ -46,7 +46,7 @@ from quorumlog.server.transport.peer_service import PeerService
 from quorumlog.server.transport.peer_session import GENERATION_KEY, MAX_QUEUED_BYTES, MAX_QUEUED_FRAMES, FrameQueue
 from quorumlog.server.transport.refused_peers import RefusedPeers
 from quorumlog.server.transport.supervision import Supervisor
-from quorumlog.v1.entry import EnvelopeKind, seal
+from quorumlog.wire.entry import EnvelopeKind, seal
 
 Wanted = TypeVar("Wanted")
 

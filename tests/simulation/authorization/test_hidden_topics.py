@@ -17,8 +17,8 @@ from quorumlog.chaos.models.records import text_payload
 from quorumlog.server.authorization.permissions import PERMISSIONS
 from quorumlog.v1 import acls_pb2, admin_pb2, groups_pb2
 from quorumlog.v1 import data_plane_pb2 as pb
-from quorumlog.v1.entry import Codec, build_batch
 from quorumlog.v1.errors_pb2 import ErrorCode
+from quorumlog.wire.entry import Codec, build_batch
 
 SECRET = "secret"
 ALL, TOPICS, GROUPS, CLUSTER = (

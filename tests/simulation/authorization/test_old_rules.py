@@ -18,8 +18,8 @@ from quorumlog.v1.acls_pb2 import (
     ACL_OPERATION_WRITE,
     ACL_RESOURCE_TOPIC,
 )
-from quorumlog.v1.entry import Codec, build_batch
 from quorumlog.v1.errors_pb2 import Error, ErrorCode
+from quorumlog.wire.entry import Codec, build_batch
 
 TOPIC = "elsewhere"
 LIMIT_MS = 3_000

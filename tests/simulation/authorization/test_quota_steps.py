@@ -12,7 +12,6 @@ from quorumlog.chaos.simulator.clients import Unanswered
 from quorumlog.server.client_origin import ClientOrigin, Listener
 from quorumlog.v1 import admin_pb2, credentials_pb2, groups_pb2
 from quorumlog.v1 import data_plane_pb2 as pb
-from quorumlog.v1.entry import Codec, build_batch
 from quorumlog.v1.errors_pb2 import ErrorCode
 from quorumlog.v1.quotas_pb2 import (
     AlterClientQuotasRequest,
@@ -20,6 +19,7 @@ from quorumlog.v1.quotas_pb2 import (
     ClientQuotaAlteration,
     ClientQuotaOp,
 )
+from quorumlog.wire.entry import Codec, build_batch
 
 ResponseT = TypeVar("ResponseT", bound=ProtoMessage)
 ALICE, BOB = "User:alice", "User:bob"

@@ -24,8 +24,8 @@ from quorumlog.v1.acls_pb2 import (
     ACL_RESOURCE_PRODUCER_NAME,
     ACL_RESOURCE_TOPIC,
 )
-from quorumlog.v1.entry import Codec, build_batch
 from quorumlog.v1.errors_pb2 import ErrorCode
+from quorumlog.wire.entry import Codec, build_batch
 
 READS = rule("User:alice", ACL_OPERATION_READ, ACL_RESOURCE_TOPIC, TOPIC)
 

@@ -19,7 +19,7 @@ from quorumlog.v1 import credentials_pb2, sign_in_pb2
 from quorumlog.v1 import data_plane_pb2 as pb
 from quorumlog.v1.acls_pb2 import ACL_OPERATION_READ, ACL_RESOURCE_TOPIC
 from quorumlog.v1.errors_pb2 import Error, ErrorCode
-from quorumlog.v1.scram import ClientFinal, ClientFirst, ServerFirst, auth_message, client_proof, salted_keys
+from quorumlog.wire.scram import ClientFinal, ClientFirst, ServerFirst, auth_message, client_proof, salted_keys
 
 PASSWORD, ITERATIONS = b"right and long", 4_096
 NODES = (1, 2, 3)

@@ -6,7 +6,6 @@ import pytest
 
 from quorumlog.chaos.models.committed_partition import CommittedPartition, TopicRetention, Violation
 from quorumlog.raft.types import Entry, EntryKind
-from quorumlog.v1.entry import Codec, EnvelopeKind, build_batch, seal, seal_batch
 from quorumlog.v1.partition_log_pb2 import (
     ForgetProducers,
     PartitionCommand,
@@ -14,6 +13,7 @@ from quorumlog.v1.partition_log_pb2 import (
     TableRow,
     TrimLog,
 )
+from quorumlog.wire.entry import Codec, EnvelopeKind, build_batch, seal, seal_batch
 
 GROUP = 1000
 WALL_MS = 10_000

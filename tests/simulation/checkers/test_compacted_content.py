@@ -8,8 +8,8 @@ import pytest
 
 from quorumlog.chaos.models.compacted_content import CompactedContent
 from quorumlog.chaos.models.records import TOMBSTONE, arrow_payload, records_of
-from quorumlog.v1.entry import Codec, build_batch, seal_batch
 from quorumlog.v1.partition_log_pb2 import CompactLog
+from quorumlog.wire.entry import Codec, build_batch, seal_batch
 
 
 def batch(base_offset: int, **records: str) -> bytes:

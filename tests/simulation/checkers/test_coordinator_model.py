@@ -10,7 +10,7 @@ from quorumlog.chaos.models.members_heard import HeardMembers, Removal
 from quorumlog.raft.types import Entry, EntryKind
 from quorumlog.v1 import coordinator_log_pb2 as log
 from quorumlog.v1 import groups_pb2 as pb
-from quorumlog.v1.entry import ENVELOPE_BYTES
+from quorumlog.wire.entry import ENVELOPE_BYTES
 
 TOPIC = bytes(16)
 SECOND = 1_000_000

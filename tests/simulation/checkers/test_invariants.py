@@ -16,8 +16,8 @@ from quorumlog.server.metadata.records import PartitionRecord, Topic
 from quorumlog.server.metadata.topic_table import TopicTable
 from quorumlog.storage.transaction import RaftGroupWrite, Transaction
 from quorumlog.v1 import coordinator_log_pb2, groups_pb2
-from quorumlog.v1.entry import Codec, EnvelopeKind, build_batch, entry_hash, seal, seal_batch
-from quorumlog.v1.topic_names import GROUPS_TOPIC
+from quorumlog.wire.entry import Codec, EnvelopeKind, build_batch, entry_hash, seal, seal_batch
+from quorumlog.wire.topic_names import GROUPS_TOPIC
 
 GROUP = 1000
 VOTERS = Configuration((1, 2, 3))

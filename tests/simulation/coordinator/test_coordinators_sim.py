@@ -13,7 +13,7 @@ from quorumlog.server.coordinator.coordinator import Coordinator
 from quorumlog.server.options import ConsumerGroupOptions
 from quorumlog.v1 import admin_pb2, groups_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
-from quorumlog.v1.topic_names import GROUPS_TOPIC
+from quorumlog.wire.topic_names import GROUPS_TOPIC
 
 SESSION_MS = 10_000
 

@@ -18,7 +18,7 @@ from quorumlog.server.kafka.codec.primitives import KafkaMessage
 from quorumlog.server.kafka.codec.topic_responses import CreateTopicsResponse
 from quorumlog.server.kafka.mapping.error_codes import KafkaError
 from quorumlog.server.kafka.mapping.table import SERVED, served_versions
-from quorumlog.v1.kafka_batch import parse_kafka_header
+from quorumlog.wire.kafka.batch import parse_kafka_header
 from tests.simulation.kafka.test_kafka_listed_topics import codes_in
 from tests.simulation.kafka.test_kafka_mapping import WALL_MS, Rig, batch_of, creation
 

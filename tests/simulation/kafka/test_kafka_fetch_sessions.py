@@ -24,7 +24,7 @@ from quorumlog.v1.acls_pb2 import (
     Acl,
     AclOperation,
 )
-from quorumlog.v1.kafka_batch import parse_kafka_header
+from quorumlog.wire.kafka.batch import parse_kafka_header
 from tests.support.fetching_rig import BY_ID, BY_NAME, Consumer, FetchingRig
 from tests.support.quiet_cluster import TOPIC
 from tests.support.restricted_cluster import Restricted

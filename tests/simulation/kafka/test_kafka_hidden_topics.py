@@ -38,7 +38,7 @@ from quorumlog.server.kafka.codec.primitives import KafkaMessage, UnencodableMes
 from quorumlog.server.kafka.mapping.error_codes import KafkaError
 from quorumlog.server.kafka.mapping.table import SERVED, served_versions
 from quorumlog.v1 import acls_pb2, admin_pb2, groups_pb2
-from quorumlog.v1.request_limits import MAX_ITEMS
+from quorumlog.wire.request_limits import MAX_ITEMS
 
 SECRET, ALICE = "secret", "User:alice"
 ALL, DESCRIBE, DESCRIBE_CONFIGS, TOPICS, GROUPS = (

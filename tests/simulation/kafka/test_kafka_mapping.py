@@ -66,7 +66,7 @@ from quorumlog.v1.acls_pb2 import (
     ACL_RESOURCE_TOPIC,
     Acl,
 )
-from quorumlog.v1.kafka_batch import KafkaCodec, parse_kafka_header, verify_kafka_batch
+from quorumlog.wire.kafka.batch import KafkaCodec, parse_kafka_header, verify_kafka_batch
 from tests.support.kafka_batches import changed, kafka_batch
 from tests.support.quiet_cluster import TOPIC, Quiet
 from tests.support.restricted_cluster import Restricted

@@ -22,7 +22,7 @@ from quorumlog.v1.acls_pb2 import (
     ACL_RESOURCE_CLUSTER,
     Acl,
 )
-from quorumlog.v1.topic_names import METADATA_TOPIC
+from quorumlog.wire.topic_names import METADATA_TOPIC
 from tests.support.kafka_nodes import KafkaNodes, ask_through
 from tests.support.quiet_cluster import TOPIC
 from tests.support.restricted_cluster import Restricted

@@ -13,8 +13,8 @@ from quorumlog.server.kafka.codec.produce_responses import ProduceResponse
 from quorumlog.server.kafka.mapping.error_codes import KafkaError
 from quorumlog.v1 import admin_pb2, data_plane_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
-from quorumlog.v1.kafka_batch import KafkaCodec
-from quorumlog.v1.kafka_entry import entry_of_kafka
+from quorumlog.wire.kafka.batch import KafkaCodec
+from quorumlog.wire.kafka.entry import entry_of_kafka
 from tests.support.kafka_batches import KafkaRow, changed, kafka_batch
 from tests.support.kafka_nodes import KafkaNodes
 from tests.support.quiet_cluster import SECOND

@@ -12,8 +12,8 @@ from quorumlog.chaos.simulator.clients import Answer, Directory, PartitionName, 
 from quorumlog.chaos.simulator.cluster import SimCluster
 from quorumlog.chaos.simulator.scheduler import Scheduler
 from quorumlog.v1 import data_plane_pb2 as pb
-from quorumlog.v1.entry import Attributes, Codec, build_batch
 from quorumlog.v1.errors_pb2 import ErrorCode
+from quorumlog.wire.entry import Attributes, Codec, build_batch
 
 SEEDS = range(500, 508)
 MS = 1_000

@@ -11,8 +11,8 @@ from sequenced_client import log_of, tables_of
 from quorumlog.server.partition.partition import Partition
 from quorumlog.v1 import admin_pb2, data_plane_pb2
 from quorumlog.v1.admin_pb2 import ProducerBatch, ProducerRecord
-from quorumlog.v1.entry import Codec, build_batch, seal_batch
 from quorumlog.v1.errors_pb2 import ErrorCode
+from quorumlog.wire.entry import Codec, build_batch, seal_batch
 
 START, BATCHES = 1_000, 30
 PRODUCER = 77

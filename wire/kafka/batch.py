@@ -32,7 +32,7 @@ from typing import NamedTuple, TypeAlias
 
 import google_crc32c
 
-from quorumlog.v1.entry import CorruptEntryError, TimestampType
+from quorumlog.wire.entry import CorruptEntryError, TimestampType
 
 #: Bytes that may be a part of a larger buffer.
 Bytes: TypeAlias = bytes | memoryview

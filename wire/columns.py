@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from quorumlog.v1.entry import BatchHeader, CorruptEntryError
-from quorumlog.v1.kafka_batch import KafkaBatchError
-from quorumlog.v1.kafka_entry import kept_kafka_header
-from quorumlog.v1.kafka_kernels import LEAST_FOR_KERNELS, MOST_FOR_KERNELS, Inflated, plain_columns
-from quorumlog.v1.kafka_records import inflated, read_inflated
-from quorumlog.v1.payload import has_gaps, read_payload
+from quorumlog.wire.entry import BatchHeader, CorruptEntryError
+from quorumlog.wire.kafka.batch import KafkaBatchError
+from quorumlog.wire.kafka.entry import kept_kafka_header
+from quorumlog.wire.kafka.kernels import LEAST_FOR_KERNELS, MOST_FOR_KERNELS, Inflated, plain_columns
+from quorumlog.wire.kafka.records import inflated, read_inflated
+from quorumlog.wire.payload import has_gaps, read_payload
 
 #: Bytes of records of Kafka's that are decoded together: so many that Arrow's kernels pay, so few that they stay in the
 #: processor's cache.

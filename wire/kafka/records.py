@@ -17,8 +17,8 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quorumlog.v1.entry import TimestampType
-from quorumlog.v1.kafka_batch import (
+from quorumlog.wire.entry import TimestampType
+from quorumlog.wire.kafka.batch import (
     HEADER_BYTES,
     Bytes,
     KafkaBatchHeader,
@@ -26,9 +26,9 @@ from quorumlog.v1.kafka_batch import (
     build_kafka_batch,
     impossible,
 )
-from quorumlog.v1.kafka_compression import deflate, inflate
-from quorumlog.v1.kafka_kernels import LEAST_FOR_KERNELS, Inflated, plain_parts
-from quorumlog.v1.payload import (
+from quorumlog.wire.kafka.compression import deflate, inflate
+from quorumlog.wire.kafka.kernels import LEAST_FOR_KERNELS, Inflated, plain_parts
+from quorumlog.wire.payload import (
     COMPACTED_SCHEMA,
     HEADERS,
     HEADERS_TYPE,

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import pyarrow.compute as pc
 
-from quorumlog.v1.kafka_batch import (
+from quorumlog.wire.kafka.batch import (
     HEADER_BYTES,
     Bytes,
     KafkaBatchError,
@@ -31,16 +31,16 @@ from quorumlog.v1.kafka_batch import (
     verify_kafka_batch,
     with_max_timestamp,
 )
-from quorumlog.v1.kafka_compression import inflate
-from quorumlog.v1.kafka_entry import check_produced_header, entry_of_kafka
-from quorumlog.v1.kafka_kernels import LEAST_FOR_KERNELS, Inflated, plain_parts
-from quorumlog.v1.kafka_records import SMALLEST_RECORD_BYTES, milliseconds_of, read_keys_and_times
-from quorumlog.v1.payload import KEY, TIMESTAMP
+from quorumlog.wire.kafka.compression import inflate
+from quorumlog.wire.kafka.entry import check_produced_header, entry_of_kafka
+from quorumlog.wire.kafka.kernels import LEAST_FOR_KERNELS, Inflated, plain_parts
+from quorumlog.wire.kafka.records import SMALLEST_RECORD_BYTES, milliseconds_of, read_keys_and_times
+from quorumlog.wire.payload import KEY, TIMESTAMP
 
 #: The C loop: takes records, their number and the base timestamp, and returns ``RecordFacts``' fields.
 _check_natively: Callable[[Bytes, int, int], tuple[int, bool]] | None = None
 with contextlib.suppress(ImportError):  # A pure install: slower, and the same results.
-    from quorumlog.v1._kafka_records import check_records as _check_natively
+    from quorumlog.wire.kafka._records import check_records as _check_natively
 
 #: Without the C loop, more records than these are worth another thread.
 _FEW_RECORDS = 64

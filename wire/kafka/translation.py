@@ -17,9 +17,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quorumlog.v1.columns import read_columns
-from quorumlog.v1.entry import BatchHeader, Codec, CorruptEntryError, TimestampType, parse_envelope, parse_header
-from quorumlog.v1.kafka_batch import (
+from quorumlog.wire.columns import read_columns
+from quorumlog.wire.entry import BatchHeader, Codec, CorruptEntryError, TimestampType, parse_envelope, parse_header
+from quorumlog.wire.kafka.batch import (
     HEADER_BYTES,
     MOST_OFFSET_DELTA,
     Bytes,
@@ -28,10 +28,10 @@ from quorumlog.v1.kafka_batch import (
     empty_kafka_batches,
     parse_kafka_header,
 )
-from quorumlog.v1.kafka_compression import deflate, inflate
-from quorumlog.v1.kafka_entry import fetched_kafka_batch, is_kafka, kafka_batch_in, leader_epoch_of
-from quorumlog.v1.kafka_records import counting, milliseconds_of, write_kafka_batch
-from quorumlog.v1.payload import COMPACTED_SCHEMA, OFFSET_DELTA, TIMESTAMP, has_gaps, read_payload
+from quorumlog.wire.kafka.compression import deflate, inflate
+from quorumlog.wire.kafka.entry import fetched_kafka_batch, is_kafka, kafka_batch_in, leader_epoch_of
+from quorumlog.wire.kafka.records import counting, milliseconds_of, write_kafka_batch
+from quorumlog.wire.payload import COMPACTED_SCHEMA, OFFSET_DELTA, TIMESTAMP, has_gaps, read_payload
 
 #: A batch starts with its base offset (8 bytes) and the length of what follows.
 _LENGTH = struct.Struct(">8xi")

@@ -11,8 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from quorumlog.v1.decoded_size import MOST_DECODED_BYTES
-from quorumlog.v1.kafka_batch import KafkaBatchError, KafkaBatchFault, KafkaCodec, impossible
+from quorumlog.wire.decoded_size import MOST_DECODED_BYTES
+from quorumlog.wire.kafka.batch import KafkaBatchError, KafkaBatchFault, KafkaCodec, impossible
 
 #: Of a frame of LZ4: magic, version 1 with blocks that do not depend on each other and no checksums, blocks of 64 KiB
 #: at most, the checksum of these; and its end.

@@ -14,8 +14,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quorumlog.v1.decoded_size import MOST_DECODED_BYTES, DecodedSizeError, check_decoded_size
-from quorumlog.v1.entry import BatchHeader, Codec, CorruptEntryError, Flags, parse_envelope, payload_of
+from quorumlog.wire.decoded_size import MOST_DECODED_BYTES, DecodedSizeError, check_decoded_size
+from quorumlog.wire.entry import BatchHeader, Codec, CorruptEntryError, Flags, parse_envelope, payload_of
 
 HEADERS_TYPE: pa.DataType = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 TIMESTAMP_TYPE: pa.DataType = pa.timestamp("us", tz="UTC")
@@ -57,7 +57,7 @@ def null_headers(count: int) -> pa.Array[Any]:
 def write_payload(columns: pa.RecordBatch, codec: Codec) -> bytes:
     """The record-batch message of columns. Arrow compresses buffers only as part of a stream, so that is cut.
 
-    Columns that nobody would decompress again (:mod:`quorumlog.v1.decoded_size`) stay as they are.
+    Columns that nobody would decompress again (:mod:`quorumlog.wire.decoded_size`) stay as they are.
     """
     if codec is Codec.NONE or columns.nbytes > MOST_DECODED_BYTES - _ROOM_BYTES:
         return columns.serialize().to_pybytes()

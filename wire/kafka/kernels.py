@@ -18,9 +18,9 @@ from typing import Any, NamedTuple, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quorumlog.v1.entry import TimestampType
-from quorumlog.v1.kafka_batch import KafkaBatchHeader
-from quorumlog.v1.payload import LOG_SCHEMA, TIMESTAMP_TYPE, null_headers
+from quorumlog.wire.entry import TimestampType
+from quorumlog.wire.kafka.batch import KafkaBatchHeader
+from quorumlog.wire.payload import LOG_SCHEMA, TIMESTAMP_TYPE, null_headers
 
 #: An array, or a scalar for all rows. Arrow's stubs do not know what most kernels take.
 Column: TypeAlias = Any

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import struct
 
-from quorumlog.v1.entry import (
+from quorumlog.wire.entry import (
     BATCH_OVERHEAD_BYTES,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
@@ -28,7 +28,7 @@ from quorumlog.v1.entry import (
     parse_header,
     payload_of,
 )
-from quorumlog.v1.kafka_batch import (
+from quorumlog.wire.kafka.batch import (
     HEADER_BYTES,
     MOST_OFFSET_DELTA,
     Bytes,

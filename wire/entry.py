@@ -2,7 +2,7 @@
 
 An entry is an envelope of 40 bytes and a body. For kind ``BATCH`` the body is a header of 56 bytes and an
 opaque payload: one Arrow IPC record-batch message (a multiple of 8 bytes from the entry's start), or with
-``Attributes.KAFKA`` a record batch of a Kafka client as it came (:mod:`quorumlog.v1.kafka_entry`). All
+``Attributes.KAFKA`` a record batch of a Kafka client as it came (:mod:`quorumlog.wire.kafka.entry`). All
 integers are little-endian::
 
     envelope   0  u8   magic           format version, 1

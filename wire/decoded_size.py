@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 
-from quorumlog.v1.entry import BATCH_OVERHEAD_BYTES, CorruptEntryError, Flags
+from quorumlog.wire.entry import BATCH_OVERHEAD_BYTES, CorruptEntryError, Flags
 
 #: A compressed batch may become as large as this, all its buffers together. A constant of the format, no setting:
 #: replicas that compact must agree on what can be read. Producers bound batches before they compress them.
