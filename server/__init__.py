@@ -9,7 +9,7 @@ The step and its services:
 - `node_service`: the contract between a node and its services.
 - `replies`: answers to clients; `pending_calls`: calls that wait for one.
 - `deadlines`: deadlines of a node's parts, and how long a request may wait.
-- `client_origin`: where a request comes from, and for which principal.
+- `request_context`: where a request comes from, and for which principal.
 - `wire_errors`: builds the errors in responses.
 
 Configuration:
@@ -24,7 +24,7 @@ Observability:
 
 - `metrics`: what a process counts; `principal_totals`: counts by principal, with a bound.
 - `metric_catalogue`: every metric with its name, labels and meaning.
-- `log_output`: structured logs on stderr.
+- `logging_setup`: structured logs on stderr.
 
 May import: `quorumlog.v1`, `raft`, `storage`.
 """

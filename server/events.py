@@ -15,7 +15,7 @@ from google.protobuf.message import Message as ProtoMessage
 
 from quorumlog.raft.types import Configuration, EntryId, Message
 from quorumlog.server.bearer_tokens import TokenVerifier
-from quorumlog.server.client_origin import UNKNOWN_CLIENT, ClientOrigin
+from quorumlog.server.request_context import UNKNOWN_CLIENT, ClientOrigin
 from quorumlog.storage.interface import StorageEngineError
 from quorumlog.storage.transaction import Transaction
 from quorumlog.v1 import data_plane_pb2, errors_pb2, peer_pb2

@@ -6,7 +6,7 @@ import errno
 import ipaddress
 import socket
 
-from quorumlog.server.client_origin import Listener
+from quorumlog.server.request_context import Listener
 from quorumlog.server.setting_values import parse_address
 from quorumlog.server.settings import Settings
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from quorumlog.raft.options import RaftOptions
-from quorumlog.server.client_origin import Listener
 from quorumlog.server.consumer_group_limits import ConsumerGroupLimits
+from quorumlog.server.request_context import Listener
 
 
 @dataclass(slots=True, frozen=True)

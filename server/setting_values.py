@@ -8,7 +8,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_settings import NoDecode
 
 from quorumlog.server.bearer_tokens import KNOWN_ALGORITHMS
-from quorumlog.server.client_origin import EVERYBODY, USER_PREFIX
+from quorumlog.server.request_context import EVERYBODY, USER_PREFIX
 from quorumlog.wire.request_limits import LEAST_THROTTLE
 
 

@@ -27,7 +27,6 @@ from pydantic_settings import (
 
 from quorumlog.raft.options import RaftOptions
 from quorumlog.server.bearer_tokens import KNOWN_ALGORITHMS, TokenOptions
-from quorumlog.server.client_origin import Listener
 from quorumlog.server.consumer_group_limits import ConsumerGroupLimits
 from quorumlog.server.options import (
     AuthorizationOptions,
@@ -41,6 +40,7 @@ from quorumlog.server.options import (
     ScrubOptions,
 )
 from quorumlog.server.plain_numbers import parse_integer
+from quorumlog.server.request_context import Listener
 from quorumlog.server.setting_values import (
     Address,
     Algorithms,

@@ -60,7 +60,7 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
         "process": ("", "hosting", "metadata", "controller", "partition", "coordinator", "broker", "requests", "node",
                     "certificates", "tokens", "transport", "kafka"),
         "recovery": ("", "hosting.sealing", "metadata", "controller.metadata_replica", "partition.witness",
-                     "broker.former_replicas", "node.formation", "node.own_directory"),
+                     "broker.former_replicas", "node.formation", "node.directory_identity"),
         "local": ("", "certificates"),
     },
     "quorumlog.sdk": {

@@ -17,7 +17,7 @@ from quorumlog.chaos.simulator.operators import newest_image
 from quorumlog.chaos.simulator.process import SimProcess
 from quorumlog.chaos.simulator.replica_sets import is_enough_without, is_same_entry
 from quorumlog.chaos.simulator.scheduler import Scheduler
-from quorumlog.server.hosting.mending import MIN_VOTERS
+from quorumlog.server.hosting.entry_repair import MIN_VOTERS
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.records import METADATA_GROUP
 from quorumlog.v1 import admin_pb2

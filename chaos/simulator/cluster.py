@@ -22,7 +22,6 @@ from quorumlog.chaos.simulator.rights_judge import RightsJudge
 from quorumlog.chaos.simulator.scheduler import Scheduler
 from quorumlog.raft.options import RaftOptions
 from quorumlog.raft.types import NO_NODE, ORIGIN
-from quorumlog.server.client_origin import UNKNOWN_CLIENT, ClientOrigin, Listener
 from quorumlog.server.coordinator.coordinator import Coordinator
 from quorumlog.server.coordinator.finder import coordinator_of
 from quorumlog.server.events import Effects, Event, LossAnswered, PeerFrame, PeerIdentified, PeerIdentity
@@ -39,6 +38,7 @@ from quorumlog.server.options import (
     RepairOptions,
     ScrubOptions,
 )
+from quorumlog.server.request_context import UNKNOWN_CLIENT, ClientOrigin, Listener
 from quorumlog.server.requests.metadata_staleness import UNKNOWN_AGE_MS
 from quorumlog.server.transport.peer_codec import decode_frame, encode_frame, parse_frame
 from quorumlog.v1 import admin_pb2

@@ -15,7 +15,7 @@ from quorumlog.chaos.simulator.durable_raft_group import DurableRaftGroup, apply
 from quorumlog.chaos.simulator.scheduler import Scheduler, Timer
 from quorumlog.raft.types import Entry
 from quorumlog.server.events import StorageDone, StorageFailed
-from quorumlog.server.node.own_directory import DIRECTORY_ROW
+from quorumlog.server.node.directory_identity import DIRECTORY_ROW
 from quorumlog.storage.batch_row import BatchRow
 from quorumlog.storage.interface import (
     DamageError,

@@ -11,7 +11,6 @@ from google.protobuf.message import Message as ProtoMessage
 from quorumlog.chaos.simulator.clients import Unanswered
 from quorumlog.chaos.simulator.cluster import SimCluster
 from quorumlog.chaos.simulator.scheduler import Scheduler
-from quorumlog.server.client_origin import ClientOrigin, Listener
 from quorumlog.server.kafka.client import KafkaClient
 from quorumlog.server.kafka.cluster_view import ImageView
 from quorumlog.server.kafka.codec.apis import APIS
@@ -27,6 +26,7 @@ from quorumlog.server.kafka.mapping.fetch_session import FetchSessionSpace
 from quorumlog.server.kafka.mapping.steps import LongWork
 from quorumlog.server.kafka.mapping.table import served_versions
 from quorumlog.server.metadata.image import MetadataImage
+from quorumlog.server.request_context import ClientOrigin, Listener
 
 _SIZE = struct.Struct(">i")
 #: How long work on the thread for that takes.

@@ -14,7 +14,6 @@ from quorumlog.chaos.simulator.clients import Answer, Unanswered
 from quorumlog.chaos.simulator.disk import SimDisk
 from quorumlog.chaos.simulator.network import SimNetwork
 from quorumlog.chaos.simulator.scheduler import Scheduler, Timer
-from quorumlog.server.client_origin import UNKNOWN_CLIENT, ClientOrigin
 from quorumlog.server.events import (
     ClientGone,
     ClientRequest,
@@ -32,6 +31,7 @@ from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.node.node import Node
 from quorumlog.server.options import NodeOptions
 from quorumlog.server.process.job_thread import carry_out
+from quorumlog.server.request_context import UNKNOWN_CLIENT, ClientOrigin
 
 #: How long a job takes, in µs.
 JOB_US = (50, 5_000)

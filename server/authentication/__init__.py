@@ -7,5 +7,5 @@ May import: `metadata`, `authorization`, `server` itself.
 - `sign_in_rules`: what every way to sign in goes by.
 - `failed_sign_ins`: who has to wait after wrong passwords and tokens.
 - `sessions`: who has signed in at this node, and until when.
-- `admission`: whether a request is served: its session goes on, its certificate is not revoked.
+- `request_authentication`: whether a request is served: its session goes on, its certificate is not revoked.
 """

@@ -14,11 +14,11 @@ import random
 from dataclasses import dataclass
 
 from quorumlog.server.authentication.sign_in_rules import SignInRules, no_room
-from quorumlog.server.client_origin import USER_PREFIX, ClientOrigin
 from quorumlog.server.events import ClientRequest
 from quorumlog.server.metadata.credentials import PasswordUser
 from quorumlog.server.node_service import ServiceHooks, StepTime
 from quorumlog.server.replies import Replies
+from quorumlog.server.request_context import USER_PREFIX, ClientOrigin
 from quorumlog.server.wire_errors import error
 from quorumlog.v1.errors_pb2 import Error, ErrorCode
 from quorumlog.v1.sign_in_pb2 import (

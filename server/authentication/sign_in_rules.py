@@ -5,9 +5,9 @@ from __future__ import annotations
 from quorumlog.server.authentication.failed_sign_ins import FailedSignIns
 from quorumlog.server.authentication.sessions import Sessions
 from quorumlog.server.authorization.audit import AuditTrail
-from quorumlog.server.client_origin import USER_PREFIX, ClientOrigin, Listener
 from quorumlog.server.metadata.image import CurrentImage
 from quorumlog.server.options import AuthorizationOptions
+from quorumlog.server.request_context import USER_PREFIX, ClientOrigin, Listener
 from quorumlog.server.wire_errors import error
 from quorumlog.v1.errors_pb2 import Error, ErrorCode
 

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from quorumlog.server.authentication.sign_in_rules import SignInRules, no_room
 from quorumlog.server.bearer_tokens import ProvedToken, TokenError, TokenKeys
-from quorumlog.server.client_origin import USER_PREFIX, ClientOrigin
 from quorumlog.server.events import ClientRequest
 from quorumlog.server.metadata.credentials import problem_with_name
 from quorumlog.server.node_service import ServiceHooks, StepTime
 from quorumlog.server.replies import Replies
+from quorumlog.server.request_context import USER_PREFIX, ClientOrigin
 from quorumlog.server.wire_errors import error
 from quorumlog.v1.errors_pb2 import Error, ErrorCode
 from quorumlog.v1.sign_in_pb2 import SignInByTokenRequest, SignInByTokenResponse

@@ -13,14 +13,14 @@ from typing import Protocol
 
 from google.protobuf.message import Message as ProtoMessage
 
-from quorumlog.server.authorization.changes import what_changes
+from quorumlog.server.authorization.audit_text import what_changes
 from quorumlog.server.authorization.permissions import permission_of, rpc_of
-from quorumlog.server.client_origin import ClientOrigin
 from quorumlog.server.events import AuditLine, ClientRequest
 from quorumlog.server.metadata.acl_rules import operation_name, resource_name
 from quorumlog.server.metadata.image import CurrentImage
 from quorumlog.server.node_service import ServiceHooks, StepTime
 from quorumlog.server.principal_totals import PrincipalTotals
+from quorumlog.server.request_context import ClientOrigin
 from quorumlog.v1.acls_pb2 import AclOperation, AclResourceType
 from quorumlog.v1.errors_pb2 import Error, ErrorCode
 

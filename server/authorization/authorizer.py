@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from enum import Enum
 
-from quorumlog.server.client_origin import ANONYMOUS, EVERYBODY
 from quorumlog.server.metadata.acl_rules import CLUSTER_NAME, MAX_NAME_LENGTH, AclRule
 from quorumlog.server.metadata.acls import AccessControlLists
 from quorumlog.server.metadata.image import CurrentImage
 from quorumlog.server.options import AuthorizationOptions
+from quorumlog.server.request_context import ANONYMOUS, EVERYBODY
 from quorumlog.v1.acls_pb2 import (
     ACL_OPERATION_ALL,
     ACL_OPERATION_ALTER,

@@ -14,7 +14,7 @@ from functools import partial
 
 from quorumlog.raft.group import RaftGroup
 from quorumlog.server.events import EventLog, Job, JobDone
-from quorumlog.server.hosting.mending import EntryMender
+from quorumlog.server.hosting.entry_repair import EntryMender
 from quorumlog.storage.interface import DamageError, StorageReader
 
 #: Bytes of entries that one job reads.

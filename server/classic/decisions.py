@@ -13,8 +13,8 @@ from typing import Protocol
 
 from google.protobuf.message import Message as ProtoMessage
 
+from quorumlog.server.authorization.access_errors import not_authorized
 from quorumlog.server.authorization.authorizer import Authorizer
-from quorumlog.server.authorization.refusals import not_authorized
 from quorumlog.server.classic import answers
 from quorumlog.server.classic.calls import ClassicCall, ClassicDraft
 from quorumlog.server.classic.classic_group import EMPTY, JOINING, STABLE, SYNCING, ClassicGroup, ClassicMember

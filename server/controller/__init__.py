@@ -14,11 +14,11 @@ May import: `hosting`, `metadata`, `authorization`, `quotas`, `server` itself.
 - `reassignment_decisions`: decisions on wishes to move partitions.
 - `rebalance_decisions`: decisions on requests for balance: a plan, and its moves.
 - `rebalancing`: such a plan: replicas, bytes and leaderships spread evenly with few moves.
-- `standing_repair`: moves that the controller makes unasked where settings allow it: balance, and nodes gone for long.
+- `auto_repair`: moves that the controller makes unasked where settings allow it: balance, and nodes gone for long.
 - `feature_levels`: what waits until all nodes are upgraded.
 - `node_decisions`: decisions on nodes that leave.
-- `evacuation`: empties nodes that leave, a few moves at a time.
-- `heirs`: which node takes over a replica.
+- `node_drain`: empties nodes that leave, a few moves at a time.
+- `replacement_placement`: which node takes over a replica.
 - `disk_replacement`: replaces lost disks, step by step.
 - `quorum_decisions`: decisions on who votes in the metadata quorum.
 - `replica_assignment`: what nodes carry, what they may carry, and what a request assigns.

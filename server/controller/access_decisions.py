@@ -5,13 +5,13 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable
 
-from quorumlog.server.client_origin import USER_PREFIX
 from quorumlog.server.controller.decision import ControllerDecision, answer_now
 from quorumlog.server.controller.feature_levels import refuse_below_second
 from quorumlog.server.metadata.acl_rules import check_filter, check_rule
 from quorumlog.server.metadata.client_quotas import check_quotas
 from quorumlog.server.metadata.credentials import check_revocations, check_users
 from quorumlog.server.metadata.image import MetadataImage
+from quorumlog.server.request_context import USER_PREFIX
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import metadata_log_pb2, peer_pb2
 from quorumlog.v1.acls_pb2 import CreateAclsRequest, CreateAclsResponse, DeleteAclsRequest, DeleteAclsResponse

@@ -14,19 +14,19 @@ from dataclasses import dataclass, field
 
 from quorumlog.raft.types import Configuration
 from quorumlog.server.controller.access_decisions import AclDecisions, CredentialDecisions, decide_on_quotas
+from quorumlog.server.controller.auto_repair import StandingRepair
 from quorumlog.server.controller.broker_liveness import BrokerLiveness
 from quorumlog.server.controller.coordinator_creation import CoordinatorPlan
 from quorumlog.server.controller.decision import ControllerDecision, answer_now, refusal
 from quorumlog.server.controller.disk_replacement import DiskReplacement
-from quorumlog.server.controller.evacuation import Evacuation
 from quorumlog.server.controller.feature_levels import FeatureLevels, refuse_below_second
 from quorumlog.server.controller.forwarded_requests import ControllersImage, ForwardedRequests
 from quorumlog.server.controller.node_decisions import NodeDecisions
+from quorumlog.server.controller.node_drain import Evacuation
 from quorumlog.server.controller.quorum_decisions import QuorumDecisions
 from quorumlog.server.controller.reassignment_decisions import ReassignmentDecisions
 from quorumlog.server.controller.rebalance_decisions import RebalanceDecisions
 from quorumlog.server.controller.replica_assignment import TopicLimits
-from quorumlog.server.controller.standing_repair import StandingRepair
 from quorumlog.server.controller.topic_decisions import TopicDecisions
 from quorumlog.server.deadlines import earlier
 from quorumlog.server.metadata.image import MetadataImage

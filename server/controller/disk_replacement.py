@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from quorumlog.raft.types import NO_NODE, Configuration
 from quorumlog.server.controller.broker_liveness import BrokerLiveness
-from quorumlog.server.controller.evacuation import CHECK_INTERVAL_US, MOVES_AT_ONCE, wish_of
+from quorumlog.server.controller.node_drain import CHECK_INTERVAL_US, MOVES_AT_ONCE, wish_of
 from quorumlog.server.controller.witness_placement import complete_wish
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.records import METADATA_GROUP, BrokerRecord, PartitionRecord

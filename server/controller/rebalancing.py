@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from quorumlog.raft.types import NO_NODE
-from quorumlog.server.controller.heirs import rack_of
+from quorumlog.server.controller.replacement_placement import rack_of
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.records import BrokerRecord, PartitionRecord
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from quorumlog.server.authorization.refusals import ClientTopics
+from quorumlog.server.authorization.access_errors import ClientTopics
 from quorumlog.server.classic.classic_group import ClassicGroup
 from quorumlog.server.coordinator.committed_offsets import no_group, offsets_of
 from quorumlog.server.coordinator.draft import Draft

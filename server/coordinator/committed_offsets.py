@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from quorumlog.server.authorization.refusals import ClientTopics
+from quorumlog.server.authorization.access_errors import ClientTopics
 from quorumlog.server.classic import answers
 from quorumlog.server.consumer_group_limits import refuse_growth
 from quorumlog.server.coordinator.draft import Draft

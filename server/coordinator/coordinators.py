@@ -6,7 +6,6 @@ from itertools import islice
 from typing import get_args
 
 from quorumlog.server.authorization.authorizer import TopicAccess
-from quorumlog.server.client_origin import ClientOrigin
 from quorumlog.server.coordinator.coordinator import Coordinator
 from quorumlog.server.coordinator.finder import CoordinatorFinder
 from quorumlog.server.coordinator.group_requests import GroupCalls, UnaryRequest
@@ -19,6 +18,7 @@ from quorumlog.server.deadlines import MAX_WAIT_US
 from quorumlog.server.events import ClientRequest
 from quorumlog.server.metric_catalogue import MOST_OFFSETS, Readings
 from quorumlog.server.node_service import ServiceHooks, StepTime
+from quorumlog.server.request_context import ClientOrigin
 from quorumlog.v1 import errors_pb2, groups_pb2
 from quorumlog.v1.acls_pb2 import ACL_OPERATION_READ, ACL_RESOURCE_TOPIC
 

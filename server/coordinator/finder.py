@@ -5,9 +5,8 @@ from __future__ import annotations
 import google_crc32c
 
 from quorumlog.raft.types import NO_NODE
+from quorumlog.server.authorization.access_errors import Refusals
 from quorumlog.server.authorization.permissions import operation_of
-from quorumlog.server.authorization.refusals import Refusals
-from quorumlog.server.client_origin import ClientOrigin, Listener
 from quorumlog.server.coordinator.pending_answers import PendingAnswers
 from quorumlog.server.coordinator.request_checks import check_group_id
 from quorumlog.server.coordinator.services import KnownLeaders
@@ -15,6 +14,7 @@ from quorumlog.server.events import ClientRequest
 from quorumlog.server.metadata.controller_client import ControllerClient
 from quorumlog.server.metadata.image import CurrentImage
 from quorumlog.server.metadata.records import PartitionRecord, Topic
+from quorumlog.server.request_context import ClientOrigin, Listener
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import errors_pb2, peer_pb2
 from quorumlog.v1.acls_pb2 import ACL_RESOURCE_GROUP

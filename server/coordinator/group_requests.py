@@ -8,8 +8,8 @@ from typing import TypeAlias
 
 from google.protobuf.message import Message as ProtoMessage
 
+from quorumlog.server.authorization.access_errors import ClientTopics, Refusals
 from quorumlog.server.authorization.permissions import operation_of
-from quorumlog.server.authorization.refusals import ClientTopics, Refusals
 from quorumlog.server.classic.answers import refused
 from quorumlog.server.classic.calls import ClassicCall, ClassicRequest
 from quorumlog.server.classic.request_forms import rebalance_timeout_ms

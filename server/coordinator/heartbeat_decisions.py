@@ -23,7 +23,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from quorumlog.server.client_origin import ClientOrigin
 from quorumlog.server.consumer_group_limits import ConsumerGroupLimits, refuse_growth
 from quorumlog.server.coordinator.draft import Draft
 from quorumlog.server.coordinator.group import ConsumerGroup, SubscribedTopic
@@ -33,6 +32,7 @@ from quorumlog.server.coordinator.member_changes import is_of_newest_assignment,
 from quorumlog.server.coordinator.reconciliation import reconcile
 from quorumlog.server.coordinator.records import numbers_by_topic
 from quorumlog.server.coordinator.request_checks import check_heartbeat
+from quorumlog.server.request_context import ClientOrigin
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import errors_pb2, groups_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode

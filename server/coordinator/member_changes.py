@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 
-from quorumlog.server.client_origin import ClientOrigin
 from quorumlog.server.coordinator.draft import Draft
 from quorumlog.server.coordinator.group import ConsumerGroup
 from quorumlog.server.coordinator.member import (
@@ -17,6 +16,7 @@ from quorumlog.server.coordinator.member import (
     PartitionId,
 )
 from quorumlog.server.coordinator.records import partitions_of
+from quorumlog.server.request_context import ClientOrigin
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import errors_pb2, groups_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from google.protobuf.message import Message as ProtoMessage
 
-from quorumlog.server.authorization.refusals import Refusals
+from quorumlog.server.authorization.access_errors import Refusals
 from quorumlog.server.coordinator.coordinator import Coordinator
 from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.hosting.read_index import HeartbeatRounds

@@ -12,6 +12,6 @@ May import: `server` itself.
 - `snapshots`: all of a node that has to do with snapshots.
 - `snapshot_sender`, `snapshot_receiver`: transfers between nodes, slice by slice.
 - `checkpoint_writer`: writes snapshots of a node's own state machines.
-- `copy_pace`: how fast copies of logs leave a node, for replicas that are being added.
-- `mending`: fetches damaged entries again from a peer, and writes them back.
+- `replication_throttle`: how fast copies of logs leave a node, for replicas that are being added.
+- `entry_repair`: fetches damaged entries again from a peer, and writes them back.
 """

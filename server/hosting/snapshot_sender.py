@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from quorumlog.raft.progress import ProgressState
 from quorumlog.raft.types import InstallSnapshot, Snapshot
 from quorumlog.server.events import ChunkReceipt, EventLog, PeerFrame, SnapshotChunk, SnapshotOffer, Stream
-from quorumlog.server.hosting.copy_pace import CopyPace
 from quorumlog.server.hosting.raft_host import RaftHost
+from quorumlog.server.hosting.replication_throttle import CopyPace
 from quorumlog.server.options import NodeOptions
 from quorumlog.storage.interface import StorageReader
 

@@ -3,7 +3,7 @@
 - `listener`: the port: the only module that knows a socket.
 - `connection`: one connection as a state machine; `sign_in_state`: how far its authentication is.
 - `version_table`: which APIs a node speaks in which versions.
-- `held_bytes`: a limit shared by all connections for the bytes that they hold in memory.
+- `memory_budget`: a limit shared by all connections for the bytes that they hold in memory.
 - `client`: a client whose requests go through a node.
 - `cluster_view`: what a node knows of its cluster, as far as each client may know it.
 - `codec/`: the messages, as bytes and objects.

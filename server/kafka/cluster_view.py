@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Protocol
 
-from quorumlog.server.client_origin import Listener
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.records import Topic
+from quorumlog.server.request_context import Listener
 
 #: Where there are as many nodes.
 _REPLICAS = 3

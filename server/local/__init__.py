@@ -5,9 +5,9 @@
 - `node_process`: one node process: started, signalled, and told apart from a stranger with its pid.
 - `ports`: free loopback ports that stay free until nodes use them.
 - `certificates`: its authorities, and certificates of nodes and users.
-- `view`: what its nodes report about themselves and each other.
+- `cluster_probe`: what its nodes report about themselves and each other.
 - `state`: `cluster.json`, from which a later process continues.
-- `janitor`: cleans up after a cluster whose owner died.
+- `cleanup_process`: cleans up after a cluster whose owner died.
 - `pytest_plugin`: the fixture `quorumlog_cluster`.
 
 May import: `server` itself, `certificates`.

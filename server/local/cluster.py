@@ -16,13 +16,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from quorumlog.server.local import janitor
+from quorumlog.server.local import cleanup_process as janitor
 from quorumlog.server.local.certificates import ADMIN, LocalCertificates
+from quorumlog.server.local.cluster_probe import ClusterView
 from quorumlog.server.local.cluster_settings import check_settings, unused_variables
 from quorumlog.server.local.node_process import ClusterError, NodeProcess, NodesSlowError, NodeWaitsError
 from quorumlog.server.local.ports import ReservedPorts, are_free, require_free, wait_listening
 from quorumlog.server.local.state import MAX_NODES, ClusterState, NodeRecord
-from quorumlog.server.local.view import ClusterView
 
 _log = logging.getLogger("quorumlog.local")
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from quorumlog.server.local.janitor import start_time
+from quorumlog.server.local.cleanup_process import start_time
 from quorumlog.server.settings import ENV_PREFIX, Settings
 
 POLL_S = 0.01

@@ -14,7 +14,8 @@ from quorumlog.server.hosting.partition_replica import PartitionReplica
 from quorumlog.server.hosting.read_index import HeartbeatRounds
 from quorumlog.server.metadata.records import METADATA_GROUP, ApplyResult
 from quorumlog.server.metric_catalogue import Readings
-from quorumlog.server.node.cluster_journal import ClusterJournal
+from quorumlog.server.node.append_guard import ServingConditions
+from quorumlog.server.node.cluster_events import ClusterJournal
 from quorumlog.server.node.controller_traffic import ControllerTraffic
 from quorumlog.server.node.formation import Membership
 from quorumlog.server.node.member_context import MemberContext
@@ -23,7 +24,6 @@ from quorumlog.server.node.metadata_events import MetadataEvents
 from quorumlog.server.node.metadata_member import MetadataMember
 from quorumlog.server.node.readings import MemberReadings
 from quorumlog.server.node.resources import NodeResources
-from quorumlog.server.node.serving_conditions import ServingConditions
 from quorumlog.server.node_service import StepTime
 from quorumlog.server.partition.partition import Partition
 from quorumlog.server.partition.witness import PartitionWitness

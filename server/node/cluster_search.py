@@ -16,8 +16,8 @@ from quorumlog.raft.types import ORIGIN, Configuration, HardState
 from quorumlog.server.events import LossAnswered, PeerIdentified
 from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.metadata.records import METADATA_GROUP
+from quorumlog.server.node.directory_identity import OwnDirectory
 from quorumlog.server.node.formation import Formation, Membership
-from quorumlog.server.node.own_directory import OwnDirectory
 from quorumlog.server.options import NodeOptions
 from quorumlog.storage.transaction import RaftGroupState
 

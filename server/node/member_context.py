@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from quorumlog.server.hosting.read_index import HeartbeatRounds
+from quorumlog.server.node.append_guard import ServingConditions
 from quorumlog.server.node.controller_traffic import ControllerTraffic
 from quorumlog.server.node.metadata_member import MetadataMember
 from quorumlog.server.node.resources import NodeResources
-from quorumlog.server.node.serving_conditions import ServingConditions
 from quorumlog.server.node_service import StepTime
 from quorumlog.server.requests.metadata_staleness import ImageAge
 

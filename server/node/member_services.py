@@ -10,12 +10,12 @@ from quorumlog.server.hosting.durable_raft_group import RaftGroupFactory
 from quorumlog.server.hosting.partition_replica import PartitionReplica
 from quorumlog.server.node.access_services import AccessServices
 from quorumlog.server.node.cluster_services import ClusterServices
-from quorumlog.server.node.log_services import LogServices
 from quorumlog.server.node.member_context import MemberContext
+from quorumlog.server.node.partition_services import LogServices
 from quorumlog.server.node.replica_services import ReplicaServices
 from quorumlog.server.node.request_pipeline import RequestPipeline
 from quorumlog.server.node_service import NodeServices
-from quorumlog.server.requests.failed_responses import FAILED_RESPONSES
+from quorumlog.server.requests.error_responses import FAILED_RESPONSES
 
 
 class MemberServices:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from quorumlog.raft.types import NO_NODE
 from quorumlog.server.metadata.records import ApplyResult
-from quorumlog.server.node.cluster_journal import ClusterJournal
+from quorumlog.server.node.cluster_events import ClusterJournal
 from quorumlog.server.node.member_context import MemberContext
 from quorumlog.server.node.member_services import MemberServices
 

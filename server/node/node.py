@@ -16,7 +16,6 @@ from quorumlog.raft.types import Heartbeat, InstallSnapshot, Message, VoteReques
 from quorumlog.server.bearer_tokens import TokenKeys
 from quorumlog.server.broker.former_replicas import FormerReplicas
 from quorumlog.server.broker.refused_disks import RefusedDisks
-from quorumlog.server.client_origin import Listener
 from quorumlog.server.events import (
     ClientGone,
     ClientRequest,
@@ -40,11 +39,11 @@ from quorumlog.server.events import (
     StreamClosed,
     TokenKeysRead,
 )
-from quorumlog.server.hosting.copy_pace import CopyPace
+from quorumlog.server.hosting.entry_repair import EntryMender
 from quorumlog.server.hosting.leases import Leases
-from quorumlog.server.hosting.mending import EntryMender
 from quorumlog.server.hosting.peer_queues import PeerQueues
 from quorumlog.server.hosting.raft_host import HostedReplica, RaftHost
+from quorumlog.server.hosting.replication_throttle import CopyPace
 from quorumlog.server.hosting.snapshots import Snapshots
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.records import METADATA_GROUP
@@ -52,9 +51,9 @@ from quorumlog.server.metric_catalogue import Readings
 from quorumlog.server.node.cluster_member import ClusterMember
 from quorumlog.server.node.cluster_search import ClusterSearch
 from quorumlog.server.node.description import describe_node
+from quorumlog.server.node.directory_identity import OwnDirectory
 from quorumlog.server.node.formation import Membership
 from quorumlog.server.node.leader_heartbeats import LeaderHeartbeats, StorageStall
-from quorumlog.server.node.own_directory import OwnDirectory
 from quorumlog.server.node.readings import node_readings
 from quorumlog.server.node.resources import NodeResources
 from quorumlog.server.node.scrub import Scrub
@@ -63,7 +62,8 @@ from quorumlog.server.node.stop_handover import Handover
 from quorumlog.server.node_service import StepTime
 from quorumlog.server.options import NodeOptions
 from quorumlog.server.replies import Replies
-from quorumlog.server.requests.failed_responses import not_formed_response
+from quorumlog.server.request_context import Listener
+from quorumlog.server.requests.error_responses import not_formed_response
 from quorumlog.storage.interface import DamageError, DiskFullError, StorageReader
 from quorumlog.storage.transaction import RaftGroupState
 from quorumlog.v1 import admin_pb2

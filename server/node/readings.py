@@ -9,11 +9,11 @@ from itertools import islice
 from quorumlog.raft.types import NO_NODE
 from quorumlog.server.broker.log_sizes import LogSizes
 from quorumlog.server.broker.replicas import Replicas
-from quorumlog.server.hosting.mending import EntryMender
+from quorumlog.server.hosting.entry_repair import EntryMender
 from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metric_catalogue import MOST_PARTITIONS, Readings
-from quorumlog.server.node.cluster_journal import JournalCounts
+from quorumlog.server.node.cluster_events import JournalCounts
 from quorumlog.server.node.member_context import MemberContext
 from quorumlog.server.node.member_services import MemberServices
 from quorumlog.server.node.scrub import Scrub

@@ -10,10 +10,10 @@ from quorumlog.server.bearer_tokens import TokenKeys
 from quorumlog.server.broker.former_replicas import FormerReplicas
 from quorumlog.server.broker.refused_disks import RefusedDisks
 from quorumlog.server.events import EventLog, Job
-from quorumlog.server.hosting.copy_pace import CopyPace
-from quorumlog.server.hosting.mending import EntryMender
+from quorumlog.server.hosting.entry_repair import EntryMender
 from quorumlog.server.hosting.peer_queues import PeerQueues
 from quorumlog.server.hosting.raft_host import RaftHost
+from quorumlog.server.hosting.replication_throttle import CopyPace
 from quorumlog.server.hosting.snapshots import Snapshots
 from quorumlog.server.node.scrub import Scrub
 from quorumlog.server.node.space_watch import SpaceWatch

@@ -12,7 +12,7 @@ from functools import partial
 from typing import cast
 
 from quorumlog.server.events import Job, JobDone
-from quorumlog.server.hosting.mending import EntryMender
+from quorumlog.server.hosting.entry_repair import EntryMender
 from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.metric_catalogue import Readings
 from quorumlog.server.node_service import ServiceHooks

@@ -5,7 +5,7 @@
 - `listeners`: a gRPC server for each kind of listener.
 - `job_thread`: the thread for work that would delay the node's steps.
 - `os_limits`: limits of the operating system that the process raises as it starts.
-- `exporter`: the pages for metrics, liveness and readiness; `page_server`: the HTTP servers under them.
+- `metrics_page`: the pages for metrics, liveness and readiness; `http_server`: the HTTP servers under them.
 - `audit_log`: the audit log, written by its own thread.
 - `start_log`: messages before the log is open, and of a node that does not start.
 - `service_manager`: notifies a service manager that the node serves or stops.

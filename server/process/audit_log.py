@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from quorumlog.server.events import AuditLine
-from quorumlog.server.log_output import Log
+from quorumlog.server.logging_setup import Log
 
 #: Lines that wait for the disk.
 MOST_WAITING = 10_000

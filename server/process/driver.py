@@ -25,7 +25,7 @@ from quorumlog.server.events import (
     StorageDone,
     StorageFailed,
 )
-from quorumlog.server.log_output import Log
+from quorumlog.server.logging_setup import Log
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metric_catalogue import Readings
 from quorumlog.server.metrics import Meters
@@ -33,7 +33,7 @@ from quorumlog.server.process.audit_log import AuditLog
 from quorumlog.server.process.job_thread import JobThread
 from quorumlog.server.transport.client_requests import ClientRequests
 from quorumlog.server.transport.credentials import PeerDialer
-from quorumlog.server.transport.loss_report import report_loss
+from quorumlog.server.transport.disk_loss_report import report_loss
 from quorumlog.server.transport.peer_links import PeerLinks
 from quorumlog.server.transport.supervision import Supervisor
 from quorumlog.storage.interface import StorageEngineError

@@ -11,22 +11,22 @@ import grpc
 import grpc.aio
 
 from quorumlog.server.certificates.pairs import Pair, WatchedPair
-from quorumlog.server.client_origin import Listener
-from quorumlog.server.log_output import Log
+from quorumlog.server.logging_setup import Log
 from quorumlog.server.metadata.records import SECOND_FEATURE_LEVEL
 from quorumlog.server.metric_catalogue import Readings
 from quorumlog.server.metrics import Meters
 from quorumlog.server.process.driver import DrivenNode, Driver
 from quorumlog.server.process.os_limits import room_for_connections
+from quorumlog.server.request_context import Listener
 from quorumlog.server.settings import Settings, SettingsError
 from quorumlog.server.transport.admin_service import admin_handlers
 from quorumlog.server.transport.channel_options import ConnectionLimits
 from quorumlog.server.transport.credentials import server_credentials
 from quorumlog.server.transport.data_plane_service import DataPlaneService
+from quorumlog.server.transport.disk_loss_report import loss_report_handlers
 from quorumlog.server.transport.failed_handshakes import FailedHandshakes
 from quorumlog.server.transport.groups_service import GroupsService
 from quorumlog.server.transport.grpc_server import GrpcServer, wait_for_calls
-from quorumlog.server.transport.loss_report import loss_report_handlers
 from quorumlog.server.transport.peer_service import PeerService
 from quorumlog.server.transport.refused_peers import RefusedPeers
 from quorumlog.server.transport.session_gate import SessionGate

@@ -17,19 +17,19 @@ import uvloop
 
 from quorumlog.pure import is_compiled
 from quorumlog.server.certificates.x509 import CertificateError
-from quorumlog.server.client_origin import Listener
 from quorumlog.server.events import StopRequested
 from quorumlog.server.listening import ListenError, check_listening
-from quorumlog.server.log_output import Log, open_log, take_over_library_logs
+from quorumlog.server.logging_setup import Log, open_log, take_over_library_logs
 from quorumlog.server.metadata.records import METADATA_GROUP
 from quorumlog.server.metrics import Meters
 from quorumlog.server.process.audit_log import AuditLog, AuditLogError
 from quorumlog.server.process.driver import DrivenNode, Driver
-from quorumlog.server.process.exporter import refuse_scrape
 from quorumlog.server.process.listeners import Listeners, watch_pair
+from quorumlog.server.process.metrics_page import refuse_scrape
 from quorumlog.server.process.os_limits import keep_freed_memory
 from quorumlog.server.process.service_manager import ServiceManager
 from quorumlog.server.process.start_log import StartLog
+from quorumlog.server.request_context import Listener
 from quorumlog.server.settings import Settings, SettingsError
 from quorumlog.server.transport.credentials import PeerDialer
 from quorumlog.storage.interface import DamageError, StorageEngineError
@@ -152,7 +152,7 @@ async def serve(settings: Settings, node: DrivenNode, storage: Storage, log: Log
     exporter = None
     if settings.metrics_listen is not None or settings.metrics_tls_listen is not None:
         # It brings a library of its own, for those who want it.
-        from quorumlog.server.process.exporter import Exporter, SecuredPages
+        from quorumlog.server.process.metrics_page import Exporter, SecuredPages
 
         build = (settings.node_options().version, is_compiled())
         secured = None

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TextIO, cast
 
-from quorumlog.server.log_output import Log, wrapped
+from quorumlog.server.logging_setup import Log, wrapped
 from quorumlog.server.settings import ENV_PREFIX
 
 _SETTING = "log_format"

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
-from quorumlog.server.client_origin import EVERYBODY
 from quorumlog.server.metadata.image import CurrentImage
 from quorumlog.server.quotas.token_bucket import TokenBucket
+from quorumlog.server.request_context import EVERYBODY
 
 #: Principals with buckets of their own. Beyond it, those whose buckets are full make way, and if that is not enough,
 #: newcomers share one set: to forget a debt would be worse.

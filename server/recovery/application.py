@@ -10,8 +10,8 @@ from quorumlog.server.controller.metadata_replica import applied_row
 from quorumlog.server.hosting.sealing import GroupSealer
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.records import METADATA_GROUP
+from quorumlog.server.node.directory_identity import CLUSTER_ROW
 from quorumlog.server.node.formation import Membership
-from quorumlog.server.node.own_directory import CLUSTER_ROW
 from quorumlog.server.recovery.plan import PartitionOutcome, RecoveryPlan
 from quorumlog.server.recovery.survey import RECOVERY_ROW, RecoveryError, ReplicaKind, Survey, SurveyedGroup
 from quorumlog.storage.interface import StorageReader

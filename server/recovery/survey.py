@@ -17,8 +17,8 @@ from quorumlog.raft.types import Configuration, Entry, EntryId, EntryKind
 from quorumlog.server.broker.former_replicas import former_lives
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.records import METADATA_GROUP
+from quorumlog.server.node.directory_identity import CLUSTER_ROW, DIRECTORY_ROW, NODE_ROW
 from quorumlog.server.node.formation import Membership
-from quorumlog.server.node.own_directory import CLUSTER_ROW, DIRECTORY_ROW, NODE_ROW
 from quorumlog.server.partition.witness import is_witness
 from quorumlog.storage.interface import DamageError, StorageReader
 from quorumlog.storage.rows import read_snapshot

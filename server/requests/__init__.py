@@ -6,12 +6,12 @@
 - `list_offsets.py`: where partitions begin, end and pass a time.
 - `delete_records.py`: the log start moves up.
 - `partition_restores.py`: what a log is at one moment, for a backup; the steps of a restore.
-- `topics.py`, with `change_targets.py`: topics are created, changed and deleted by the controller, each by its id.
+- `topics.py`, with `resolve_ids.py`: topics are created, changed and deleted by the controller, each by its id.
 - `metadata_queries.py`: what the metadata say: brokers, topics, configurations, moves, producer names.
 - `cluster_watches.py`: who watches the cluster is told what changes in it.
 - `linearizable_reads.py`: makes sure that the metadata are no older than a question.
 - `metadata_staleness.py`: how old the metadata may be, and refusals where an operator limits that age.
-- `shown_changes.py`: answers that wait until this node's image shows a change.
+- `read_your_writes.py`: answers that wait until this node's image shows a change.
 - `log_dirs.py`: what replicas take on this node's disk, page by page.
 - `producer_identities.py`: producers get an identity, or claim a named one.
 - `elections.py`: elections that clients request, passed on to the leaders of the partitions.
@@ -22,8 +22,8 @@
 - `metadata_changes.py`: what the requests about ACLs, credentials and quotas share.
 - `credential_requests.py`: users who sign in by password, and revocations.
 - `quota_requests.py`: how much principals may do.
-- `absent_partitions.py`: the error for a partition that is elsewhere, or nowhere.
-- `failed_responses.py`: the failed response of each kind of request, by its type.
+- `partition_errors.py`: the error for a partition that is elsewhere, or nowhere.
+- `error_responses.py`: the failed response of each kind of request, by its type.
 
 Requests about consumer groups are in `coordinator/group_requests.py`, elections in `broker/leader_elections.py`.
 

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from google.protobuf.message import Message as ProtoMessage
 
-from quorumlog.server.authorization.refusals import Refusals
+from quorumlog.server.authorization.access_errors import Refusals
 from quorumlog.server.controller.access_decisions import check_acl_creation, check_acl_deletion
 from quorumlog.server.deadlines import wait_us
 from quorumlog.server.events import ClientRequest

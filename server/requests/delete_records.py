@@ -14,7 +14,7 @@ from quorumlog.server.partition.partition import Partition
 from quorumlog.server.partition.refusals import being_restored
 from quorumlog.server.pending_calls import PendingCalls
 from quorumlog.server.replies import Replies
-from quorumlog.server.requests.absent_partitions import AbsentPartitions
+from quorumlog.server.requests.partition_errors import AbsentPartitions
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import admin_pb2, errors_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode

@@ -22,7 +22,6 @@ from quorumlog.server.partition.refusals import unreadable
 from quorumlog.server.partition.restoration import gaps_before
 from quorumlog.server.pending_calls import PendingCalls
 from quorumlog.server.replies import Replies
-from quorumlog.server.requests.absent_partitions import AbsentPartitions
 from quorumlog.server.requests.fetch_sessions import (
     FetchedPartition,
     FetchSessions,
@@ -30,6 +29,7 @@ from quorumlog.server.requests.fetch_sessions import (
     PendingFetch,
     ServedFetchSession,
 )
+from quorumlog.server.requests.partition_errors import AbsentPartitions
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import data_plane_pb2, errors_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode

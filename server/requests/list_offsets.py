@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from quorumlog.raft.errors import UnreadableEntryError
 from quorumlog.server.authorization.permissions import operation_of
 from quorumlog.server.broker.replicas import Replicas
-from quorumlog.server.client_origin import ClientOrigin
 from quorumlog.server.deadlines import wait_us
 from quorumlog.server.events import ClientRequest
 from quorumlog.server.hosting.read_index import HeartbeatRounds
@@ -22,8 +21,9 @@ from quorumlog.server.partition.refusals import unreadable
 from quorumlog.server.partition.time_lookup import find_latest, find_time
 from quorumlog.server.pending_calls import PendingCalls
 from quorumlog.server.replies import Replies
-from quorumlog.server.requests.absent_partitions import AbsentPartitions
+from quorumlog.server.request_context import ClientOrigin
 from quorumlog.server.requests.fetch import refuse_kafka
+from quorumlog.server.requests.partition_errors import AbsentPartitions
 from quorumlog.server.wire_errors import error
 from quorumlog.storage.interface import StorageReader
 from quorumlog.v1 import data_plane_pb2, errors_pb2

@@ -13,7 +13,7 @@ from quorumlog.server.metadata.image import CurrentImage
 from quorumlog.server.node_service import ServiceHooks
 from quorumlog.server.replies import Replies
 from quorumlog.server.requests.linearizable_reads import MetadataReads
-from quorumlog.server.requests.shown_changes import ForwardedChange, ShownChanges
+from quorumlog.server.requests.read_your_writes import ForwardedChange, ShownChanges
 from quorumlog.v1 import errors_pb2
 
 

@@ -23,7 +23,7 @@ from quorumlog.server.partition.restoration import gaps_before
 from quorumlog.server.partition.restore_steps import take_step
 from quorumlog.server.pending_calls import PendingCalls
 from quorumlog.server.replies import Replies
-from quorumlog.server.requests.absent_partitions import AbsentPartitions
+from quorumlog.server.requests.partition_errors import AbsentPartitions
 from quorumlog.server.requests.produce import AppendConditions
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import admin_pb2, errors_pb2

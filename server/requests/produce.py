@@ -10,7 +10,6 @@ from typing import Protocol
 
 from quorumlog.server.authorization.permissions import operation_of
 from quorumlog.server.broker.replicas import Replicas
-from quorumlog.server.client_origin import Listener
 from quorumlog.server.deadlines import MAX_WAIT_US
 from quorumlog.server.events import ClientRequest, EventLog
 from quorumlog.server.hosting.raft_host import RaftHost
@@ -21,7 +20,8 @@ from quorumlog.server.partition.batch_admission import check_acks, check_request
 from quorumlog.server.partition.partition import Partition
 from quorumlog.server.pending_calls import PendingCalls
 from quorumlog.server.replies import Replies
-from quorumlog.server.requests.absent_partitions import AbsentPartitions
+from quorumlog.server.request_context import Listener
+from quorumlog.server.requests.partition_errors import AbsentPartitions
 from quorumlog.server.requests.produce_traces import DUPLICATE, ProduceTraces
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import data_plane_pb2, errors_pb2

@@ -14,23 +14,23 @@ from typing import TypeAlias, get_args
 
 from google.protobuf.message import Message as ProtoMessage
 
-from quorumlog.server.authorization.item_changes import (
+from quorumlog.server.authorization.access_errors import Refusals
+from quorumlog.server.authorization.partial_denial import (
     ItemChange,
     names_in,
     put_refused,
     refuse_items,
     without_refused,
 )
-from quorumlog.server.authorization.refusals import Refusals
 from quorumlog.server.deadlines import wait_us
 from quorumlog.server.events import ClientRequest
 from quorumlog.server.metadata.controller_client import ControllerClient
 from quorumlog.server.metadata.image import CurrentImage
 from quorumlog.server.node_service import ServiceHooks, StepTime
 from quorumlog.server.replies import Replies
-from quorumlog.server.requests.change_targets import TargetedChange, add_ids, check_targets, names_only
 from quorumlog.server.requests.linearizable_reads import MetadataReads
-from quorumlog.server.requests.shown_changes import ForwardedChange, ShownChanges
+from quorumlog.server.requests.read_your_writes import ForwardedChange, ShownChanges
+from quorumlog.server.requests.resolve_ids import TargetedChange, add_ids, check_targets, names_only
 from quorumlog.v1 import admin_pb2, errors_pb2
 
 TopicChange: TypeAlias = admin_pb2.CreateTopicsRequest | TargetedChange

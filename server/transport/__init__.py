@@ -5,7 +5,7 @@ The listeners:
 - `grpc_server`: the server of a node: clients, peers, health and reflection on one port.
 - `channel_options`: gRPC settings that every channel and server share.
 - `credentials`: TLS for listeners and for connections to peers; `tls_contexts`: TLS without gRPC.
-- `callers`, `principals`: who calls, from where, and for which principal.
+- `caller_identity`, `principals`: who calls, from where, and for which principal.
 - `session_gate`: requires a session before anything of a request is read, where clients authenticate by password.
 - `certificate_ends`: ends calls with the certificate that they were made with.
 - `failed_handshakes`: what is logged of connections that came to nothing.
@@ -27,7 +27,7 @@ Between nodes:
 - `peer_links`: the links to every peer; `peer_session`: the streams of one direction.
 - `peer_codec`: frames to bytes and back.
 - `refused_peers`: what is logged of nodes that were refused.
-- `loss_report`: asks another node to give up a disk of this one, before this node belongs to the cluster again.
+- `disk_loss_report`: asks another node to give up a disk of this one, before this node belongs to the cluster again.
 
 May import: `server` itself, `certificates`, and the modules `hosting.sealing` and `partition.batch_admission`.
 """

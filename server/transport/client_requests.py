@@ -9,7 +9,6 @@ from typing import Protocol
 
 from google.protobuf.message import Message as ProtoMessage
 
-from quorumlog.server.client_origin import UNKNOWN_CLIENT, ClientOrigin
 from quorumlog.server.events import (
     ClientGone,
     ClientRequest,
@@ -19,6 +18,7 @@ from quorumlog.server.events import (
     StreamClosed,
     StreamPause,
 )
+from quorumlog.server.request_context import UNKNOWN_CLIENT, ClientOrigin
 from quorumlog.server.transport.request_times import RequestTimes
 
 #: What a client reads whose request was under way when the node stopped.

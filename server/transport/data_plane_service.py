@@ -10,7 +10,7 @@ import grpc.aio
 from quorumlog.server.metrics import Meters
 from quorumlog.server.options import NodeLimits
 from quorumlog.server.partition.batch_admission import check_acks, check_request_size
-from quorumlog.server.transport.callers import Context, origin_of
+from quorumlog.server.transport.caller_identity import Context, origin_of
 from quorumlog.server.transport.client_requests import ClientRequests
 from quorumlog.server.transport.request_stream import OpenStreams, RequestStream, invalid, parse
 from quorumlog.server.transport.rpc_errors import refuse

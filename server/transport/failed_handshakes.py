@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from quorumlog.server.events import AuditLine
-from quorumlog.server.log_output import Log
+from quorumlog.server.logging_setup import Log
 
 #: How often what has failed is told.
 TELL_EVERY_S = 1.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import grpc
 
 from quorumlog.server.metrics import Meters
-from quorumlog.server.transport.callers import Context, origin_of
+from quorumlog.server.transport.caller_identity import Context, origin_of
 from quorumlog.server.transport.client_requests import ClientRequests
 from quorumlog.server.transport.request_stream import OpenStreams, RequestStream, parse
 from quorumlog.server.transport.unary_calls import BUSY, Handlers, unary_handler

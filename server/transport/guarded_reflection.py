@@ -8,7 +8,7 @@ from typing import Any
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from grpc_reflection.v1alpha._async import ReflectionServicer
 
-from quorumlog.server.transport.callers import origin_of
+from quorumlog.server.transport.caller_identity import origin_of
 from quorumlog.server.transport.certificate_ends import refuse_ended
 from quorumlog.server.transport.client_requests import ClientRequests
 from quorumlog.server.transport.rpc_errors import refuse

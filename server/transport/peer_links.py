@@ -29,7 +29,7 @@ from quorumlog.server.events import (
     PeerIdentity,
     Stream,
 )
-from quorumlog.server.log_output import Log
+from quorumlog.server.logging_setup import Log
 from quorumlog.server.metrics import Meters
 from quorumlog.server.transport.credentials import PeerDialer
 from quorumlog.server.transport.peer_codec import FrameError, decode_identity, encode_frame, encode_identity

@@ -11,9 +11,9 @@ import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError
 
-from quorumlog.server.client_origin import node_principal
 from quorumlog.server.events import ClusterStanding, PeerIdentity, Stream
-from quorumlog.server.transport.callers import Context, origin_of
+from quorumlog.server.request_context import node_principal
+from quorumlog.server.transport.caller_identity import Context, origin_of
 from quorumlog.server.transport.certificate_ends import ENDED, certificate_end_s, refuse_ended
 from quorumlog.server.transport.peer_codec import (
     FrameError,

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from quorumlog.server.events import AuditLine, PeerIdentity
-from quorumlog.server.log_output import Log
+from quorumlog.server.logging_setup import Log
 
 #: Refused nodes of which is remembered what was said, and characters of that: what strangers call themselves takes no
 #: more memory.

@@ -19,9 +19,9 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 from google.protobuf.message import Message as ProtoMessage
 
-from quorumlog.server.client_origin import UNKNOWN_CLIENT, ClientOrigin, Listener
 from quorumlog.server.events import EndedStream, Reply
-from quorumlog.server.transport.callers import Context
+from quorumlog.server.request_context import UNKNOWN_CLIENT, ClientOrigin, Listener
+from quorumlog.server.transport.caller_identity import Context
 from quorumlog.server.transport.certificate_ends import certificate_end_s, refuse_ended
 from quorumlog.server.transport.client_requests import STOPPING, ClientRequests
 from quorumlog.server.transport.rpc_errors import refuse

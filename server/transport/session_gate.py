@@ -20,8 +20,8 @@ import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError
 
-from quorumlog.server.client_origin import ClientOrigin, Listener
-from quorumlog.server.transport.callers import Context, host_of, session_token
+from quorumlog.server.request_context import ClientOrigin, Listener
+from quorumlog.server.transport.caller_identity import Context, host_of, session_token
 from quorumlog.server.transport.client_requests import STOPPING, ClientRequests, NodeStoppingError
 from quorumlog.server.transport.rpc_errors import refuse
 from quorumlog.server.wire_errors import error

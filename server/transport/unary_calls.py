@@ -10,9 +10,9 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 from google.protobuf.message import Message as ProtoMessage
 
-from quorumlog.server.client_origin import ClientOrigin
 from quorumlog.server.metrics import Meters
-from quorumlog.server.transport.callers import Context, origin_of
+from quorumlog.server.request_context import ClientOrigin
+from quorumlog.server.transport.caller_identity import Context, origin_of
 from quorumlog.server.transport.certificate_ends import refuse_ended
 from quorumlog.server.transport.client_requests import STOPPING, ClientRequests, NodeStoppingError
 from quorumlog.server.transport.rpc_errors import refuse

@@ -12,7 +12,6 @@ from google.protobuf.message import Message
 from quorumlog.server.authorization.authorizer import Authorizer
 from quorumlog.server.classic.calls import ClassicCall, ClassicRequest
 from quorumlog.server.classic.classic_group import ClassicGroup
-from quorumlog.server.client_origin import ClientOrigin
 from quorumlog.server.consumer_group_limits import ConsumerGroupLimits
 from quorumlog.server.coordinator.awake_clock import AwakeClock
 from quorumlog.server.coordinator.draft import Draft
@@ -20,6 +19,7 @@ from quorumlog.server.coordinator.group_table import GroupTable
 from quorumlog.server.coordinator.leadership import CoordinatorLeadership, LeadershipOptions
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.records import SECOND_FEATURE_LEVEL
+from quorumlog.server.request_context import ClientOrigin
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import errors_pb2
 from quorumlog.v1 import groups_pb2 as pb

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
-from quorumlog.server.client_origin import ClientOrigin
 from quorumlog.server.consumer_group_limits import ConsumerGroupLimits
 from quorumlog.server.coordinator.draft import Draft
 from quorumlog.server.coordinator.group import ConsumerGroup
@@ -14,6 +13,7 @@ from quorumlog.server.coordinator.heartbeat_decisions import heartbeats
 from quorumlog.server.coordinator.member import PartitionId
 from quorumlog.server.coordinator.records import partition_lists, partitions_of, whole_group
 from quorumlog.server.coordinator.topic_catalog import TopicInfo
+from quorumlog.server.request_context import ClientOrigin
 from quorumlog.v1 import coordinator_log_pb2
 from quorumlog.v1 import groups_pb2 as pb
 from quorumlog.wire.topic_names import is_internal

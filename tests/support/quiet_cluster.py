@@ -13,7 +13,6 @@ from quorumlog.chaos.simulator.network import NetworkOptions
 from quorumlog.chaos.simulator.process import SimProcess
 from quorumlog.chaos.simulator.scheduler import Scheduler
 from quorumlog.raft.group import RaftGroup
-from quorumlog.server.client_origin import ClientOrigin
 from quorumlog.server.options import (
     AuthorizationOptions,
     BalanceOptions,
@@ -21,6 +20,7 @@ from quorumlog.server.options import (
     NodeLimits,
     ScrubOptions,
 )
+from quorumlog.server.request_context import ClientOrigin
 from quorumlog.v1 import admin_pb2
 
 SECOND = 1_000_000

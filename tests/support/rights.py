@@ -5,9 +5,9 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import cast
 
+from quorumlog.server.authorization.access_errors import Refusals
 from quorumlog.server.authorization.audit import AuditTrail
 from quorumlog.server.authorization.authorizer import Authorizer
-from quorumlog.server.authorization.refusals import Refusals
 from quorumlog.server.metadata.image import CurrentImage, MetadataImage
 from quorumlog.server.node_service import StepTime
 from quorumlog.server.options import AuthorizationOptions

@@ -31,7 +31,7 @@ from quorumlog.sdk.errors import (
 )
 from quorumlog.sdk.types import NewTopic, OffsetAndMetadata, TopicPartition
 from quorumlog.server.controller.replica_assignment import TopicLimits
-from quorumlog.server.requests.change_targets import check_targets
+from quorumlog.server.requests.resolve_ids import check_targets
 from quorumlog.v1 import admin_pb2, data_plane_pb2, errors_pb2, groups_pb2
 from quorumlog.wire.request_limits import MAX_CHANGE_TARGETS, MAX_CHANGED_TOPICS, MAX_ITEMS
 

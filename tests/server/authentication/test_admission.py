@@ -6,9 +6,9 @@ import pytest
 from sign_in_rig import SignInRig
 
 from quorumlog.server.authentication import scram_sign_in, sessions
-from quorumlog.server.client_origin import ClientOrigin, Listener
 from quorumlog.server.events import ClientRequest
 from quorumlog.server.options import SESSION_LIFETIME_US as LIFETIME_US
+from quorumlog.server.request_context import ClientOrigin, Listener
 from quorumlog.v1 import admin_pb2
 from quorumlog.v1.errors_pb2 import Error, ErrorCode
 

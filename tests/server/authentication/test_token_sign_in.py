@@ -7,8 +7,8 @@ from sign_in_rig import SignInRig
 from token_issuer import NOW_S, claims, file_of, options, private_key, public, token
 
 from quorumlog.server.authentication import sessions
-from quorumlog.server.client_origin import Listener
 from quorumlog.server.options import SESSION_LIFETIME_US as LIFETIME_US
+from quorumlog.server.request_context import Listener
 from quorumlog.server.tokens.jwt_verifier import JwtVerifier
 from quorumlog.server.tokens.key_set import parse_keys
 from quorumlog.v1.errors_pb2 import Error, ErrorCode

@@ -13,13 +13,13 @@ from rights import holder, rule
 from quorumlog.chaos.hostile.requests import RequestMaker
 from quorumlog.chaos.hostile.vocabulary import Vocabulary
 from quorumlog.server.authorization.audit import MOST_PRINCIPALS, OTHERS, TELL_EVERY_US, AuditTrail
-from quorumlog.server.authorization.changes import what_changes
+from quorumlog.server.authorization.audit_text import what_changes
 from quorumlog.server.authorization.permissions import PERMISSIONS
-from quorumlog.server.client_origin import ClientOrigin
 from quorumlog.server.events import AuditLine, ClientRequest
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.node_service import StepTime
 from quorumlog.server.process.audit_log import AuditLog, AuditLogError
+from quorumlog.server.request_context import ClientOrigin
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import acls_pb2, admin_pb2, quotas_pb2
 from quorumlog.v1.acls_pb2 import ACL_OPERATION_READ, ACL_OPERATION_WRITE, ACL_RESOURCE_GROUP, ACL_RESOURCE_TOPIC

@@ -10,9 +10,9 @@ import pytest
 from rights import RESTRICTED, UNRESTRICTED, allow, holder, refusals_by, rule, withdraw
 
 from quorumlog.server.authorization.authorizer import Authorizer, TopicAccess
-from quorumlog.server.client_origin import ClientOrigin
 from quorumlog.server.metadata.acl_rules import OPERATIONS
 from quorumlog.server.metadata.image import MetadataImage
+from quorumlog.server.request_context import ClientOrigin
 from quorumlog.v1 import acls_pb2 as pb
 
 READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS, IDEMPOTENT_WRITE, ALL = (

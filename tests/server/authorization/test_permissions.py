@@ -11,16 +11,16 @@ from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
 from rights import RESTRICTED, holder
 
+from quorumlog.server.authorization.audit_text import what_changes
 from quorumlog.server.authorization.authorizer import Authorizer
-from quorumlog.server.authorization.changes import what_changes
-from quorumlog.server.authorization.item_changes import ItemChange
+from quorumlog.server.authorization.partial_denial import ItemChange
 from quorumlog.server.authorization.permissions import PERMISSIONS, Permission, Scope, permission_of
-from quorumlog.server.authorization.whole_requests import refuse_forwarded
-from quorumlog.server.client_origin import node_principal
+from quorumlog.server.authorization.request_denial import refuse_forwarded
 from quorumlog.server.controller.forwarded_requests import OWN_REQUESTS
 from quorumlog.server.metadata.acl_rules import OPERATIONS
 from quorumlog.server.metadata.image import MetadataImage
-from quorumlog.server.requests.failed_responses import FAILED_RESPONSES
+from quorumlog.server.request_context import node_principal
+from quorumlog.server.requests.error_responses import FAILED_RESPONSES
 from quorumlog.v1 import admin_pb2, data_plane_pb2, groups_pb2, peer_pb2, sign_in_pb2
 from quorumlog.v1.acls_pb2 import ACL_OPERATION_IDEMPOTENT_WRITE
 

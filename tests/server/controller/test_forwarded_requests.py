@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from rights import RESTRICTED, UNRESTRICTED, allow, rule
 
-from quorumlog.server.authorization.item_changes import put_refused, without_refused
+from quorumlog.server.authorization.partial_denial import put_refused, without_refused
 from quorumlog.server.controller.decision import ControllerDecision, answer_now
 from quorumlog.server.controller.forwarded_requests import ForwardedRequests
 from quorumlog.server.metadata.image import MetadataImage

@@ -11,9 +11,9 @@ from test_controller import SECOND, new_topic
 from test_node_decisions import DRAIN, Leaving
 
 from quorumlog.raft.types import NO_NODE
-from quorumlog.server.controller import evacuation
-from quorumlog.server.controller.evacuation import Evacuation
-from quorumlog.server.controller.heirs import Heirs, rack_of
+from quorumlog.server.controller import node_drain as evacuation
+from quorumlog.server.controller.node_drain import Evacuation
+from quorumlog.server.controller.replacement_placement import Heirs, rack_of
 from quorumlog.server.controller.replica_assignment import TopicLimits
 from quorumlog.server.metadata.records import PartitionRecord
 from quorumlog.v1 import metadata_log_pb2 as log

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from test_controller import SECOND, Cluster, new_topic, registration
 
-from quorumlog.server.controller import evacuation
+from quorumlog.server.controller import node_drain as evacuation
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.records import PartitionRecord
 from quorumlog.v1 import admin_pb2, peer_pb2

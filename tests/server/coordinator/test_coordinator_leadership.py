@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 
 from google.protobuf.message import Message
 
-from quorumlog.server.client_origin import UNKNOWN_CLIENT
 from quorumlog.server.consumer_group_limits import ConsumerGroupLimits
 from quorumlog.server.coordinator.awake_clock import AwakeClock
 from quorumlog.server.coordinator.committed_offsets import commit_offsets
@@ -16,6 +15,7 @@ from quorumlog.server.coordinator.leadership import CoordinatorLeadership, Leade
 from quorumlog.server.coordinator.parked_heartbeats import HeartbeatCall
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.records import FIRST_FEATURE_LEVEL, SECOND_FEATURE_LEVEL
+from quorumlog.server.request_context import UNKNOWN_CLIENT
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import errors_pb2, groups_pb2
 from quorumlog.v1 import metadata_log_pb2 as log

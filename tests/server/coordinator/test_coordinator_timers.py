@@ -2,11 +2,11 @@
 
 import dataclasses
 
-from quorumlog.server.client_origin import UNKNOWN_CLIENT
 from quorumlog.server.coordinator.awake_clock import AwakeClock
 from quorumlog.server.coordinator.member import STABLE, UNREVOKED, GroupMember
 from quorumlog.server.coordinator.member_timers import MemberTimers
 from quorumlog.server.coordinator.parked_heartbeats import HeartbeatCall, ParkedHeartbeats
+from quorumlog.server.request_context import UNKNOWN_CLIENT
 from quorumlog.v1.groups_pb2 import GroupHeartbeatRequest
 
 SECOND = 1_000_000

@@ -8,7 +8,7 @@ from test_peer_queues import ENTRY, PEER, Leader
 
 from quorumlog.raft.types import AppendRequest, Configuration
 from quorumlog.server.events import Stream
-from quorumlog.server.hosting.copy_pace import PACED_BYTES, CopyPace
+from quorumlog.server.hosting.replication_throttle import PACED_BYTES, CopyPace
 
 COPIED, OTHER = 7, 8
 RATE = 1 << 20

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from quorumlog.raft.types import Configuration
-from quorumlog.server.hosting.mending import are_metadata_given_up, is_given_up
+from quorumlog.server.hosting.entry_repair import are_metadata_given_up, is_given_up
 
 
 @pytest.mark.parametrize(

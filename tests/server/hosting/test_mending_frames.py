@@ -10,7 +10,7 @@ import pytest
 from quorumlog.raft.errors import UnreadableEntryError
 from quorumlog.raft.types import Configuration, EntryId
 from quorumlog.server.events import EntryFound, EntryWanted, PeerFrame, Stream
-from quorumlog.server.hosting.mending import EntryMender
+from quorumlog.server.hosting.entry_repair import EntryMender
 from quorumlog.server.hosting.partition_replica import PartitionId
 from quorumlog.server.partition.witness import PartitionWitness, witness_rows
 from quorumlog.storage.interface import DamageError

@@ -25,8 +25,8 @@ from quorumlog.raft.types import (
     Snapshot,
 )
 from quorumlog.server.events import ChunkReceipt, PeerFrame, SnapshotChunk, SnapshotOffer, Stream
-from quorumlog.server.hosting.copy_pace import CopyPace
 from quorumlog.server.hosting.raft_host import HostedReplica, RaftHost
+from quorumlog.server.hosting.replication_throttle import CopyPace
 from quorumlog.server.hosting.sealing import GroupSealer
 from quorumlog.server.hosting.snapshots import Snapshots
 from quorumlog.server.options import NodeLimits, NodeOptions

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from quorumlog.server.kafka.held_bytes import SMALL_BYTES, HeldBytes
+from quorumlog.server.kafka.memory_budget import SMALL_BYTES, HeldBytes
 
 KIB = 1 << 10
 

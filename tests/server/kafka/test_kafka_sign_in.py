@@ -13,7 +13,6 @@ import pytest
 from google.protobuf.message import Message as ProtoMessage
 from sign_in_rig import SignInRig
 
-from quorumlog.server.client_origin import ClientOrigin, Listener
 from quorumlog.server.events import ClientRequest
 from quorumlog.server.kafka.client import KafkaClient
 from quorumlog.server.kafka.cluster_view import ImageView
@@ -29,6 +28,7 @@ from quorumlog.server.kafka.mapping.error_codes import KafkaError
 from quorumlog.server.kafka.mapping.steps import LongWork
 from quorumlog.server.kafka.mapping.table import served_versions
 from quorumlog.server.kafka.sign_in_state import KafkaSignIn
+from quorumlog.server.request_context import ClientOrigin, Listener
 from quorumlog.v1 import data_plane_pb2
 from quorumlog.v1.sign_in_pb2 import BeginScramRequest, FinishScramRequest
 from quorumlog.wire.scram import ClientFinal, ClientFirst, ServerFirst, auth_message, client_proof, salted_keys

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from quorumlog.server.local import ClusterError, ClusterSettingsError, LocalCluster, NodesSlowError
+from quorumlog.server.local.cleanup_process import start_time
+from quorumlog.server.local.cluster_probe import NodeView
 from quorumlog.server.local.cluster_settings import DECIDED, check_settings, unused_variables
-from quorumlog.server.local.janitor import start_time
 from quorumlog.server.local.node_process import NodeProcess
-from quorumlog.server.local.view import NodeView
 
 
 def refusal(settings: dict[str, str], nodes: int = 3, *, tls: bool = False, kafka: bool = False) -> str:

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from quorumlog.server.local import janitor
+from quorumlog.server.local import cleanup_process as janitor
 
 
 def test_an_owner_that_is_gone_before_the_janitor_looks_leaves_no_process(tmp_path: Path) -> None:

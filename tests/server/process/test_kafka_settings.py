@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from quorumlog.server.client_origin import Listener
 from quorumlog.server.listening import ListenError, check_listening
 from quorumlog.server.local.ports import ReservedPorts
 from quorumlog.server.options import Endpoint
+from quorumlog.server.request_context import Listener
 from quorumlog.server.settings import Settings, SettingsError, load
 
 PLAIN = {"node_id": 1, "listen": "127.0.0.1:19092", "data_dir": "d", "controllers": "1@127.0.0.1:19092"}

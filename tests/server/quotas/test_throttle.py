@@ -9,12 +9,12 @@ from google.protobuf.message import Message as ProtoMessage
 from limited import limit
 from rights import holder
 
-from quorumlog.server.client_origin import ClientOrigin
 from quorumlog.server.events import ClientRequest, StreamPause
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.node_service import NodeServices, StepTime
 from quorumlog.server.principal_totals import MOST_PRINCIPALS, OTHERS, PrincipalTotals
 from quorumlog.server.quotas.throttle import LEAST_FETCH_WAIT_US, MOST_WAIT_US, Throttle, ThrottleLimits
+from quorumlog.server.request_context import ClientOrigin
 from quorumlog.v1 import admin_pb2, groups_pb2, sign_in_pb2
 from quorumlog.v1 import data_plane_pb2 as pb
 from quorumlog.v1.errors_pb2 import Error, ErrorCode

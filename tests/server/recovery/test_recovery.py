@@ -14,8 +14,8 @@ from quorumlog.raft.types import NO_NODE, ORIGIN, Configuration, Entry, EntryId,
 from quorumlog.server.hosting.sealing import GroupSealer
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.records import METADATA_GROUP
+from quorumlog.server.node.directory_identity import CLUSTER_ROW, DIRECTORY_ROW, NODE_ROW
 from quorumlog.server.node.formation import Membership
-from quorumlog.server.node.own_directory import CLUSTER_ROW, DIRECTORY_ROW, NODE_ROW
 from quorumlog.server.partition.witness import witness_rows
 from quorumlog.server.recovery import directory as recovery_directory
 from quorumlog.server.recovery.application import FRESH_OFFSET

@@ -9,13 +9,13 @@ import pytest
 from google.protobuf.message import Message as ProtoMessage
 
 from quorumlog.server.broker.replicas import Replicas
-from quorumlog.server.client_origin import ClientOrigin
 from quorumlog.server.events import ClientRequest, Reply
 from quorumlog.server.node_service import StepTime
 from quorumlog.server.options import NodeLimits
 from quorumlog.server.replies import Replies
-from quorumlog.server.requests.absent_partitions import AbsentPartitions
+from quorumlog.server.request_context import ClientOrigin
 from quorumlog.server.requests.fetch import FetchRequests
+from quorumlog.server.requests.partition_errors import AbsentPartitions
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import data_plane_pb2 as pb
 from quorumlog.v1 import errors_pb2

@@ -8,7 +8,6 @@ import grpc
 import pytest
 from rights import RESTRICTED, allow, holder, refusals_by, rule, withdraw
 
-from quorumlog.server.client_origin import ClientOrigin
 from quorumlog.server.events import ClientRequest
 from quorumlog.server.hosting.read_index import HeartbeatRounds
 from quorumlog.server.metadata.image import MetadataImage
@@ -16,9 +15,10 @@ from quorumlog.server.metrics import Meters
 from quorumlog.server.node_service import StepTime
 from quorumlog.server.options import NodeLimits
 from quorumlog.server.replies import Replies
-from quorumlog.server.requests.absent_partitions import AbsentPartitions
+from quorumlog.server.request_context import ClientOrigin
 from quorumlog.server.requests.delete_records import RecordDeletions
 from quorumlog.server.requests.list_offsets import OffsetRequests
+from quorumlog.server.requests.partition_errors import AbsentPartitions
 from quorumlog.server.requests.produce import TELL_EVERY_US, ProduceRequests, SilentRefusals
 from quorumlog.server.requests.produce_traces import ProduceTraces
 from quorumlog.server.transport.client_requests import ClientRequests

@@ -4,7 +4,7 @@ import pytest
 from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message_factory import GetMessageClass
 
-from quorumlog.server.requests.failed_responses import not_formed_response
+from quorumlog.server.requests.error_responses import not_formed_response
 from quorumlog.v1 import admin_pb2, data_plane_pb2, groups_pb2
 
 METHODS: list[MethodDescriptor] = [

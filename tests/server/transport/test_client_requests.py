@@ -14,7 +14,7 @@ from quorumlog.server.events import ClientGone, ClientRequest, Event, Reply, Str
 from quorumlog.server.metrics import Meters
 from quorumlog.server.options import NodeLimits
 from quorumlog.server.transport import client_requests, unary_calls
-from quorumlog.server.transport.callers import MAX_CLIENT_ID_LENGTH, origin_of
+from quorumlog.server.transport.caller_identity import MAX_CLIENT_ID_LENGTH, origin_of
 from quorumlog.server.transport.client_requests import MAX_PENDING_BYTES, ClientRequests, NodeStoppingError
 from quorumlog.server.transport.data_plane_service import DataPlaneService
 from quorumlog.server.transport.request_stream import RequestStream

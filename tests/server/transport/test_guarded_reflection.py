@@ -9,7 +9,7 @@ import grpc
 import pytest
 from grpc_reflection.v1alpha import reflection_pb2
 
-from quorumlog.server.client_origin import ClientOrigin
+from quorumlog.server.request_context import ClientOrigin
 from quorumlog.server.transport.guarded_reflection import GuardedReflection
 from quorumlog.server.wire_errors import error
 from quorumlog.v1.acls_pb2 import ACL_OPERATION_DESCRIBE, ACL_RESOURCE_CLUSTER, CheckAclsRequest, CheckAclsResponse

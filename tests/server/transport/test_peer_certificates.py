@@ -26,7 +26,7 @@ from quorumlog.server.events import (
     Stream,
 )
 from quorumlog.server.local.ports import ReservedPorts
-from quorumlog.server.log_output import Log
+from quorumlog.server.logging_setup import Log
 from quorumlog.server.metrics import Meters
 from quorumlog.server.options import PairFiles
 from quorumlog.server.transport.credentials import PeerDialer, server_credentials

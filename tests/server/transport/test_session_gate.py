@@ -11,11 +11,11 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from raw_http2 import RawHttp2
 
-from quorumlog.server.client_origin import Listener
 from quorumlog.server.events import ClientRequest, Event, Reply
 from quorumlog.server.local.ports import ReservedPorts
 from quorumlog.server.metrics import Meters
 from quorumlog.server.options import NodeLimits
+from quorumlog.server.request_context import Listener
 from quorumlog.server.transport import data_plane_service, session_gate
 from quorumlog.server.transport.channel_options import ConnectionLimits
 from quorumlog.server.transport.client_requests import ClientRequests

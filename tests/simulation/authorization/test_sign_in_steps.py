@@ -11,8 +11,8 @@ from token_issuer import token as signed_token
 
 from quorumlog.chaos.simulator.clients import Unanswered
 from quorumlog.raft.types import NO_NODE
-from quorumlog.server.client_origin import ClientOrigin, Listener
 from quorumlog.server.events import TokenKeysRead
+from quorumlog.server.request_context import ClientOrigin, Listener
 from quorumlog.server.tokens.jwt_verifier import JwtVerifier
 from quorumlog.server.tokens.key_set import parse_keys
 from quorumlog.v1 import credentials_pb2, sign_in_pb2

@@ -6,7 +6,6 @@ import pytest
 
 from quorumlog.chaos.simulator.kafka_link import SimKafkaLink
 from quorumlog.raft.types import NO_NODE
-from quorumlog.server.client_origin import Listener
 from quorumlog.server.kafka.codec.administration.quorum_requests import (
     DescribeQuorumRequest,
     NamedQuorumPartition,
@@ -15,6 +14,7 @@ from quorumlog.server.kafka.codec.administration.quorum_requests import (
 from quorumlog.server.kafka.codec.administration.quorum_responses import DescribeQuorumResponse, QuorumPartition
 from quorumlog.server.kafka.mapping.error_codes import KafkaError
 from quorumlog.server.metadata.records import METADATA_GROUP
+from quorumlog.server.request_context import Listener
 from quorumlog.v1.acls_pb2 import (
     ACL_OPERATION_DESCRIBE,
     ACL_PATTERN_LITERAL,

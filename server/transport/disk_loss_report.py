@@ -7,7 +7,7 @@ import grpc.aio
 from google.protobuf.message import Message as ProtoMessage
 
 from quorumlog.server.metrics import Meters
-from quorumlog.server.transport.callers import Context, origin_of_node
+from quorumlog.server.transport.caller_identity import Context, origin_of_node
 from quorumlog.server.transport.client_requests import ClientRequests
 from quorumlog.server.transport.credentials import PeerDialer
 from quorumlog.server.transport.principals import node_id_of

@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 from quorumlog.server.authorization.audit import AuditTrail
 from quorumlog.server.authorization.authorizer import Authorizer, TopicAccess
-from quorumlog.server.client_origin import ClientOrigin
 from quorumlog.server.metadata.acl_rules import CLUSTER_NAME, operation_name, resource_name
+from quorumlog.server.request_context import ClientOrigin
 from quorumlog.server.wire_errors import error
 from quorumlog.v1.acls_pb2 import (
     ACL_OPERATION_READ,

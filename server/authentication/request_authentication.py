@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from quorumlog.server.authentication.sessions import Session, Sessions
-from quorumlog.server.client_origin import USER_PREFIX, ClientOrigin, Listener
 from quorumlog.server.events import ClientRequest, EndedStream
 from quorumlog.server.metadata.image import CurrentImage
 from quorumlog.server.node_service import ServiceHooks
+from quorumlog.server.request_context import USER_PREFIX, ClientOrigin, Listener
 from quorumlog.server.wire_errors import error
 from quorumlog.v1.errors_pb2 import Error, ErrorCode
 from quorumlog.v1.sign_in_pb2 import BeginScramRequest, FinishScramRequest, SignInByTokenRequest

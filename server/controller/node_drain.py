@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from quorumlog.raft.types import NO_NODE
-from quorumlog.server.controller.heirs import Heirs
 from quorumlog.server.controller.quorum_decisions import refuse_voters
+from quorumlog.server.controller.replacement_placement import Heirs
 from quorumlog.server.controller.replica_assignment import TopicLimits
 from quorumlog.server.controller.witness_placement import complete_wish
 from quorumlog.server.metadata.image import MetadataImage

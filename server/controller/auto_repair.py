@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from quorumlog.raft.types import NO_NODE
-from quorumlog.server.controller.evacuation import MOVES_AT_ONCE, Evacuation, wish_of
+from quorumlog.server.controller.node_drain import MOVES_AT_ONCE, Evacuation, wish_of
 from quorumlog.server.controller.rebalancing import Rebalancing
 from quorumlog.server.deadlines import earlier
 from quorumlog.server.metadata.image import MetadataImage

@@ -11,12 +11,12 @@ from typing import TypeAlias
 
 from google.protobuf.message import Message as ProtoMessage
 
+from quorumlog.server.authorization.access_errors import Refusals, not_authorized
 from quorumlog.server.authorization.authorizer import Authorizer, TopicAccess
 from quorumlog.server.authorization.permissions import operation_of
-from quorumlog.server.authorization.refusals import Refusals, not_authorized
-from quorumlog.server.client_origin import ClientOrigin
 from quorumlog.server.metadata.acl_rules import CLUSTER_NAME
 from quorumlog.server.metadata.topic_table import no_such_topic
+from quorumlog.server.request_context import ClientOrigin
 from quorumlog.v1 import admin_pb2
 from quorumlog.v1.acls_pb2 import (
     ACL_OPERATION_ALTER,

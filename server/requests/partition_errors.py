@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from quorumlog.server.authorization.refusals import Refusals
-from quorumlog.server.client_origin import ClientOrigin, Listener
+from quorumlog.server.authorization.access_errors import Refusals
 from quorumlog.server.metadata.image import CurrentImage
 from quorumlog.server.metadata.records import PartitionRecord
+from quorumlog.server.request_context import ClientOrigin, Listener
 from quorumlog.server.requests.metadata_staleness import RulesAge
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import errors_pb2

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from google.protobuf.message import Message as ProtoMessage
 
+from quorumlog.server.authorization.access_errors import Refusals, not_authorized
 from quorumlog.server.authorization.authorizer import Authorizer
 from quorumlog.server.authorization.permissions import Scope, permission_of
-from quorumlog.server.authorization.refusals import Refusals, not_authorized
-from quorumlog.server.client_origin import node_principal
 from quorumlog.server.events import ClientRequest
 from quorumlog.server.metadata.acl_rules import CLUSTER_NAME
+from quorumlog.server.request_context import node_principal
 from quorumlog.v1.acls_pb2 import ACL_RESOURCE_CLUSTER
 from quorumlog.v1.admin_pb2 import NODE_ACTION_REPLACE_DISK, AlterNodeRequest
 from quorumlog.v1.errors_pb2 import Error

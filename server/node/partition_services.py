@@ -10,10 +10,10 @@ from quorumlog.server.partition.compaction_runner import CompactionRunner
 from quorumlog.server.partition.forgotten_producers import DeletedProducers, ProducerExpiry
 from quorumlog.server.partition.partition import Partition
 from quorumlog.server.partition.retention import LogRetention
-from quorumlog.server.requests.absent_partitions import AbsentPartitions
 from quorumlog.server.requests.delete_records import RecordDeletions
 from quorumlog.server.requests.fetch import FetchRequests, ReadingQuotas
 from quorumlog.server.requests.list_offsets import OffsetRequests
+from quorumlog.server.requests.partition_errors import AbsentPartitions
 from quorumlog.server.requests.partition_restores import PartitionRestores
 from quorumlog.server.requests.produce import ProduceRequests, SilentRefusals
 from quorumlog.server.requests.produce_traces import ProduceTraces
