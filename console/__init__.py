@@ -10,9 +10,9 @@ In the order in which news of the cluster reach a page:
 - ``node_states``: whether each node is up, does not answer, or is down.
 - ``image``: what is known of nodes, topics and partitions; older news never replaces newer news.
 - ``progress``: where partitions end, how fast they grow, how far consumer groups are.
-- ``picture``: all of that as one flat map with a version, from which a page gets what has changed since it looked.
+- ``shared_state``: all of that as one flat map with a version, from which a page gets what has changed since it looked.
 - ``page_stream``: the stream of Server-Sent Events of one page.
-- ``gate``: who may ask: token and cookie, ``Host``, ``Origin``; what every answer says to the browser.
+- ``access``: who may ask: token and cookie, ``Host``, ``Origin``; what every answer says to the browser.
 - ``assets``: the files of ``static/``, and the page itself.
 - ``application``: these joined into an ASGI application.
 - ``process``: the application served on a socket, until a signal.

@@ -6,8 +6,8 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 
-from quorumlog.console.picture import Picture
 from quorumlog.console.poller import OpenPages, PageWish
+from quorumlog.console.shared_state import Picture
 
 #: More pages than this are refused.
 MAX_PAGES = 32

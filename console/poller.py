@@ -15,8 +15,8 @@ from typing import Protocol
 from quorumlog.console.image import ClusterImage
 from quorumlog.console.node_states import NodeStates, is_silence
 from quorumlog.console.node_watches import ClusterAsTold, NodeWatches, address_of, newest_logs
-from quorumlog.console.picture import Json, Picture, Thing
 from quorumlog.console.progress import PartitionEnds, group_detail, move_shown
+from quorumlog.console.shared_state import Json, Picture, Thing
 from quorumlog.sdk import (
     BrokerDescription,
     ClusterChange,

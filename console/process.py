@@ -12,17 +12,17 @@ from dataclasses import dataclass, field
 
 import uvicorn
 
+from quorumlog.console.access import ConsoleGate
 from quorumlog.console.application import ConsoleEndpoints
 from quorumlog.console.assets import Assets
 from quorumlog.console.changes.administration import AdministrationEndpoints
 from quorumlog.console.changes.endpoints import ChangeEndpoints
-from quorumlog.console.gate import ConsoleGate
 from quorumlog.console.page_stream import PageStreams
-from quorumlog.console.picture import Picture, Thing
 from quorumlog.console.playground.controls import NodeControls, Playground
-from quorumlog.console.playground.life import Life
+from quorumlog.console.playground.workload import Life
 from quorumlog.console.poller import OpenPages, Poller
 from quorumlog.console.records.endpoints import RecordEndpoints
+from quorumlog.console.shared_state import Picture, Thing
 from quorumlog.sdk.aio import AsyncAdmin, AsyncConsumer, AsyncProducer
 from quorumlog.sdk.runtime.security import SecurityOptions
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from quorumlog.console.picture import Json, Thing
+from quorumlog.console.shared_state import Json, Thing
 from quorumlog.sdk import (
     GroupDescription,
     GroupKind,

@@ -18,18 +18,18 @@ Reading and writing:
 - `environment`: the LMDB environment of a data directory: lock, checks before mapping, databases, format.
 - `reading`: verified reads, through the engine or without it.
 - `raft_group_write`: one Raft group's part of a transaction.
-- `freeing`: checks rows before they are deleted, because the engine trusts their own headers.
+- `overflow_page_check`: checks rows before they are deleted, because the engine trusts their own headers.
 - `garbage`: rows that no longer mean anything; `sweep`: deletes them in slices.
-- `room`: used and free space, and what a failed commit means for it; `reserve`: space held back for a full disk.
+- `space`: used and free space, and what a failed commit means for it; `reserve`: space held back for a full disk.
 
 Damage:
 
 - `page_file`: the data file read page by page, without mapping it; `meta_pages`: its two meta pages.
 - `opening`: the checks before a node serves; `upgrade`: repairs the offset index of an older version.
 - `scrubbing`: reads everything from time to time while the node runs.
-- `suspects`: damage found while the node ran, for the next opening.
-- `last_words`: the signal that killed the process, for the next one.
-- `moved_aside`: moves damaged storage out of the way, on request; nothing is deleted.
+- `recheck_list`: damage found while the node ran, for the next opening.
+- `crash_marker`: the signal that killed the process, for the next one.
+- `quarantine`: moves damaged storage out of the way, on request; nothing is deleted.
 - `verification`: verifies a whole data directory offline; `inspection`: shows what is in it.
 
 May import: `quorumlog.v1`, and the values of `raft.types`.

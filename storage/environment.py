@@ -24,7 +24,7 @@ from quorumlog.storage.interface import DamageError, DataDirectoryLockedError, F
 from quorumlog.storage.meta_pages import DATA_FILE, WHAT_TO_DO
 from quorumlog.storage.opening import examine
 from quorumlog.storage.reading import LogReading
-from quorumlog.storage.suspects import are_pages_suspect, keep_suspects, suspects
+from quorumlog.storage.recheck_list import are_pages_suspect, keep_suspects, suspects
 
 MAP_SIZE_BYTES = 1 << 40
 MAX_READERS = 64

@@ -16,8 +16,8 @@ from quorumlog.storage.batch_row import BatchRow, next_row
 from quorumlog.storage.batch_times import is_largest_timestamp_missing, largest_timestamp_by_records
 from quorumlog.storage.entry_rows import cut
 from quorumlog.storage.environment import EngineSource, EngineTransaction, Environment
-from quorumlog.storage.freeing import look_before_freeing
 from quorumlog.storage.interface import DamageError, FatalStorageError
+from quorumlog.storage.overflow_page_check import look_before_freeing
 from quorumlog.storage.page_file import PageFile
 from quorumlog.storage.reading import LogReading, RaftGroupLog
 from quorumlog.storage.sweep import Sweeper

@@ -27,14 +27,14 @@ from quorumlog.storage.interface import (
     ScrubSlice,
     StorageEngineError,
 )
-from quorumlog.storage.moved_aside import moved_aside
 from quorumlog.storage.page_file import PageFile
+from quorumlog.storage.quarantine import moved_aside
 from quorumlog.storage.raft_group_write import RaftGroupWriter
 from quorumlog.storage.reading import LogReading, RaftGroupLog
+from quorumlog.storage.recheck_list import suspect
 from quorumlog.storage.reserve import RESERVE_BYTES
-from quorumlog.storage.room import Room
 from quorumlog.storage.scrubbing import scrub_slice
-from quorumlog.storage.suspects import suspect
+from quorumlog.storage.space import Room
 from quorumlog.storage.sweep import Sweeper
 from quorumlog.storage.transaction import RaftGroupState, Space, Transaction
 from quorumlog.storage.upgrade import repair_index

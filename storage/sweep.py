@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from quorumlog.storage import rows
 from quorumlog.storage.environment import EngineSource, EngineTransaction, Environment
-from quorumlog.storage.freeing import look_before_freeing
 from quorumlog.storage.garbage import MANY_PER_GROUP, Garbage
+from quorumlog.storage.overflow_page_check import look_before_freeing
 from quorumlog.storage.reading import LogReading
 
 

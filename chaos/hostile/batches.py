@@ -12,7 +12,7 @@ import google_crc32c
 import pyarrow as pa
 
 from quorumlog.chaos.hostile.boundaries import integers
-from quorumlog.chaos.hostile.vocabulary import KnownProducer
+from quorumlog.chaos.hostile.known_ids import KnownProducer
 from quorumlog.wire.entry import BATCH_OVERHEAD_BYTES, Attributes, Codec, EnvelopeKind, Flags, crc32c_of
 from quorumlog.wire.kafka.batch import HEADER_BYTES as KAFKA_HEADER_BYTES
 from quorumlog.wire.kafka.batch import KafkaCodec

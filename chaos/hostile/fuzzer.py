@@ -20,8 +20,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from quorumlog.chaos.hostile.caller import HostileCaller
+from quorumlog.chaos.hostile.fixture import NODES, staged_cluster
 from quorumlog.chaos.hostile.record import read_record, write_record
-from quorumlog.chaos.hostile.staging import NODES, staged_cluster
 from quorumlog.chaos.hostile.verdict import Watch, complaints, works
 from quorumlog.chaos.hostile.worker import WorkerNews, WorkerOrder
 from quorumlog.server.local import LocalCluster

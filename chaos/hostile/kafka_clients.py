@@ -11,9 +11,9 @@ from collections import Counter, deque
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from quorumlog.chaos.hostile.entrance import Entrance
+from quorumlog.chaos.hostile.access import Entrance
 from quorumlog.chaos.hostile.kafka_requests import KafkaRequestMaker, error_codes_of
-from quorumlog.chaos.hostile.vocabulary import GROUPS, STAGE, Vocabulary
+from quorumlog.chaos.hostile.known_ids import GROUPS, STAGE, Vocabulary
 from quorumlog.sdk.runtime.scram_client import ScramIdentity
 from quorumlog.server.kafka.codec.apis import APIS
 from quorumlog.server.kafka.codec.fetch_requests import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic

@@ -12,7 +12,7 @@ from typing import Any, get_args, get_type_hints
 
 from quorumlog.chaos.hostile.boundaries import TEXTS, integers, length
 from quorumlog.chaos.hostile.kafka_batches import KafkaBatchMaker
-from quorumlog.chaos.hostile.vocabulary import GROUPS, NEW_TOPICS, STAGE
+from quorumlog.chaos.hostile.known_ids import GROUPS, NEW_TOPICS, STAGE
 from quorumlog.server.kafka.codec.apis import APIS
 from quorumlog.server.kafka.codec.headers import RequestHead, pack_request_header
 from quorumlog.server.kafka.codec.primitives import KafkaMessage, UnencodableMessageError, encode

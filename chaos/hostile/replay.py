@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from quorumlog.chaos.hostile.caller import HostileCaller
+from quorumlog.chaos.hostile.fixture import StagedCluster, staged_cluster
 from quorumlog.chaos.hostile.fuzzer import RECORD_NAME, Say
+from quorumlog.chaos.hostile.known_ids import Vocabulary
 from quorumlog.chaos.hostile.record import Action, SentLog, SentRequest, caller_of, read_record, write_record
 from quorumlog.chaos.hostile.services import BY_PATH
-from quorumlog.chaos.hostile.staging import StagedCluster, staged_cluster
 from quorumlog.chaos.hostile.verdict import Watch, complaints
-from quorumlog.chaos.hostile.vocabulary import Vocabulary
 from quorumlog.chaos.hostile.wire import Wire, WireStream
 from quorumlog.sdk import Admin
 from quorumlog.server.local import LocalCluster

@@ -17,7 +17,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from quorumlog.chaos.hostile.batches import BatchMaker
 from quorumlog.chaos.hostile.boundaries import TEXTS, boundary, length
-from quorumlog.chaos.hostile.vocabulary import (
+from quorumlog.chaos.hostile.known_ids import (
     GROUPS,
     NEW_TOPICS,
     PRODUCER_NAMES,

@@ -9,9 +9,9 @@ from __future__ import annotations
 import random
 
 from quorumlog.chaos.hostile.batches import assemble
+from quorumlog.chaos.hostile.known_ids import Vocabulary
 from quorumlog.chaos.hostile.requests import RequestMaker
 from quorumlog.chaos.hostile.services import METHODS, PEER_METHODS
-from quorumlog.chaos.hostile.vocabulary import Vocabulary
 from quorumlog.chaos.hostile.wire import Wire
 from quorumlog.v1 import data_plane_pb2, peer_pb2
 

@@ -13,10 +13,10 @@ import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError, Message
 
-from quorumlog.chaos.hostile.entrance import Entrance, metadata_of
+from quorumlog.chaos.hostile.access import Entrance, metadata_of
+from quorumlog.chaos.hostile.known_ids import Vocabulary
 from quorumlog.chaos.hostile.record import Action, SentLog, SentRequest
 from quorumlog.chaos.hostile.services import Method
-from quorumlog.chaos.hostile.vocabulary import Vocabulary
 from quorumlog.v1.errors_pb2 import ErrorCode
 
 _OPTIONS = (

@@ -14,16 +14,16 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TextIO
 
+from quorumlog.chaos.hostile.access import Entrance
 from quorumlog.chaos.hostile.caller import HostileCaller
-from quorumlog.chaos.hostile.entrance import Entrance
+from quorumlog.chaos.hostile.fixture import stage
 from quorumlog.chaos.hostile.kafka_clients import HostileKafkaClients
+from quorumlog.chaos.hostile.known_ids import STAGE, Vocabulary
 from quorumlog.chaos.hostile.record import SentLog, write_record
 from quorumlog.chaos.hostile.requests import RequestMaker
+from quorumlog.chaos.hostile.sequences import Stories
 from quorumlog.chaos.hostile.services import METHODS, SIGN_IN_METHODS
-from quorumlog.chaos.hostile.staging import stage
-from quorumlog.chaos.hostile.stories import Stories
 from quorumlog.chaos.hostile.strangers import Strangers
-from quorumlog.chaos.hostile.vocabulary import STAGE, Vocabulary
 from quorumlog.chaos.hostile.wire import Wire
 from quorumlog.v1 import data_plane_pb2, groups_pb2
 

@@ -10,7 +10,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from quorumlog.console.changes.requests import BadChangeError, answering, body_of, text_of, whole
-from quorumlog.console.picture import Json
+from quorumlog.console.shared_state import Json
 from quorumlog.sdk import (
     ACL,
     ACLFilter,

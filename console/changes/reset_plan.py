@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
-from quorumlog.console.picture import Json, Thing
+from quorumlog.console.shared_state import Json, Thing
 from quorumlog.sdk import (
     GroupDescription,
     OffsetAndTimestamp,

@@ -11,8 +11,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from quorumlog.console.picture import Json, Picture, Thing
-from quorumlog.console.playground.life import MOST_PER_SECOND, Life
+from quorumlog.console.playground.workload import MOST_PER_SECOND, Life
+from quorumlog.console.shared_state import Json, Picture, Thing
 from quorumlog.sdk import QuorumlogError
 
 #: How often the counters of what was sent are shown anew.

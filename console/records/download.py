@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from enum import Enum
 from typing import Any
 
-from quorumlog.console.picture import Json, Thing
+from quorumlog.console.shared_state import Json, Thing
 
 #: A download has at most this many records, and this many bytes. It is made before it is sent.
 MOST_RECORDS, MOST_BYTES = 10_000, 64 << 20

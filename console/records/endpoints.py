@@ -13,12 +13,12 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from quorumlog.console.picture import Thing
 from quorumlog.console.records.conditions import FilterError, RecordFilter, parse_filter
 from quorumlog.console.records.download import MEDIA_TYPES, MOST_RECORDS, DownloadFormat, RecordFile
 from quorumlog.console.records.follow import follow_topic
 from quorumlog.console.records.search import MOST_ROWS, Stretch, TopicSearch
 from quorumlog.console.records.shown import ALONE, IN_A_LIST, ContentFormat, RowFormat
+from quorumlog.console.shared_state import Thing
 from quorumlog.sdk import QuorumlogError
 from quorumlog.sdk.aio import AsyncAdmin, AsyncConsumer
 

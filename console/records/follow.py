@@ -6,10 +6,10 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 
-from quorumlog.console.picture import Thing
 from quorumlog.console.records.conditions import RecordFilter
 from quorumlog.console.records.reading import poll_past_unreadable
 from quorumlog.console.records.shown import DEFAULT_ROWS, RowFormat, plain_rows
+from quorumlog.console.shared_state import Thing
 from quorumlog.sdk import TopicPartition
 from quorumlog.sdk.aio import AsyncAdmin, AsyncConsumer
 

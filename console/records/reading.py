@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from quorumlog.console.picture import Json
+from quorumlog.console.shared_state import Json
 from quorumlog.sdk import UnreadableBatchError
 from quorumlog.sdk.aio import AsyncConsumer
 from quorumlog.sdk.records.fetched import CONSUMED_SCHEMA

@@ -11,10 +11,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute
 
-from quorumlog.console.picture import Json, Thing
 from quorumlog.console.records.conditions import RecordFilter
 from quorumlog.console.records.reading import poll_past_unreadable
 from quorumlog.console.records.shown import DEFAULT_ROWS, plain_rows
+from quorumlog.console.shared_state import Json, Thing
 from quorumlog.sdk import QuorumlogError, TopicPartition
 from quorumlog.sdk.aio import AsyncAdmin, AsyncConsumer
 from quorumlog.sdk.records.partitioner import partition_for_key

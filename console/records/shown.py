@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from quorumlog.console.picture import Json, Thing
+from quorumlog.console.shared_state import Json, Thing
 
 #: Bytes that are shown in a list, and of a record that is looked at alone.
 IN_A_LIST, ALONE = 300, 256 * 1024

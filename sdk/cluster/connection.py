@@ -11,7 +11,7 @@ from typing import Any, Generic, Protocol, TypeVar, cast
 import grpc
 import grpc.aio
 
-from quorumlog.sdk.cluster.connection_room import RoomyChannel
+from quorumlog.sdk.cluster.call_limiter import RoomyChannel
 from quorumlog.sdk.cluster.node_session import Metadata, NodeSession, SessionChannel
 from quorumlog.sdk.errors import (
     ClientClosedError,

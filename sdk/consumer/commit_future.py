@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 
 from quorumlog.sdk.errors import QuorumlogError, RequestTimedOutError
-from quorumlog.sdk.runtime.outcome import Outcome
+from quorumlog.sdk.runtime.completion import Outcome
 
 
 class CommitFuture:

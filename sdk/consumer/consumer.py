@@ -38,7 +38,7 @@ from quorumlog.sdk.help_text import named, shows_options
 from quorumlog.sdk.metrics.figures import ClientFigures
 from quorumlog.sdk.records.fetched import FetchedRows, to_table
 from quorumlog.sdk.runtime.event_loop import BackgroundLoop
-from quorumlog.sdk.runtime.wakeup import Wakeup
+from quorumlog.sdk.runtime.interruptible_event import Wakeup
 from quorumlog.sdk.types import (
     ConsumerGroupMetadata,
     ConsumerRecord,

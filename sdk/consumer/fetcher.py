@@ -16,7 +16,7 @@ from functools import partial
 from quorumlog.sdk.cluster.cluster import Cluster
 from quorumlog.sdk.cluster.connection import NodeConnection
 from quorumlog.sdk.cluster.offset_search import extent
-from quorumlog.sdk.cluster.outages import Outages
+from quorumlog.sdk.cluster.outage_log import Outages
 from quorumlog.sdk.consumer.assignment import Assignment, PartitionState
 from quorumlog.sdk.consumer.config import ConsumerConfig
 from quorumlog.sdk.consumer.fetch_session import IN_FLIGHT, Fetch, FetchSession, Wanted

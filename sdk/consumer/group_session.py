@@ -15,7 +15,7 @@ from functools import partial
 from quorumlog.sdk.cluster.cluster import Cluster
 from quorumlog.sdk.cluster.connection import NodeConnection
 from quorumlog.sdk.cluster.coordinators import STALE_COORDINATOR_ERRORS, CoordinatorCache
-from quorumlog.sdk.cluster.outages import Outage
+from quorumlog.sdk.cluster.outage_log import Outage
 from quorumlog.sdk.consumer.group_membership import AssignmentChange, GroupMembership, MemberHeartbeat, MembershipState
 from quorumlog.sdk.errors import QuorumlogError, UnknownServerError, UnreleasedInstanceIdError
 from quorumlog.sdk.metrics.consumer_metrics import ConsumerMetrics

@@ -11,9 +11,9 @@ from typing import NamedTuple, Unpack
 from quorumlog.sdk.admin.admin import Admin
 from quorumlog.sdk.consumer.consumer import Consumer
 from quorumlog.sdk.errors import IllegalArgumentError
+from quorumlog.sdk.mirror.copy_intents import MirrorPlans, producer_name
 from quorumlog.sdk.mirror.mirror import Mirror
-from quorumlog.sdk.mirror.offset_runs import GroupOffsets
-from quorumlog.sdk.mirror.plans import MirrorPlans, producer_name
+from quorumlog.sdk.mirror.offset_map import GroupOffsets
 from quorumlog.sdk.mirror.source import MirrorSource, SourceRecord
 from quorumlog.sdk.mirror.target_topics import chosen, make_topics, partitions_of
 from quorumlog.sdk.producer.delivery import RecordFuture

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from quorumlog.sdk.errors import DuplicateSequenceMismatchError, IllegalStateError
-from quorumlog.sdk.mirror.offset_runs import OffsetRun, joined, runs_of
-from quorumlog.sdk.mirror.plans import PartitionPlan
+from quorumlog.sdk.mirror.copy_intents import PartitionPlan
+from quorumlog.sdk.mirror.offset_map import OffsetRun, joined, runs_of
 from quorumlog.sdk.mirror.source import MirrorSource, SourceRecord
 from quorumlog.sdk.types import TopicPartition
 

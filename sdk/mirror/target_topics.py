@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from quorumlog.sdk.admin.admin import Admin
 from quorumlog.sdk.errors import IllegalArgumentError, IllegalStateError, InvalidConfigError, PolicyViolationError
-from quorumlog.sdk.mirror.plans import TOPIC as PLANS
+from quorumlog.sdk.mirror.copy_intents import TOPIC as PLANS
 from quorumlog.sdk.mirror.source import SourceTopic
 from quorumlog.sdk.types import NewPartitions, NewTopic, TopicPartition
 

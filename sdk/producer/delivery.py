@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Sequence
 from typing import Any, NamedTuple, Self
 
 from quorumlog.sdk.errors import QuorumlogError, RequestTimedOutError
-from quorumlog.sdk.runtime.outcome import Outcome
+from quorumlog.sdk.runtime.completion import Outcome
 from quorumlog.sdk.types import RecordMetadata
 
 

@@ -20,7 +20,7 @@ from quorumlog.sdk.producer.config import ProducerConfig, ProducerOptions
 from quorumlog.sdk.producer.delivery import ArrowFuture, ArrowRows, RecordFuture
 from quorumlog.sdk.producer.explanation import BatchNotes, RecordExplanation
 from quorumlog.sdk.runtime.event_loop import BackgroundLoop, LoopCall
-from quorumlog.sdk.runtime.wakeup import Wakeup
+from quorumlog.sdk.runtime.interruptible_event import Wakeup
 from quorumlog.sdk.types import GivenHeaders
 
 Taken = TypeVar("Taken")

@@ -14,7 +14,7 @@ from functools import partial
 from quorumlog.sdk.cluster.cluster import Cluster
 from quorumlog.sdk.cluster.connection import NodeConnection
 from quorumlog.sdk.cluster.leader_probe import LeaderProbes
-from quorumlog.sdk.cluster.outages import Outages
+from quorumlog.sdk.cluster.outage_log import Outages
 from quorumlog.sdk.errors import (
     STALE_LEADER_ERRORS,
     ClientClosedError,

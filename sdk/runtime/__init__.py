@@ -3,8 +3,8 @@
 May import: `sdk` itself.
 
 - ``event_loop``: the background thread on which the cores of all synchronous clients of a process run.
-- ``outcome``: something that ends once on that loop, and that threads and tasks wait for.
-- ``wakeup``: what a thread waits at for another one; it may be interrupted at any moment.
+- ``completion``: something that ends once on that loop, and that threads and tasks wait for.
+- ``interruptible_event``: what a thread waits at for another one; it may be interrupted at any moment.
 - ``caller_lock``: locks of the application's own thread, which a signal handler may interrupt anywhere.
 - ``client_runtime``: time, chance, channels to nodes and threads, which a simulation hands in instead.
 - ``security``: how nodes are reached: with or without TLS, by certificate, password or token.

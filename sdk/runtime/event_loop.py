@@ -26,9 +26,9 @@ from quorumlog.sdk.errors import (
     UnknownServerError,
 )
 from quorumlog.sdk.runtime.caller_lock import let_go
+from quorumlog.sdk.runtime.completion import Outcome
 from quorumlog.sdk.runtime.fork import ForkGuard
-from quorumlog.sdk.runtime.outcome import Outcome
-from quorumlog.sdk.runtime.wakeup import Wakeup
+from quorumlog.sdk.runtime.interruptible_event import Wakeup
 
 # asyncio and uvloop import it late. It registers an exit handler, which Python refuses once the main thread has ended,
 # while other threads still run and create clients.

@@ -29,8 +29,8 @@ Writing:
 - ``write_options``: the options of a write.
 - ``sink``: what Spark's API calls in a task, and how rows are written once.
 - ``rows_to_records``: rows as records for topics and partitions; ``sending``: hands them to a producer.
-- ``runs``: one run of work that may be repeated; ``earlier_runs``: what earlier runs have written;
-  ``shared_rows``: rows that equal those of other tasks of such a run.
+- ``write_attempt``: one run of work that may be repeated; ``prior_attempts``: what earlier runs have written;
+  ``duplicate_rows``: rows that equal those of other tasks of such a run.
 
 ``pipelines`` has whole data pipelines as commands.
 

@@ -23,16 +23,17 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from quorumlog.sdk.errors import DuplicateSequenceMismatchError, NoBrokersAvailableError
 from quorumlog.sdk.producer.producer import Producer
 from quorumlog.sdk.runtime.backoff import Backoff
-from quorumlog.sdk.spark import rows_to_records, runs
+from quorumlog.sdk.spark import rows_to_records
+from quorumlog.sdk.spark import write_attempt as runs
 from quorumlog.sdk.spark.cluster_catalog import ClusterCatalog
-from quorumlog.sdk.spark.earlier_runs import Stored, StoredBatch, written_before, written_by
+from quorumlog.sdk.spark.duplicate_rows import Placed, set_aside, without_lost
 from quorumlog.sdk.spark.errors import DeliveryError, plain_errors
 from quorumlog.sdk.spark.nodes import Patience, nodes_at
 from quorumlog.sdk.spark.planning import TopicShape
+from quorumlog.sdk.spark.prior_attempts import Stored, StoredBatch, written_before, written_by
 from quorumlog.sdk.spark.rows_to_records import Spread, TargetPartition
 from quorumlog.sdk.spark.sending import BatchSender, Piece
 from quorumlog.sdk.spark.servers import security_of
-from quorumlog.sdk.spark.shared_rows import Placed, set_aside, without_lost
 from quorumlog.sdk.spark.write_options import WriteOptions
 
 #: Rows of one task are in memory until they are known to be written. More of them are for more tasks.

@@ -32,11 +32,11 @@ from quorumlog.server.process.start_log import StartLog
 from quorumlog.server.request_context import Listener
 from quorumlog.server.settings import Settings, SettingsError
 from quorumlog.server.transport.credentials import PeerDialer
+from quorumlog.storage.crash_marker import LastWords, check_all_pages, last_words
 from quorumlog.storage.interface import DamageError, StorageEngineError
-from quorumlog.storage.last_words import LastWords, check_all_pages, last_words
-from quorumlog.storage.moved_aside import keep_directory_id, move_aside
+from quorumlog.storage.quarantine import keep_directory_id, move_aside
+from quorumlog.storage.recheck_list import are_pages_suspect
 from quorumlog.storage.storage import Storage
-from quorumlog.storage.suspects import are_pages_suspect
 from quorumlog.storage.writer import StorageWriter
 
 #: How often readiness is looked at, for the health service: while the node comes up, and afterwards.

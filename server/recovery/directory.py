@@ -11,12 +11,12 @@ from quorumlog.server.metadata.records import METADATA_GROUP
 from quorumlog.server.recovery.application import application, is_applied
 from quorumlog.server.recovery.plan import RecoveryPlan
 from quorumlog.server.recovery.survey import RecoveryError, Survey, survey
+from quorumlog.storage.crash_marker import check_all_pages, last_words
 from quorumlog.storage.environment import DirectoryLock
 from quorumlog.storage.interface import ScrubPosition
-from quorumlog.storage.last_words import check_all_pages, last_words
 from quorumlog.storage.meta_pages import DATA_FILE
+from quorumlog.storage.recheck_list import are_pages_suspect
 from quorumlog.storage.storage import Storage
-from quorumlog.storage.suspects import are_pages_suspect
 
 #: Read at once of a directory that is looked at whole.
 _SLICE_BYTES = 8 << 20

@@ -14,18 +14,18 @@ import grpc.aio
 import pytest
 
 from quorumlog.chaos.hostile import fuzzer, old_clients
+from quorumlog.chaos.hostile.access import Entrance
 from quorumlog.chaos.hostile.batches import FIELDS, BatchMaker, assemble
 from quorumlog.chaos.hostile.boundaries import integers
 from quorumlog.chaos.hostile.caller import HostileCaller
-from quorumlog.chaos.hostile.entrance import Entrance
+from quorumlog.chaos.hostile.fixture import StagedCluster
 from quorumlog.chaos.hostile.fuzzer import fuzz
+from quorumlog.chaos.hostile.known_ids import KnownTopic, LearntPartition, Vocabulary
 from quorumlog.chaos.hostile.old_clients import fuzz_batches
 from quorumlog.chaos.hostile.record import Action, SentLog, SentRequest, read_record, write_record
 from quorumlog.chaos.hostile.replay import fewest_that
 from quorumlog.chaos.hostile.requests import RequestMaker
 from quorumlog.chaos.hostile.services import METHODS, PEER_METHODS, SIGN_IN_METHODS
-from quorumlog.chaos.hostile.staging import StagedCluster
-from quorumlog.chaos.hostile.vocabulary import KnownTopic, LearntPartition, Vocabulary
 from quorumlog.chaos.hostile.wire import Wire
 from quorumlog.chaos.hostile.worker import WorkerOrder
 from quorumlog.server.local import LocalCluster

@@ -13,8 +13,8 @@ from storage_samples import LogBuilder, create, identity, staged, transaction
 
 from quorumlog.chaos.processes.page_map import FREE_LIST, META, NAMES, PageMap, flips
 from quorumlog.raft.types import HardState
+from quorumlog.storage.crash_marker import check_all_pages
 from quorumlog.storage.interface import DamageError, ScrubPosition
-from quorumlog.storage.last_words import check_all_pages
 from quorumlog.storage.opening import examine
 from quorumlog.storage.page_file import PageFile
 from quorumlog.storage.reading import LogReading

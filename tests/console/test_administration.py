@@ -13,10 +13,10 @@ from playwright.sync_api import Browser, expect
 from raw_browser import HOST, RawBrowser
 from scripted_page import ScriptedPage, scripted_page, whole_cluster
 
+from quorumlog.console.access import ConsoleGate
 from quorumlog.console.application import ConsoleEndpoints
 from quorumlog.console.assets import Assets
 from quorumlog.console.changes.administration import AdministrationEndpoints
-from quorumlog.console.gate import ConsoleGate
 from quorumlog.console.page_stream import PageStreams
 from quorumlog.sdk import (
     ACL,

@@ -15,12 +15,12 @@ from browsing import chromium, looking, needs_chromium, running_console
 from playwright.sync_api import expect
 from raw_browser import HOST, RawBrowser
 
+from quorumlog.console.access import ConsoleGate
 from quorumlog.console.application import ConsoleEndpoints
 from quorumlog.console.assets import Assets
 from quorumlog.console.changes.endpoints import ChangeEndpoints
 from quorumlog.console.changes.requests import LARGEST_BODY
 from quorumlog.console.changes.reset_plan import ResetTo, ResetWish, step
-from quorumlog.console.gate import ConsoleGate
 from quorumlog.console.page_stream import PageStreams
 from quorumlog.sdk import Admin, NewTopic, Producer, TopicPartition
 from quorumlog.sdk.aio import AsyncAdmin, AsyncConsumer, AsyncProducer

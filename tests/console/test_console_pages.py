@@ -10,7 +10,7 @@ from browsing import Look, broken_rules, chromium, looking, needs_chromium, runn
 from command_line import until
 from playwright.sync_api import Browser, expect
 
-from quorumlog.console.gate import CONTENT_SECURITY_POLICY
+from quorumlog.console.access import CONTENT_SECURITY_POLICY
 from quorumlog.sdk import Admin, NewTopic, Producer, TopicPartition
 from quorumlog.server.local import LocalCluster
 

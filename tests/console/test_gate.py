@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from raw_browser import HOST, PATIENCE_S, RawBrowser
 
-from quorumlog.console.gate import CONTENT_SECURITY_POLICY
+from quorumlog.console.access import CONTENT_SECURITY_POLICY
 from quorumlog.console.page_stream import MAX_PAGES
 from quorumlog.console.poller import PageWish
 from quorumlog.console.process import ConsoleOptions, is_loopback, served_hosts

@@ -7,8 +7,8 @@ import random
 
 import pytest
 
-from quorumlog.console import picture as pictures
-from quorumlog.console.picture import Picture, Thing
+from quorumlog.console import shared_state as pictures
+from quorumlog.console.shared_state import Picture, Thing
 
 
 def test_a_page_that_has_nothing_gets_everything() -> None:

@@ -15,12 +15,12 @@ from playwright.sync_api import expect
 from raw_browser import HOST, PATIENCE_S, RawBrowser
 
 from quorumlog.cli.playground import playground_nodes
+from quorumlog.console.access import ConsoleGate
 from quorumlog.console.application import ConsoleEndpoints
 from quorumlog.console.assets import Assets
-from quorumlog.console.gate import ConsoleGate
 from quorumlog.console.page_stream import PageStreams
 from quorumlog.console.playground.controls import NodeControlError, Playground
-from quorumlog.console.playground.life import MOST_PER_SECOND, Life
+from quorumlog.console.playground.workload import MOST_PER_SECOND, Life
 from quorumlog.sdk import Admin, NewTopic, TopicPartition
 from quorumlog.sdk.aio import AsyncAdmin
 from quorumlog.server.local import LocalCluster

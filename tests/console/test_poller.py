@@ -11,8 +11,8 @@ from dataclasses import replace
 import pytest
 from scripted_console import ScriptedClients, broker, cluster, group, partition, topic
 
-from quorumlog.console.picture import Picture, Thing
 from quorumlog.console.poller import MAX_ENDS, MAX_GROUPS, OpenPages, PageWish, Poller
+from quorumlog.console.shared_state import Picture, Thing
 from quorumlog.sdk import (
     ClusterChange,
     GroupState,

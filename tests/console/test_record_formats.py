@@ -12,9 +12,9 @@ import pytest
 from raw_browser import HOST, Answer, RawBrowser
 from scripted_log import TOPIC, LogConsumer
 
+from quorumlog.console.access import ConsoleGate
 from quorumlog.console.application import ConsoleEndpoints
 from quorumlog.console.assets import Assets
-from quorumlog.console.gate import ConsoleGate
 from quorumlog.console.page_stream import PageStreams
 from quorumlog.console.records import download
 from quorumlog.console.records.download import DownloadFormat, RecordFile

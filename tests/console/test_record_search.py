@@ -13,9 +13,9 @@ from browsing import chromium, looking, needs_chromium, running_console
 from playwright.sync_api import expect
 from raw_browser import HOST, PATIENCE_S, Answer, RawBrowser
 
+from quorumlog.console.access import ConsoleGate
 from quorumlog.console.application import ConsoleEndpoints
 from quorumlog.console.assets import Assets
-from quorumlog.console.gate import ConsoleGate
 from quorumlog.console.page_stream import PageStreams
 from quorumlog.console.records import search
 from quorumlog.console.records.endpoints import RecordEndpoints

@@ -8,11 +8,11 @@ import pytest
 from scripted_log import TOPIC, ScriptedLog
 
 from quorumlog.console.changes.reset_plan import ResetTo, ResetWish, plan, step
-from quorumlog.console.picture import Thing
 from quorumlog.console.records import follow, search
 from quorumlog.console.records.conditions import parse_filter
 from quorumlog.console.records.follow import follow_topic
 from quorumlog.console.records.search import Stretch, TopicSearch
+from quorumlog.console.shared_state import Thing
 from quorumlog.sdk import GroupDescription, GroupState, OffsetAndMetadata, TopicPartition
 from quorumlog.sdk.aio import AsyncAdmin, AsyncConsumer
 from quorumlog.sdk.errors import LeaderNotAvailableError, TopicAuthorizationFailedError

@@ -15,8 +15,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from quorumlog.console.picture import Thing
 from quorumlog.console.records.endpoints import RecordEndpoints
+from quorumlog.console.shared_state import Thing
 from quorumlog.sdk.aio import AsyncAdmin, AsyncConsumer
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(120), needs_chromium]

@@ -18,7 +18,7 @@ from quorumlog.sdk import Admin, Consumer, Producer, TopicPartition
 from quorumlog.sdk.aio import AsyncAdmin, AsyncConsumer, AsyncProducer
 from quorumlog.sdk.cluster.cluster import parse_bootstrap_servers
 from quorumlog.sdk.cluster.offset_search import extent
-from quorumlog.sdk.cluster.outages import Outage, Outages
+from quorumlog.sdk.cluster.outage_log import Outage, Outages
 from quorumlog.sdk.errors import (
     FencedLeaderEpochError,
     IllegalArgumentError,

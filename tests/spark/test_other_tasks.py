@@ -13,7 +13,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from quorumlog.sdk.spark import runs, shared_rows, sink
+from quorumlog.sdk.spark import duplicate_rows as shared_rows
+from quorumlog.sdk.spark import sink
+from quorumlog.sdk.spark import write_attempt as runs
 from quorumlog.sdk.spark.errors import DeliveryError
 from quorumlog.sdk.spark.planning import TopicShape
 from quorumlog.sdk.spark.rows_to_records import TargetPartition

@@ -9,7 +9,7 @@ import pytest
 from quorumlog.sdk.spark.errors import DeliveryError
 from quorumlog.sdk.spark.planning import TopicShape
 from quorumlog.sdk.spark.rows_to_records import TargetPartition
-from quorumlog.sdk.spark.runs import Name, Note
+from quorumlog.sdk.spark.write_attempt import Name, Note
 
 
 def note(**partition_counts: int) -> Note:

@@ -15,7 +15,8 @@ import pyarrow as pa
 import pytest
 
 from quorumlog.sdk.errors import QuorumlogError
-from quorumlog.sdk.spark import runs, sink
+from quorumlog.sdk.spark import sink
+from quorumlog.sdk.spark import write_attempt as runs
 from quorumlog.sdk.spark.errors import DeliveryError
 from quorumlog.sdk.spark.nodes import Nodes
 from quorumlog.sdk.spark.write_options import WriteOptions

@@ -15,7 +15,8 @@ import pyarrow as pa
 import pytest
 
 from quorumlog.sdk import Admin, Consumer, NewPartitions, NewTopic, Producer, TopicPartition
-from quorumlog.sdk.spark import rows_to_records, runs, sink
+from quorumlog.sdk.spark import rows_to_records, sink
+from quorumlog.sdk.spark import write_attempt as runs
 from quorumlog.sdk.spark.errors import DeliveryError
 from quorumlog.sdk.spark.nodes import nodes_at
 from quorumlog.sdk.spark.write_options import WriteOptions

@@ -16,7 +16,7 @@ from storage_samples import LogBuilder, create, identity, transaction
 from quorumlog.raft.types import HardState
 from quorumlog.storage.interface import DiskFullError
 from quorumlog.storage.reserve import RESERVE_FILE
-from quorumlog.storage.room import Room
+from quorumlog.storage.space import Room
 from quorumlog.storage.storage import Storage
 from quorumlog.storage.transaction import RaftGroupWrite
 from quorumlog.storage.verification import verify

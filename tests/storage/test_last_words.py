@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 from storage_samples import LogBuilder, create, transaction
 
+from quorumlog.storage.crash_marker import FILE_NAME, LastWords, check_all_pages, last_words
 from quorumlog.storage.interface import DamageError
-from quorumlog.storage.last_words import FILE_NAME, LastWords, check_all_pages, last_words
 from quorumlog.storage.storage import Storage
 
 DYING = """
 import os, signal, sys
 from pathlib import Path
-from quorumlog.storage.last_words import LastWords
+from quorumlog.storage.crash_marker import LastWords
 with LastWords(Path(sys.argv[1])):
     os.kill(os.getpid(), int(sys.argv[2]))
 """

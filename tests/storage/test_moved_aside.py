@@ -8,12 +8,12 @@ import pytest
 from storage_samples import LogBuilder, create, transaction
 
 from quorumlog.storage import rows
+from quorumlog.storage.crash_marker import check_all_pages
 from quorumlog.storage.interface import DamageError, ScrubPosition, StorageEngineError
-from quorumlog.storage.last_words import check_all_pages
-from quorumlog.storage.moved_aside import ID_FILE, MAX_MOVED_ASIDE, keep_directory_id, move_aside, moved_aside
 from quorumlog.storage.page_file import PageFile
+from quorumlog.storage.quarantine import ID_FILE, MAX_MOVED_ASIDE, keep_directory_id, move_aside, moved_aside
+from quorumlog.storage.recheck_list import are_pages_suspect, suspect
 from quorumlog.storage.storage import Storage
-from quorumlog.storage.suspects import are_pages_suspect, suspect
 
 GROUP = 1000
 COUNT = 4_000

@@ -9,7 +9,7 @@ from storage_samples import create, transaction
 
 from quorumlog.raft.types import HardState
 from quorumlog.storage.reserve import RESERVE_FILE, Reserve
-from quorumlog.storage.room import Room
+from quorumlog.storage.space import Room
 from quorumlog.storage.storage import Storage
 from quorumlog.storage.transaction import RaftGroupWrite
 

@@ -11,8 +11,8 @@ from storage_samples import LogBuilder, create, identity, staged, transaction
 from quorumlog.raft.types import HardState
 from quorumlog.storage import rows
 from quorumlog.storage.interface import DamageError
+from quorumlog.storage.recheck_list import suspects
 from quorumlog.storage.storage import Storage
-from quorumlog.storage.suspects import suspects
 from quorumlog.storage.transaction import RaftGroupWrite
 
 pytestmark = pytest.mark.scenario("20b")

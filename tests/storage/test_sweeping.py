@@ -8,7 +8,8 @@ import pytest
 from storage_samples import LogBuilder, create, identity, transaction
 
 from quorumlog.raft.types import HardState
-from quorumlog.storage import rows, suspects
+from quorumlog.storage import recheck_list as suspects
+from quorumlog.storage import rows
 from quorumlog.storage.inspection import Inspection
 from quorumlog.storage.storage import Storage
 from quorumlog.storage.transaction import RaftGroupWrite

@@ -8,12 +8,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from quorumlog.console.access import ConsoleGate
 from quorumlog.console.application import ConsoleEndpoints
 from quorumlog.console.assets import Assets
-from quorumlog.console.gate import ConsoleGate
 from quorumlog.console.page_stream import PageStreams
-from quorumlog.console.picture import Picture
 from quorumlog.console.poller import OpenPages
+from quorumlog.console.shared_state import Picture
 
 HOST = "127.0.0.1:7000"
 PATIENCE_S = 30

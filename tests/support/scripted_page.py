@@ -10,13 +10,13 @@ from dataclasses import dataclass
 
 from starlette.routing import Route
 
+from quorumlog.console.access import ConsoleGate
 from quorumlog.console.application import ConsoleEndpoints
 from quorumlog.console.assets import Assets
-from quorumlog.console.gate import ConsoleGate
 from quorumlog.console.page_stream import PageStreams
-from quorumlog.console.picture import Json, Picture, Thing
 from quorumlog.console.poller import OpenPages
 from quorumlog.console.process import ConsoleOptions, ConsoleServer, listen, served_hosts
+from quorumlog.console.shared_state import Json, Picture, Thing
 
 START_S = 30.0
 

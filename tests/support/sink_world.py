@@ -12,7 +12,9 @@ import pyarrow as pa
 import pytest
 
 from quorumlog.sdk.errors import DuplicateSequenceMismatchError, InvalidProducerEpochError, error_from_proto
-from quorumlog.sdk.spark import earlier_runs, runs, sink
+from quorumlog.sdk.spark import prior_attempts as earlier_runs
+from quorumlog.sdk.spark import sink
+from quorumlog.sdk.spark import write_attempt as runs
 from quorumlog.sdk.spark.planning import Bounds, OffsetRange, Partition, TopicShape
 from quorumlog.sdk.spark.rows import StoredRows
 from quorumlog.sdk.spark.write_options import WriteOptions

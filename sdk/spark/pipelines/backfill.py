@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from quorumlog.sdk.spark import runs
+from quorumlog.sdk.spark import write_attempt as runs
 from quorumlog.sdk.spark.errors import OptionError
 from quorumlog.sdk.spark.nodes import nodes_at
 from quorumlog.sdk.spark.pipelines import job, parquet_input

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
+from quorumlog.sdk.cluster.call_limiter import MOST_CALLS, RoomyChannel
 from quorumlog.sdk.cluster.connection import NodeConnection
-from quorumlog.sdk.cluster.connection_room import MOST_CALLS, RoomyChannel
 from quorumlog.sdk.errors import ClientClosedError, RequestTimedOutError
 from quorumlog.sdk.runtime.client_runtime import SYSTEM_RUNTIME
 from quorumlog.server.events import ClientRequest, Event, Reply

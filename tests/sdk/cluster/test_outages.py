@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from quorumlog.sdk.cluster.outages import QUIET_S, REPEATED_AFTER_S, Outage, Outages
+from quorumlog.sdk.cluster.outage_log import QUIET_S, REPEATED_AFTER_S, Outage, Outages
 from quorumlog.sdk.errors import NetworkError
 from quorumlog.sdk.types import TopicPartition
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import pytest
 
 from quorumlog.sdk.errors import NonEmptyGroupError
-from quorumlog.sdk.mirror.offset_runs import GroupOffsets, OffsetRun
+from quorumlog.sdk.mirror.offset_map import GroupOffsets, OffsetRun
 from quorumlog.sdk.types import OffsetAndMetadata, TopicPartition
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -9,9 +9,9 @@ import pytest
 
 from quorumlog.sdk.errors import DuplicateSequenceMismatchError, IllegalStateError
 from quorumlog.sdk.mirror import mirror as laps
+from quorumlog.sdk.mirror.copy_intents import PartitionPlan
 from quorumlog.sdk.mirror.mirror import Mirror
-from quorumlog.sdk.mirror.offset_runs import translated
-from quorumlog.sdk.mirror.plans import PartitionPlan
+from quorumlog.sdk.mirror.offset_map import translated
 from quorumlog.sdk.mirror.source import SourceRecord, SourceTopic, Taken
 from quorumlog.sdk.types import TopicPartition
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quorumlog.sdk.mirror.offset_runs import MOST_RUNS, OffsetRun, joined, runs_of, translated
+from quorumlog.sdk.mirror.offset_map import MOST_RUNS, OffsetRun, joined, runs_of, translated
 
 
 def test_records_without_a_gap_are_one_run() -> None:

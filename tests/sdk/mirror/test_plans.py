@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from quorumlog.sdk.errors import IllegalStateError
-from quorumlog.sdk.mirror.offset_runs import OffsetRun
-from quorumlog.sdk.mirror.plans import MirrorPlans, PartitionPlan
+from quorumlog.sdk.mirror.copy_intents import MirrorPlans, PartitionPlan
+from quorumlog.sdk.mirror.offset_map import OffsetRun
 from quorumlog.sdk.types import TopicPartition
 
 PLAN = PartitionPlan(7, 40, 90, 50, 1_000, (OffsetRun(0, 3, 40),))

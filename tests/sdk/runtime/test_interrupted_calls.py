@@ -21,9 +21,9 @@ from quorumlog.sdk import Admin, Consumer, Producer, RequestTimedOutError, Topic
 from quorumlog.sdk.cluster.cluster import Cluster
 from quorumlog.sdk.consumer.commit_future import CommitFuture
 from quorumlog.sdk.producer.delivery import Delivery
+from quorumlog.sdk.runtime.completion import Outcome
 from quorumlog.sdk.runtime.event_loop import BackgroundLoop
-from quorumlog.sdk.runtime.outcome import Outcome
-from quorumlog.sdk.runtime.wakeup import Wakeup
+from quorumlog.sdk.runtime.interruptible_event import Wakeup
 
 __all__ = ["cluster", "loop"]  # The fixtures.
 

@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import pytest
 from rights import holder, rule
 
+from quorumlog.chaos.hostile.known_ids import Vocabulary
 from quorumlog.chaos.hostile.requests import RequestMaker
-from quorumlog.chaos.hostile.vocabulary import Vocabulary
 from quorumlog.server.authorization.audit import MOST_PRINCIPALS, OTHERS, TELL_EVERY_US, AuditTrail
 from quorumlog.server.authorization.audit_text import what_changes
 from quorumlog.server.authorization.permissions import PERMISSIONS

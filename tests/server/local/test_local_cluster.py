@@ -18,7 +18,7 @@ import pytest
 from quorumlog.server.local import ClusterError, LocalCluster, NodesSlowError
 from quorumlog.server.local.cleanup_process import start_time
 from quorumlog.server.local.ports import ReservedPorts
-from quorumlog.storage.moved_aside import ID_FILE
+from quorumlog.storage.quarantine import ID_FILE
 from tests.support.command_line import leader_of
 
 pytestmark = pytest.mark.cluster

@@ -26,9 +26,9 @@ from quorumlog.storage import rows
 from quorumlog.storage.interface import DamageError, DataDirectoryLockedError, FatalStorageError
 from quorumlog.storage.page_file import PageFile
 from quorumlog.storage.raft_group_write import RaftGroupWriter
+from quorumlog.storage.recheck_list import are_pages_suspect
 from quorumlog.storage.rows import read_snapshot
 from quorumlog.storage.storage import Storage
-from quorumlog.storage.suspects import are_pages_suspect
 from quorumlog.storage.transaction import RaftGroupState, RaftGroupWrite, Transaction
 from quorumlog.v1 import metadata_log_pb2, peer_pb2
 from quorumlog.v1.partition_log_pb2 import PartitionCommand

@@ -13,7 +13,7 @@ from quorumlog.sdk.spark.cluster_catalog import ClusterCatalog
 from quorumlog.sdk.spark.log_access import stored_rows
 from quorumlog.sdk.spark.planning import OffsetRange, TopicShape
 from quorumlog.sdk.spark.rows_to_records import TargetPartition
-from quorumlog.sdk.spark.runs import Claim, Name, WriteRun, first_ends, says_all
+from quorumlog.sdk.spark.write_attempt import Claim, Name, WriteRun, first_ends, says_all
 
 
 class StoredBatch(NamedTuple):

@@ -18,9 +18,9 @@ from typing import Any
 
 import grpc
 
+from quorumlog.chaos.hostile.access import Entrance, credentials_of
 from quorumlog.chaos.hostile.caller import HostileCaller
-from quorumlog.chaos.hostile.entrance import Entrance, credentials_of
-from quorumlog.chaos.hostile.vocabulary import STAGE
+from quorumlog.chaos.hostile.known_ids import STAGE
 from quorumlog.sdk import (
     ACL,
     ACLOperation,

@@ -8,7 +8,7 @@ import random
 from collections import OrderedDict, deque
 from dataclasses import dataclass
 
-from quorumlog.console.picture import Thing
+from quorumlog.console.shared_state import Thing
 from quorumlog.sdk import NewTopic, QuorumlogError, RecordFuture, TopicAlreadyExistsError, TopicPartition
 from quorumlog.sdk.aio import AsyncAdmin, AsyncConsumer, AsyncProducer
 

@@ -6,9 +6,7 @@ import random
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
 
-from quorumlog.chaos.hostile.requests import RequestMaker, Subject
-from quorumlog.chaos.hostile.services import METHODS, Method
-from quorumlog.chaos.hostile.vocabulary import (
+from quorumlog.chaos.hostile.known_ids import (
     GROUPS,
     PRODUCER_NAMES,
     STAGE,
@@ -16,6 +14,8 @@ from quorumlog.chaos.hostile.vocabulary import (
     KnownProducer,
     Vocabulary,
 )
+from quorumlog.chaos.hostile.requests import RequestMaker, Subject
+from quorumlog.chaos.hostile.services import METHODS, Method
 from quorumlog.chaos.hostile.wire import Wire, WireStream
 from quorumlog.v1 import data_plane_pb2, groups_pb2
 from quorumlog.wire.entry import FIRST_NAMED_PRODUCER_ID, SEQUENCE_MODULUS

@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from quorumlog.storage.crash_marker import FILE_NAME as LAST_WORDS
 from quorumlog.storage.environment import DirectoryLock
 from quorumlog.storage.interface import StorageEngineError
-from quorumlog.storage.last_words import FILE_NAME as LAST_WORDS
 from quorumlog.storage.meta_pages import DATA_FILE
-from quorumlog.storage.suspects import FILE_NAME as SUSPECTS
+from quorumlog.storage.recheck_list import FILE_NAME as SUSPECTS
 
 #: Says whose data are beside it: a line with the directory id.
 ID_FILE = "DIRECTORY_ID"

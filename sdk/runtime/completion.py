@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from quorumlog.sdk.errors import IllegalStateError, QuorumlogError
-from quorumlog.sdk.runtime.wakeup import Wakeup
+from quorumlog.sdk.runtime.interruptible_event import Wakeup
 
 #: What a user holds of an outcome.
 Handle = TypeVar("Handle")
@@ -25,7 +25,7 @@ class Outcome:
     each of the two steps is a single call of C.
 
     Not a ``concurrent.futures.Future``: a Ctrl-C in a thread that waits there may leave its lock taken, and the loop
-    waiting for it; see :mod:`quorumlog.sdk.runtime.wakeup`.
+    waiting for it; see :mod:`quorumlog.sdk.runtime.interruptible_event`.
 
     Arguments:
         loop_thread: of the loop that resolves it: blocking there would wait for itself.

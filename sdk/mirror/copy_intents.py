@@ -21,7 +21,7 @@ from typing import Any, Self, Unpack
 from quorumlog.sdk.admin.admin import Admin
 from quorumlog.sdk.consumer.consumer import Consumer
 from quorumlog.sdk.errors import IllegalStateError, InvalidProducerEpochError, TopicAlreadyExistsError
-from quorumlog.sdk.mirror.offset_runs import OffsetRun
+from quorumlog.sdk.mirror.offset_map import OffsetRun
 from quorumlog.sdk.producer.producer import Producer
 from quorumlog.sdk.runtime.security import SecurityOptions
 from quorumlog.sdk.types import NewTopic, TopicPartition
