@@ -116,7 +116,7 @@ test-alone: $(STAMP)  ## what is timed or starved, one by one
 
 # The same source, compiled, on a core of its own: rules of the log and of the node, storms and simulated clusters, and
 # clusters of processes that lose their leaders. What cannot run so is marked "interpreted", and shown as skipped.
-COMPILED_LOGIC := $(addprefix tests/,raft server/broker server/hosting server/node server/partition server/transport \
+COMPILED_LOGIC := $(addprefix tests/,raft server/replicas server/hosting server/node server/partition server/transport \
 	sdk/producer simulation/partition simulation/machinery/test_reduction.py test_compiled_sources.py)
 COMPILED_CLUSTERS := tests/integration/test_leaders_return.py tests/integration/test_snapshot_catch_up.py \
 	$(addprefix tests/sdk/against_nodes/test_against_cluster.py::test_,killing_the_leader_under_load_loses_and_doubles_nothing_and_keeps_order many_records_come_back_once_and_in_order the_asyncio_clients_do_the_same) \

@@ -47,20 +47,19 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
         "quotas": ("", "metadata"),
         "controller": ("", "hosting", "metadata", "authorization", "quotas"),
         "partition": ("", "hosting", "metadata"),
-        "classic": ("", "authorization"),
-        "coordinator": ("", "hosting", "metadata", "authorization", "classic"),
-        "broker": ("", "hosting", "metadata", "partition", "coordinator"),
-        "requests": ("", "hosting", "metadata", "authorization", "controller", "partition", "coordinator", "broker"),
+        "groups": ("", "hosting", "metadata", "authorization"),
+        "replicas": ("", "hosting", "metadata", "partition", "groups"),
+        "requests": ("", "hosting", "metadata", "authorization", "controller", "partition", "groups", "replicas"),
         "node": ("", "hosting", "metadata", "authorization", "authentication", "quotas", "controller", "partition",
-                 "coordinator", "broker", "requests"),
+                 "groups", "replicas", "requests"),
         "certificates": ("",),
         "tokens": ("",),
         "transport": ("", "hosting.sealing", "partition.batch_admission", "certificates"),
         "kafka": ("", "metadata", "transport"),
-        "process": ("", "hosting", "metadata", "controller", "partition", "coordinator", "broker", "requests", "node",
+        "process": ("", "hosting", "metadata", "controller", "partition", "groups", "replicas", "requests", "node",
                     "certificates", "tokens", "transport", "kafka"),
         "recovery": ("", "hosting.sealing", "metadata", "controller.metadata_replica", "partition.witness",
-                     "broker.former_replicas", "node.formation", "node.directory_identity"),
+                     "replicas.replica_tombstones", "node.formation", "node.directory_identity"),
         "local": ("", "certificates"),
     },
     "quorumlog.sdk": {
@@ -183,7 +182,7 @@ def test_the_architecture_shows_what_each_room_may_import(floor: str) -> None:
 
 
 def test_rooms_that_import_each_other_are_noticed() -> None:
-    assert not may_import("quorumlog.server", "partition", "quorumlog.server.broker.replicas.Partitions")
+    assert not may_import("quorumlog.server", "partition", "quorumlog.server.replicas.replicas.Partitions")
     assert not may_import("quorumlog.server", "", "quorumlog.server.hosting.leases")
     assert not may_import("quorumlog.server", "transport", "quorumlog.server.hosting.leases.Leases")
     assert may_import("quorumlog.server", "transport", "quorumlog.server.hosting.sealing.splice")

@@ -22,9 +22,9 @@ from quorumlog.chaos.simulator.rights_judge import RightsJudge
 from quorumlog.chaos.simulator.scheduler import Scheduler
 from quorumlog.raft.options import RaftOptions
 from quorumlog.raft.types import NO_NODE, ORIGIN
-from quorumlog.server.coordinator.coordinator import Coordinator
-from quorumlog.server.coordinator.finder import coordinator_of
 from quorumlog.server.events import Effects, Event, LossAnswered, PeerFrame, PeerIdentified, PeerIdentity
+from quorumlog.server.groups.finder import coordinator_of
+from quorumlog.server.groups.group_shard import GroupShard
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.records import METADATA_GROUP
 from quorumlog.server.metadata.topic_config import parse_topic_config
@@ -266,7 +266,7 @@ class SimCluster:
         self.invariants.after_step(process.node_id, process.replicas, touched)
         for group in touched:
             hosted = process.replicas.get(group)
-            if hosted is not None and isinstance(hosted.machine, Coordinator):
+            if hosted is not None and isinstance(hosted.machine, GroupShard):
                 applied, table = hosted.machine.last_applied.index, hosted.machine.table
                 self.invariants.coordinators.check_table(
                     process.node_id,

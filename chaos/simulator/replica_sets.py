@@ -9,9 +9,9 @@ from quorumlog.chaos.simulator.disk import SimDisk
 from quorumlog.chaos.simulator.durable_raft_group import DurableRaftGroup
 from quorumlog.chaos.simulator.process import SimProcess
 from quorumlog.raft.types import Entry, EntryKind
-from quorumlog.server.broker.former_replicas import former_lives
 from quorumlog.server.metadata.records import METADATA_GROUP
 from quorumlog.server.partition.witness import is_witness
+from quorumlog.server.replicas.replica_tombstones import former_lives
 
 
 def is_enough_without(cluster: SimCluster, node: int, group: int) -> bool:

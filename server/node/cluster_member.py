@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Container
 
-from quorumlog.server.coordinator.coordinator import Coordinator
 from quorumlog.server.events import Effects, JobDone, PeerFrame
+from quorumlog.server.groups.group_shard import GroupShard
 from quorumlog.server.hosting.durable_raft_group import RaftGroupFactory
 from quorumlog.server.hosting.partition_replica import PartitionReplica
 from quorumlog.server.hosting.read_index import HeartbeatRounds
@@ -109,7 +109,7 @@ class ClusterMember:
     def begin_step(self) -> None:
         """Starts a step of the node."""
         self._journal.begin_step()
-        self.services.coordinators.begin_step(self._time.now, self._time.wall_ms)
+        self.services.groups.begin_step(self._time.now, self._time.wall_ms)
 
     def on_frame(self, peer: int, frame: PeerFrame) -> None:
         """Handles what a frame of a peer holds beside messages of Raft groups."""
@@ -130,8 +130,8 @@ class ClusterMember:
         hosted = services.replicas.partitions[group]
         if isinstance(hosted, Partition):
             services.logs.after_round(self._time.now, self._time.wall_ms, hosted)
-        elif isinstance(hosted, Coordinator):
-            services.coordinators.after_round(hosted)
+        elif isinstance(hosted, GroupShard):
+            services.groups.after_round(hosted)
         elif isinstance(hosted, PartitionWitness):
             self._shorten(hosted)
         if services.cluster.watches:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from quorumlog.server.coordinator.coordinators import Coordinators
-from quorumlog.server.coordinator.services import CoordinatorServices
+from quorumlog.server.groups.dependencies import GroupDependencies
+from quorumlog.server.groups.group_service import GroupService
 from quorumlog.server.hosting.durable_raft_group import RaftGroupFactory
 from quorumlog.server.hosting.partition_replica import PartitionReplica
 from quorumlog.server.node.access_services import AccessServices
@@ -31,7 +31,7 @@ class MemberServices:
         pipeline: what every request of a client passes.
         logs: serve and maintain the logs of partitions.
         cluster: requests about the cluster as a whole.
-        coordinators: consumer groups.
+        groups: consumer groups.
         in_order: all services.
     """
 
@@ -44,7 +44,7 @@ class MemberServices:
         self.pipeline = RequestPipeline(self.access, metadata, resources.replies, context.time)
         self.logs = LogServices(context, replicas.partitions, self.access.absent, self.pipeline.throttle)
         self.cluster = ClusterServices(context, self.access, replicas)
-        shared = CoordinatorServices(
+        shared = GroupDependencies(
             resources.options,
             metadata,
             replicas.partitions.coordinators,
@@ -56,7 +56,7 @@ class MemberServices:
             resources.replies.reply,
             self.access.refusals,
         )
-        self.coordinators = Coordinators(context.time.now, shared)
+        self.groups = GroupService(context.time.now, shared)
         self.in_order = self.pipeline.services = self._in_order(context)
         assert self.in_order.kinds == FAILED_RESPONSES.keys(), "every kind of request is served and can fail"
 
@@ -99,7 +99,7 @@ class MemberServices:
                 cluster.description,
                 logs.producer_expiry,
                 logs.deleted_producers,
-                self.coordinators,
+                self.groups,
                 context.resources.scrub,
                 replicas.damaged,
                 access.audit,

@@ -29,7 +29,7 @@ class MetadataEvents:
             self._controller_changed(raft.leader_id, raft.term)
         services.cluster.reads.after_round()
         self._context.image_age.after_round()
-        services.coordinators.metadata_changed()
+        services.groups.metadata_changed()
         self._follow_rights(now)
         services.replicas.endings.leave(now)
         services.logs.deleted_producers.metadata_changed(now)
@@ -50,7 +50,7 @@ class MetadataEvents:
         if rights != self._known_rights:
             self._known_rights = rights
             services.logs.fetches.rights_changed(now)
-            services.coordinators.rights_changed()
+            services.groups.rights_changed()
         if services.cluster.watches:
             services.cluster.watches.rights_may_have_changed()
         services.access.admission.metadata_changed()

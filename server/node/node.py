@@ -14,8 +14,6 @@ from collections.abc import Callable, Mapping
 from quorumlog.raft.errors import MalformedMessageError, UnreadableEntryError
 from quorumlog.raft.types import Heartbeat, InstallSnapshot, Message, VoteRequest
 from quorumlog.server.bearer_tokens import TokenKeys
-from quorumlog.server.broker.former_replicas import FormerReplicas
-from quorumlog.server.broker.refused_disks import RefusedDisks
 from quorumlog.server.events import (
     ClientGone,
     ClientRequest,
@@ -61,6 +59,8 @@ from quorumlog.server.node.space_watch import SpaceWatch
 from quorumlog.server.node.stop_handover import Handover
 from quorumlog.server.node_service import StepTime
 from quorumlog.server.options import NodeOptions
+from quorumlog.server.replicas.replica_tombstones import FormerReplicas
+from quorumlog.server.replicas.retired_directories import RefusedDisks
 from quorumlog.server.replies import Replies
 from quorumlog.server.request_context import Listener
 from quorumlog.server.requests.error_responses import not_formed_response

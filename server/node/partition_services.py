@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from quorumlog.server.broker.replicas import Replicas
 from quorumlog.server.node.member_context import MemberContext
 from quorumlog.server.partition.checkpoints import PartitionCheckpoints
 from quorumlog.server.partition.compaction_proposals import CompactionProposals
@@ -10,6 +9,7 @@ from quorumlog.server.partition.compaction_runner import CompactionRunner
 from quorumlog.server.partition.forgotten_producers import DeletedProducers, ProducerExpiry
 from quorumlog.server.partition.partition import Partition
 from quorumlog.server.partition.retention import LogRetention
+from quorumlog.server.replicas.replicas import Replicas
 from quorumlog.server.requests.delete_records import RecordDeletions
 from quorumlog.server.requests.fetch import FetchRequests, ReadingQuotas
 from quorumlog.server.requests.list_offsets import OffsetRequests

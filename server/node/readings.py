@@ -7,8 +7,6 @@ from collections import Counter
 from itertools import islice
 
 from quorumlog.raft.types import NO_NODE
-from quorumlog.server.broker.log_sizes import LogSizes
-from quorumlog.server.broker.replicas import Replicas
 from quorumlog.server.hosting.entry_repair import EntryMender
 from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.metadata.image import MetadataImage
@@ -19,6 +17,8 @@ from quorumlog.server.node.member_services import MemberServices
 from quorumlog.server.node.scrub import Scrub
 from quorumlog.server.node.space_watch import SpaceWatch
 from quorumlog.server.partition.partition import Partition
+from quorumlog.server.replicas.log_sizes import LogSizes
+from quorumlog.server.replicas.replicas import Replicas
 from quorumlog.server.requests.metadata_staleness import UNKNOWN_AGE_MS
 
 
@@ -67,7 +67,7 @@ class MemberReadings:
             "replicas_set_aside": len(services.replicas.partitions.set_aside),
             **self.partitions.take(metadata.image),
             **(controller_readings(metadata.image) if metadata.controller is not None else {}),
-            **services.coordinators.readings(),
+            **services.groups.readings(),
         }
 
 
@@ -114,7 +114,7 @@ class PartitionReadings:
         }
 
     def _counts(self, image: MetadataImage) -> Readings:
-        """Those of consumer groups' coordinators count as well."""
+        """Those of consumer groups count as well."""
         led = [image.partitions[group] for group, _ in self._host.led() if group in image.partitions]
         return {
             "under_replicated_partitions": sum(len(record.isr) < len(record.replicas) for record in led),

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from quorumlog.server.broker.broker import Broker
-from quorumlog.server.broker.damaged_replicas import DamagedReplicas
-from quorumlog.server.broker.last_copy import LastCopyCheck
-from quorumlog.server.broker.leader_elections import LeaderElections
-from quorumlog.server.broker.leader_reports import LeaderReports
-from quorumlog.server.broker.log_sizes import LogSizes
-from quorumlog.server.broker.reassignments import Reassignments
-from quorumlog.server.broker.replica_endings import ReplicaEndings
-from quorumlog.server.broker.replica_factory import ReplicaFactory
-from quorumlog.server.broker.replicas import Replicas
 from quorumlog.server.hosting.durable_raft_group import RaftGroupFactory
 from quorumlog.server.hosting.partition_replica import PartitionReplica
 from quorumlog.server.node.member_context import MemberContext
+from quorumlog.server.replicas.broker import Broker
+from quorumlog.server.replicas.damaged_replicas import DamagedReplicas
+from quorumlog.server.replicas.leader_elections import LeaderElections
+from quorumlog.server.replicas.leader_reports import LeaderReports
+from quorumlog.server.replicas.log_sizes import LogSizes
+from quorumlog.server.replicas.reassignments import Reassignments
+from quorumlog.server.replicas.replica_factory import ReplicaFactory
+from quorumlog.server.replicas.replica_removal import ReplicaEndings
+from quorumlog.server.replicas.replicas import Replicas
+from quorumlog.server.replicas.sole_copy_check import LastCopyCheck
 
 
 class ReplicaServices:

@@ -7,8 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from quorumlog.server.bearer_tokens import TokenKeys
-from quorumlog.server.broker.former_replicas import FormerReplicas
-from quorumlog.server.broker.refused_disks import RefusedDisks
 from quorumlog.server.events import EventLog, Job
 from quorumlog.server.hosting.entry_repair import EntryMender
 from quorumlog.server.hosting.peer_queues import PeerQueues
@@ -18,6 +16,8 @@ from quorumlog.server.hosting.snapshots import Snapshots
 from quorumlog.server.node.scrub import Scrub
 from quorumlog.server.node.space_watch import SpaceWatch
 from quorumlog.server.options import NodeOptions
+from quorumlog.server.replicas.replica_tombstones import FormerReplicas
+from quorumlog.server.replicas.retired_directories import RefusedDisks
 from quorumlog.server.replies import Replies
 from quorumlog.storage.interface import StorageReader
 

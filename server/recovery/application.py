@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 
 from quorumlog.raft.types import NO_NODE, ORIGIN, Configuration, Entry, EntryId, HardState, Snapshot
-from quorumlog.server.broker.former_replicas import forgotten_replica
 from quorumlog.server.controller.metadata_replica import applied_row
 from quorumlog.server.hosting.sealing import GroupSealer
 from quorumlog.server.metadata.image import MetadataImage
@@ -14,6 +13,7 @@ from quorumlog.server.node.directory_identity import CLUSTER_ROW
 from quorumlog.server.node.formation import Membership
 from quorumlog.server.recovery.plan import PartitionOutcome, RecoveryPlan
 from quorumlog.server.recovery.survey import RECOVERY_ROW, RecoveryError, ReplicaKind, Survey, SurveyedGroup
+from quorumlog.server.replicas.replica_tombstones import forgotten_replica
 from quorumlog.storage.interface import StorageReader
 from quorumlog.storage.rows import cut_slice, describe_snapshot
 from quorumlog.storage.transaction import RaftGroupWrite, Transaction

@@ -14,12 +14,12 @@ from types import MappingProxyType
 from typing import Any
 
 from quorumlog.raft.types import Configuration, Entry, EntryId, EntryKind
-from quorumlog.server.broker.former_replicas import former_lives
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.records import METADATA_GROUP
 from quorumlog.server.node.directory_identity import CLUSTER_ROW, DIRECTORY_ROW, NODE_ROW
 from quorumlog.server.node.formation import Membership
 from quorumlog.server.partition.witness import is_witness
+from quorumlog.server.replicas.replica_tombstones import former_lives
 from quorumlog.storage.interface import DamageError, StorageReader
 from quorumlog.storage.rows import read_snapshot
 from quorumlog.storage.transaction import RaftGroupState

@@ -14,8 +14,6 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from quorumlog.server.authorization.authorizer import Authorizer
-from quorumlog.server.broker.log_sizes import LogSizes
-from quorumlog.server.broker.replicas import Replicas
 from quorumlog.server.controller.metadata_replica import MetadataReplica
 from quorumlog.server.events import ClientRequest
 from quorumlog.server.hosting.partition_replica import PartitionReplica
@@ -23,6 +21,8 @@ from quorumlog.server.metadata.records import ApplyResult
 from quorumlog.server.node_service import ServiceHooks, StepTime
 from quorumlog.server.partition.partition import Partition
 from quorumlog.server.pending_calls import PendingCalls
+from quorumlog.server.replicas.log_sizes import LogSizes
+from quorumlog.server.replicas.replicas import Replicas
 from quorumlog.server.replies import Replies
 from quorumlog.server.requests.metadata_queries import MetadataQueries
 from quorumlog.server.wire_errors import error

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from quorumlog.server.authorization.permissions import operation_of
-from quorumlog.server.broker.replicas import Replicas
 from quorumlog.server.deadlines import wait_us
 from quorumlog.server.events import ClientRequest
 from quorumlog.server.hosting.raft_host import RaftHost
@@ -13,6 +12,7 @@ from quorumlog.server.node_service import ServiceHooks, StepTime
 from quorumlog.server.partition.partition import Partition
 from quorumlog.server.partition.refusals import being_restored
 from quorumlog.server.pending_calls import PendingCalls
+from quorumlog.server.replicas.replicas import Replicas
 from quorumlog.server.replies import Replies
 from quorumlog.server.requests.partition_errors import AbsentPartitions
 from quorumlog.server.wire_errors import error

@@ -7,7 +7,7 @@ from typing import TypeVar, cast, get_args
 
 from google.protobuf.message import Message as ProtoMessage
 
-from quorumlog.server.coordinator.group_requests import GroupRequest, failed_call
+from quorumlog.server.groups.group_requests import GroupRequest, failed_call
 from quorumlog.server.requests.acl_requests import AclRequest, failed_acls
 from quorumlog.server.requests.cluster_changes import ClusterChange, failed_cluster_change
 from quorumlog.server.requests.cluster_watches import failed_watch

@@ -12,7 +12,6 @@ from typing import Protocol
 
 from quorumlog.raft.errors import UnreadableEntryError
 from quorumlog.server.authorization.permissions import operation_of
-from quorumlog.server.broker.replicas import Replicas
 from quorumlog.server.deadlines import MAX_WAIT_US
 from quorumlog.server.events import ClientRequest
 from quorumlog.server.node_service import ServiceHooks, StepTime
@@ -21,6 +20,7 @@ from quorumlog.server.partition.partition import Partition
 from quorumlog.server.partition.refusals import unreadable
 from quorumlog.server.partition.restoration import gaps_before
 from quorumlog.server.pending_calls import PendingCalls
+from quorumlog.server.replicas.replicas import Replicas
 from quorumlog.server.replies import Replies
 from quorumlog.server.requests.fetch_sessions import (
     FetchedPartition,

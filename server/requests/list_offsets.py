@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 
 from quorumlog.raft.errors import UnreadableEntryError
 from quorumlog.server.authorization.permissions import operation_of
-from quorumlog.server.broker.replicas import Replicas
 from quorumlog.server.deadlines import wait_us
 from quorumlog.server.events import ClientRequest
 from quorumlog.server.hosting.read_index import HeartbeatRounds
@@ -20,6 +19,7 @@ from quorumlog.server.partition.partition import Partition
 from quorumlog.server.partition.refusals import unreadable
 from quorumlog.server.partition.time_lookup import find_latest, find_time
 from quorumlog.server.pending_calls import PendingCalls
+from quorumlog.server.replicas.replicas import Replicas
 from quorumlog.server.replies import Replies
 from quorumlog.server.request_context import ClientOrigin
 from quorumlog.server.requests.fetch import refuse_kafka

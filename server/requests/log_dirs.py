@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Protocol
 
-from quorumlog.server.broker.log_sizes import LogSizes
-from quorumlog.server.broker.replicas import Replicas
 from quorumlog.server.events import ClientRequest
 from quorumlog.server.node_service import ServiceHooks, StepTime
 from quorumlog.server.partition.partition import Partition
+from quorumlog.server.replicas.log_sizes import LogSizes
+from quorumlog.server.replicas.replicas import Replicas
 from quorumlog.server.replies import Replies
 from quorumlog.storage.transaction import Space
 from quorumlog.v1 import errors_pb2

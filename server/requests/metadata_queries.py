@@ -8,7 +8,6 @@ from typing import NamedTuple
 from quorumlog.raft.types import NO_NODE
 from quorumlog.server.authorization.access_errors import Refusals
 from quorumlog.server.authorization.permissions import operation_of
-from quorumlog.server.broker.replicas import Replicas
 from quorumlog.server.controller.metadata_replica import MetadataReplica
 from quorumlog.server.events import ClientRequest
 from quorumlog.server.metadata.records import BrokerRecord
@@ -16,6 +15,7 @@ from quorumlog.server.metadata.topic_config import describe_topic_config
 from quorumlog.server.metadata.topic_table import no_such_topic, refuse_spelling
 from quorumlog.server.node_service import ServiceHooks, StepTime
 from quorumlog.server.pending_calls import PendingCalls
+from quorumlog.server.replicas.replicas import Replicas
 from quorumlog.server.replies import Replies
 from quorumlog.server.request_context import ClientOrigin
 from quorumlog.server.requests.linearizable_reads import MetadataReads

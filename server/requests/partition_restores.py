@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from quorumlog.server.authorization.permissions import operation_of
-from quorumlog.server.broker.replicas import Replicas
 from quorumlog.server.controller.feature_levels import refuse_below_second
 from quorumlog.server.deadlines import wait_us
 from quorumlog.server.events import ClientRequest
@@ -22,6 +21,7 @@ from quorumlog.server.partition.partition import Partition
 from quorumlog.server.partition.restoration import gaps_before
 from quorumlog.server.partition.restore_steps import take_step
 from quorumlog.server.pending_calls import PendingCalls
+from quorumlog.server.replicas.replicas import Replicas
 from quorumlog.server.replies import Replies
 from quorumlog.server.requests.partition_errors import AbsentPartitions
 from quorumlog.server.requests.produce import AppendConditions

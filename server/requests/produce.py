@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from quorumlog.server.authorization.permissions import operation_of
-from quorumlog.server.broker.replicas import Replicas
 from quorumlog.server.deadlines import MAX_WAIT_US
 from quorumlog.server.events import ClientRequest, EventLog
 from quorumlog.server.hosting.raft_host import RaftHost
@@ -19,6 +18,7 @@ from quorumlog.server.partition.acknowledgements import ACKS_NONE, ProduceCall
 from quorumlog.server.partition.batch_admission import check_acks, check_request_size
 from quorumlog.server.partition.partition import Partition
 from quorumlog.server.pending_calls import PendingCalls
+from quorumlog.server.replicas.replicas import Replicas
 from quorumlog.server.replies import Replies
 from quorumlog.server.request_context import Listener
 from quorumlog.server.requests.partition_errors import AbsentPartitions

@@ -15,14 +15,14 @@ from quorumlog.chaos.simulator.clients import Answer, PartitionName
 from quorumlog.chaos.simulator.scheduler import Scheduler, Timer
 from quorumlog.raft.types import Entry, EntryKind
 from quorumlog.server.consumer_group_limits import ConsumerGroupLimits
-from quorumlog.server.coordinator.committed_offsets import commit_offsets, fetch_offsets
-from quorumlog.server.coordinator.draft import Draft
-from quorumlog.server.coordinator.group_table import GroupTable
-from quorumlog.server.coordinator.heartbeat_decisions import heartbeats, nothing_new
-from quorumlog.server.coordinator.member import UNREVOKED
-from quorumlog.server.coordinator.member_changes import ClientOrigin, expire_rebalance, expire_session
-from quorumlog.server.coordinator.reviews import topics_changed
-from quorumlog.server.coordinator.topic_catalog import TopicInfo
+from quorumlog.server.groups.committed_offsets import commit_offsets, fetch_offsets
+from quorumlog.server.groups.draft import Draft
+from quorumlog.server.groups.group_table import GroupTable
+from quorumlog.server.groups.heartbeat_decisions import heartbeats, nothing_new
+from quorumlog.server.groups.member import UNREVOKED
+from quorumlog.server.groups.member_changes import ClientOrigin, expire_rebalance, expire_session
+from quorumlog.server.groups.periodic_checks import topics_changed
+from quorumlog.server.groups.topic_catalog import TopicInfo
 from quorumlog.server.hosting.sealing import GroupSealer
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import data_plane_pb2 as data

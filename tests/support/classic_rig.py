@@ -10,13 +10,13 @@ from typing import TypeVar
 from google.protobuf.message import Message
 
 from quorumlog.server.authorization.authorizer import Authorizer
-from quorumlog.server.classic.calls import ClassicCall, ClassicRequest
-from quorumlog.server.classic.classic_group import ClassicGroup
 from quorumlog.server.consumer_group_limits import ConsumerGroupLimits
-from quorumlog.server.coordinator.awake_clock import AwakeClock
-from quorumlog.server.coordinator.draft import Draft
-from quorumlog.server.coordinator.group_table import GroupTable
-from quorumlog.server.coordinator.leadership import CoordinatorLeadership, LeadershipOptions
+from quorumlog.server.groups.classic.calls import ClassicCall, ClassicRequest
+from quorumlog.server.groups.classic.classic_group import ClassicGroup
+from quorumlog.server.groups.draft import Draft
+from quorumlog.server.groups.group_table import GroupTable
+from quorumlog.server.groups.shard_leader import LeadershipOptions, ShardLeader
+from quorumlog.server.groups.stall_aware_clock import AwakeClock
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.records import SECOND_FEATURE_LEVEL
 from quorumlog.server.request_context import ClientOrigin
@@ -96,7 +96,7 @@ class ClassicRig:
         """A leadership begins."""
         self.image.feature_level = self.level
         options = LeadershipOptions(self.limits, 1_000, self.max_parked, 604_800_000, GRACE_MS * 1000)
-        self.leadership = CoordinatorLeadership(self, self.clock, ImageOfTopics(self.image), options, self.authorizer)  # type: ignore[arg-type]
+        self.leadership = ShardLeader(self, self.clock, ImageOfTopics(self.image), options, self.authorizer)  # type: ignore[arg-type]
 
     def fail_over(self) -> None:
         """Another replica leads, from a snapshot: what was not applied is lost, and everyone who waits is told."""

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from quorumlog.server.consumer_group_limits import ConsumerGroupLimits
-from quorumlog.server.coordinator.draft import Draft
-from quorumlog.server.coordinator.group import ConsumerGroup
-from quorumlog.server.coordinator.group_table import GroupTable
-from quorumlog.server.coordinator.heartbeat_decisions import heartbeats
-from quorumlog.server.coordinator.member import PartitionId
-from quorumlog.server.coordinator.records import partition_lists, partitions_of, whole_group
-from quorumlog.server.coordinator.topic_catalog import TopicInfo
+from quorumlog.server.groups.draft import Draft
+from quorumlog.server.groups.group import ConsumerGroup
+from quorumlog.server.groups.group_table import GroupTable
+from quorumlog.server.groups.heartbeat_decisions import heartbeats
+from quorumlog.server.groups.member import PartitionId
+from quorumlog.server.groups.records import partition_lists, partitions_of, whole_group
+from quorumlog.server.groups.topic_catalog import TopicInfo
 from quorumlog.server.request_context import ClientOrigin
 from quorumlog.v1 import coordinator_log_pb2
 from quorumlog.v1 import groups_pb2 as pb

@@ -9,13 +9,13 @@ import grpc.aio
 from scripted_cluster import Code, LoseStream, ScriptedCluster, StaySilent, error
 
 from quorumlog.server.consumer_group_limits import ConsumerGroupLimits
-from quorumlog.server.coordinator.committed_offsets import commit_offsets, fetch_offsets
-from quorumlog.server.coordinator.draft import Draft
-from quorumlog.server.coordinator.group import ConsumerGroup
-from quorumlog.server.coordinator.group_table import GroupTable
-from quorumlog.server.coordinator.heartbeat_decisions import heartbeat, nothing_new
-from quorumlog.server.coordinator.member_changes import ClientOrigin, expire_session
-from quorumlog.server.coordinator.topic_catalog import TopicInfo
+from quorumlog.server.groups.committed_offsets import commit_offsets, fetch_offsets
+from quorumlog.server.groups.draft import Draft
+from quorumlog.server.groups.group import ConsumerGroup
+from quorumlog.server.groups.group_table import GroupTable
+from quorumlog.server.groups.heartbeat_decisions import heartbeat, nothing_new
+from quorumlog.server.groups.member_changes import ClientOrigin, expire_session
+from quorumlog.server.groups.topic_catalog import TopicInfo
 from quorumlog.v1 import errors_pb2, groups_pb2, groups_pb2_grpc
 
 

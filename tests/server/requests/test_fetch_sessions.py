@@ -8,10 +8,10 @@ from typing import Any, cast
 import pytest
 from google.protobuf.message import Message as ProtoMessage
 
-from quorumlog.server.broker.replicas import Replicas
 from quorumlog.server.events import ClientRequest, Reply
 from quorumlog.server.node_service import StepTime
 from quorumlog.server.options import NodeLimits
+from quorumlog.server.replicas.replicas import Replicas
 from quorumlog.server.replies import Replies
 from quorumlog.server.request_context import ClientOrigin
 from quorumlog.server.requests.fetch import FetchRequests

@@ -8,11 +8,11 @@ from typing import Any, cast
 
 import pytest
 
-from quorumlog.server.broker.replicas import Replicas
 from quorumlog.server.events import ClientRequest
 from quorumlog.server.hosting.partition_replica import PartitionId
 from quorumlog.server.node_service import StepTime
 from quorumlog.server.partition.partition import Partition
+from quorumlog.server.replicas.replicas import Replicas
 from quorumlog.server.replies import Replies
 from quorumlog.server.requests import log_dirs
 from quorumlog.server.requests.log_dirs import LogDirRequests

@@ -10,8 +10,8 @@ import pytest
 from quorumlog.chaos.consumer_groups.classic_members import ClassicHistory
 from quorumlog.chaos.models.classic_model import ModelClassic
 from quorumlog.chaos.models.committed_partition import Violation
-from quorumlog.server.classic.classic_group import ClassicGroup, ClassicMember
-from quorumlog.server.classic.classic_records import change_of
+from quorumlog.server.groups.classic.classic_group import ClassicGroup, ClassicMember
+from quorumlog.server.groups.classic.classic_records import change_of
 
 A, B = "a", "b"
 PARTS = {A: b"0", B: b"1"}

@@ -1,0 +1,58 @@
+"""What the coordinators of a node share with it: the objects that they are given, each as small as they need it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from google.protobuf.message import Message as ProtoMessage
+
+from quorumlog.server.authorization.access_errors import Refusals
+from quorumlog.server.groups.group_shard import GroupShard
+from quorumlog.server.hosting.raft_host import RaftHost
+from quorumlog.server.hosting.read_index import HeartbeatRounds
+from quorumlog.server.hosting.snapshots import Snapshots
+from quorumlog.server.metadata.controller_client import ControllerClient
+from quorumlog.server.metadata.image import CurrentImage
+from quorumlog.server.metadata.records import PartitionRecord
+from quorumlog.server.options import NodeOptions
+
+
+class KnownLeaders(Protocol):
+    """Who leads a partition."""
+
+    def known_leader(self, record: PartitionRecord) -> tuple[int, int]:
+        """Leader and leader epoch of a partition, as far as this node knows; NO_NODE without one."""
+
+
+class ReplyToClient(Protocol):
+    """The way back to clients."""
+
+    def __call__(self, request_id: int, response: ProtoMessage, /) -> None:
+        """Answers a request."""
+
+
+@dataclass(slots=True, frozen=True)
+class GroupDependencies:
+    """What the coordinators of a node share with it.
+
+    Arguments:
+        replicas: the coordinators that have a replica on this node, by their Raft groups.
+        controller: the way to the active controller.
+        host: the Raft groups of this node.
+        rounds: of Raft heartbeats that confirm leaderships, shared with other reads.
+        snapshots: writes the snapshots of a coordinator.
+        refusals: of what clients may not do.
+    """
+
+    options: NodeOptions
+    metadata: CurrentImage
+    replicas: Mapping[int, GroupShard]
+    leaders: KnownLeaders
+    controller: ControllerClient
+    host: RaftHost
+    rounds: HeartbeatRounds
+    snapshots: Snapshots
+    reply: ReplyToClient
+    refusals: Refusals

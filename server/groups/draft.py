@@ -1,0 +1,137 @@
+"""What a coordinator's leader is about to decide: a view of its consumer groups in which requests make changes, one
+after the other, until they become one command of the log.
+
+The consumer groups that the log has made stay as they are; they must not change while a draft over them is in use.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from quorumlog.server.authorization.authorizer import Authorizer
+from quorumlog.server.consumer_group_limits import ConsumerGroupLimits
+from quorumlog.server.groups.classic.classic_group import ClassicGroup
+from quorumlog.server.groups.group import ConsumerGroup
+from quorumlog.server.groups.group_edit import GroupEdit
+from quorumlog.server.groups.group_table import GroupTable
+from quorumlog.server.groups.subscriptions import Subscriptions
+from quorumlog.server.groups.target_assignment import assign_anew
+from quorumlog.server.groups.topic_catalog import TopicCatalog
+from quorumlog.v1 import coordinator_log_pb2
+
+
+class Draft:
+    """Changes of a coordinator's consumer groups.
+
+    Arguments:
+        topics: as they are now. At least as new as those on which the consumer groups are based: a leader whose image
+            is older than ``table.metadata_index`` waits before it decides anything.
+        wall_ms: milliseconds since the epoch, for the timestamps of what is decided.
+        applied_index: of the coordinator's log. The versions of new consumer groups begin after it, and so after all
+            that a former group of the name ever had: each of its versions was an entry. What was said about an
+            assignment of the former one is then of none of the new one's. 0: they begin at 1.
+        authorizer: decides what members may read; None: everything.
+        has_classic_groups: whether all nodes know what they are.
+    """
+
+    def __init__(
+        self,
+        table: GroupTable,
+        topics: TopicCatalog,
+        limits: ConsumerGroupLimits,
+        wall_ms: int,
+        applied_index: int = 0,
+        authorizer: Authorizer | None = None,
+        has_classic_groups: bool = True,
+    ) -> None:
+        assert topics.index >= table.metadata_index, "the topics are older than what was decided about them"
+        self._table = table
+        self._edits: dict[str, GroupEdit] = {}
+        self._count = len(table.groups)
+        self._applied_index = applied_index
+        self.topics = topics
+        self.limits = limits
+        self.wall_ms = wall_ms
+        self.has_classic_groups = has_classic_groups
+        self.subscriptions = Subscriptions(topics, authorizer)
+
+    def group(self, group_id: str) -> ConsumerGroup | None:
+        """The consumer group as it is after the changes so far; None when there is no such group."""
+        edit = self._edits.get(group_id)
+        if edit is None:
+            return self._table.groups.get(group_id)
+        return None if edit.is_deleted else edit.group
+
+    def edit(self, group_id: str) -> GroupEdit:
+        """The consumer group, to be changed; a new one where there is none."""
+        edit = self._edits.get(group_id)
+        if edit is None:
+            base = self._table.groups.get(group_id)
+            edit = self._edits[group_id] = GroupEdit(group_id, base, self._applied_index)
+            self._count += base is None
+        edit.is_deleted = False
+        return edit
+
+    # -- classic groups -----------------------------------------------------------------------------------------------
+
+    def exists(self, group_id: str) -> bool:
+        """Whether there is such a consumer group, of whichever kind."""
+        return self.group(group_id) is not None
+
+    def has_consumers(self, group_id: str) -> bool:
+        """Whether it has members that the coordinator assigns."""
+        group = self.group(group_id)
+        return group is not None and bool(group.members)
+
+    def classic(self, group_id: str) -> ClassicGroup | None:
+        """A classic group; None where there is none."""
+        group = self.group(group_id)
+        return group.classic if group is not None else None
+
+    def put_classic(self, group_id: str, classic: ClassicGroup) -> None:
+        """A consumer group is a classic one from now on, and this."""
+        edit = self.edit(group_id)
+        edit.put_classic(classic)
+        header = edit.group.header
+        empty_since_ms = (header.empty_since_ms or self.wall_ms) if classic.is_empty else 0
+        if empty_since_ms != header.empty_since_ms:
+            edit.put_header(dataclasses.replace(header, empty_since_ms=empty_since_ms))
+
+    # -- the outcome --------------------------------------------------------------------------------------------------
+
+    def changed(self, group_id: str) -> bool:
+        """Whether the draft changes the consumer group."""
+        edit = self._edits.get(group_id)
+        return edit is not None and edit.is_changed
+
+    def settle(self, group_id: str) -> None:
+        """Computes who is to read what, where changes of the consumer group ask for it: once for all of them."""
+        edit = self._edits.get(group_id)
+        if edit is not None and edit.is_unsettled:
+            assign_anew(edit, self.subscriptions, self.wall_ms)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the coordinator has as many consumer groups as it may."""
+        return self._count >= self.limits.groups
+
+    def has_room_for(self, size_bytes: int) -> bool:
+        """Whether the coordinator may keep so much more. What the draft itself adds is bounded, and not counted."""
+        return self._table.size_bytes + size_bytes <= self.limits.coordinator_bytes
+
+    @property
+    def size_bytes(self) -> int:
+        """About how many bytes the command has so far."""
+        return sum(edit.size_bytes for edit in self._edits.values())
+
+    def command(self) -> coordinator_log_pb2.GroupCommand | None:
+        """The changes, for the log; None when there are none."""
+        for edit in self._edits.values():
+            if edit.is_unsettled:
+                assign_anew(edit, self.subscriptions, self.wall_ms)
+        changes = [change for edit in self._edits.values() if (change := edit.change()) is not None]
+        if not changes:
+            return None
+        return coordinator_log_pb2.GroupCommand(
+            timestamp_ms=self.wall_ms, changes=changes, metadata_index=self.topics.index
+        )

@@ -1,0 +1,161 @@
+"""Who coordinates a consumer group: any node answers from its own image, and has coordinators created if none exist."""
+
+from __future__ import annotations
+
+import google_crc32c
+
+from quorumlog.raft.types import NO_NODE
+from quorumlog.server.authorization.access_errors import Refusals
+from quorumlog.server.authorization.permissions import operation_of
+from quorumlog.server.events import ClientRequest
+from quorumlog.server.groups.dependencies import KnownLeaders
+from quorumlog.server.groups.pending_answers import PendingAnswers
+from quorumlog.server.groups.request_checks import check_group_id
+from quorumlog.server.metadata.controller_client import ControllerClient
+from quorumlog.server.metadata.image import CurrentImage
+from quorumlog.server.metadata.records import PartitionRecord, Topic
+from quorumlog.server.request_context import ClientOrigin, Listener
+from quorumlog.server.wire_errors import error
+from quorumlog.v1 import errors_pb2, peer_pb2
+from quorumlog.v1.acls_pb2 import ACL_RESOURCE_GROUP
+from quorumlog.v1.errors_pb2 import ErrorCode
+from quorumlog.v1.groups_pb2 import FindCoordinatorsRequest, FindCoordinatorsResponse, GroupCoordinator
+from quorumlog.wire.topic_names import GROUPS_TOPIC
+
+#: Groups that are named in vain, and why.
+_Refused = dict[str, errors_pb2.Error]
+
+#: How long a search may take that has the coordinators created (µs).
+CREATION_US = 5_000_000
+
+
+def coordinator_of(topic: Topic, group_id: str) -> PartitionRecord:
+    """The partition of the internal topic that keeps a consumer group."""
+    return topic.partitions[int(google_crc32c.value(group_id.encode())) % len(topic.partitions)]
+
+
+class CoordinatorFinder:
+    """Serves FindCoordinators.
+
+    Arguments:
+        controller: has the coordinators created.
+        answers: those that are due.
+        refusals: of what clients may not do.
+    """
+
+    def __init__(
+        self,
+        metadata: CurrentImage,
+        leaders: KnownLeaders,
+        controller: ControllerClient,
+        answers: PendingAnswers,
+        refusals: Refusals,
+    ) -> None:
+        self._refusals = refusals
+        self._metadata = metadata
+        self._leaders = leaders
+        self._controller = controller
+        self._answers = answers
+        self._waiting: dict[int, tuple[FindCoordinatorsRequest, _Refused, Listener]] = {}
+        self._is_asking = False
+        #: The metadata index at which the image shows the coordinators that were created.
+        self._shown_at: int | None = None
+
+    def find(self, now: int, asked: ClientRequest, request: FindCoordinatorsRequest) -> None:
+        """Answers now where there are coordinators, else once they are created, with where each serves such
+        listeners as it was asked at."""
+        request_id, refused = asked.request_id, self._refuse(asked.client, request)
+        listener = asked.client.listener
+        self._answers.expect(request_id, now + CREATION_US, _failed)
+        topic = self._metadata.image.topics.get(GROUPS_TOPIC)
+        if topic is not None or (refused and len(refused) == len(set(request.group_ids))):
+            self._answers.give(request_id, self._found(topic, request, refused, listener))
+            return
+        self._waiting[request_id] = (request, refused, listener)
+        if not self._is_asking and self._shown_at is None:
+            self._is_asking = True
+            creation = peer_pb2.ControllerRequest(create_coordinators=peer_pb2.CreateCoordinators())
+            self._controller.ask(now + CREATION_US, creation, self._answered)
+
+    def _answered(self, response: peer_pb2.ControllerResponse | None) -> None:
+        self._is_asking = False
+        if response is None or not response.create_topics.results:
+            self._fail(_unavailable("the controller did not answer, or is being elected"))
+            return
+        result = response.create_topics.results[0]
+        if result.error.code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+            self._shown_at = response.applied_index
+            self.on_applied()
+        else:
+            self._fail(result.error)
+
+    def _fail(self, problem: errors_pb2.Error) -> None:
+        waiting, self._waiting = self._waiting, {}
+        for request_id in waiting:
+            self._answers.fail(request_id, problem)
+
+    def on_applied(self) -> None:
+        """The image moved on: it may show the coordinators by now."""
+        if not self._waiting:
+            return
+        image = self._metadata.image
+        topic = image.topics.get(GROUPS_TOPIC)
+        if topic is not None:
+            waiting, self._waiting = self._waiting, {}
+            for request_id, (request, refused, listener) in waiting.items():
+                self._answers.give(request_id, self._found(topic, request, refused, listener))
+        if self._shown_at is not None and image.applied_index >= self._shown_at:
+            self._shown_at = None
+
+    def client_gone(self, request_id: int) -> None:
+        """Nobody waits for that answer any more."""
+        self._waiting.pop(request_id, None)
+
+    # -- where they are ---------------------------------------------------------------------------------------
+
+    def _refuse(self, client: ClientOrigin, request: FindCoordinatorsRequest) -> _Refused:
+        """Of the groups that are named: those that have no coordinator for this client, ever, and why."""
+        operation = operation_of(FindCoordinatorsRequest)
+        refused: _Refused = {}
+        for group_id in () if request.all else request.group_ids:
+            problem = check_group_id(group_id) or self._refusals.resource(
+                client, operation, ACL_RESOURCE_GROUP, group_id
+            )
+            if problem is not None:
+                refused[group_id] = problem
+        return refused
+
+    def _found(
+        self, topic: Topic | None, request: FindCoordinatorsRequest, refused: _Refused, listener: Listener
+    ) -> FindCoordinatorsResponse:
+        response = FindCoordinatorsResponse()
+        if request.all and topic is not None:
+            for record in topic.partitions:
+                self._place(record, response.coordinators.add(), listener)
+            return response
+        for group_id in request.group_ids:
+            found = response.coordinators.add(group_id=group_id, partition=-1, node_id=NO_NODE)
+            if group_id in refused:
+                found.error.CopyFrom(refused[group_id])
+            elif topic is not None:
+                self._place(coordinator_of(topic, group_id), found, listener)
+        return response
+
+    def _place(self, record: PartitionRecord, found: GroupCoordinator, listener: Listener) -> None:
+        leader, epoch = self._leaders.known_leader(record)
+        broker = self._metadata.image.brokers.get(leader)
+        found.partition, found.node_id, found.leader_epoch = record.number, NO_NODE, epoch
+        if broker is None:
+            found.error.CopyFrom(_unavailable(f"{record.name} has no leader at the moment"))
+        else:
+            found.node_id = leader
+            found.host, found.port = broker.endpoint(listener)
+            found.broker_epoch = broker.epoch
+
+
+def _failed(problem: errors_pb2.Error) -> FindCoordinatorsResponse:
+    return FindCoordinatorsResponse(error=problem)
+
+
+def _unavailable(why: str) -> errors_pb2.Error:
+    return error(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{why}: try again shortly")

@@ -1,0 +1,243 @@
+"""One consumer group as a draft changes it: a copy of what is changed, over what the log has made, which stays."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping
+from itertools import chain
+
+from quorumlog.server.groups.classic.classic_group import ClassicGroup
+from quorumlog.server.groups.classic.classic_records import change_bytes, change_of
+from quorumlog.server.groups.group import ConsumerGroup, GroupHeader, StoredOffset
+from quorumlog.server.groups.member import GroupMember, PartitionId
+from quorumlog.server.groups.records import (
+    header_record,
+    logged_offset,
+    member_record,
+    partition_lists,
+    target_record,
+)
+from quorumlog.v1 import coordinator_log_pb2
+
+#: About how many bytes a row takes in the log beside its texts: a partition, a topic's id, an offset, a member.
+_PARTITION_BYTES = 3
+_TOPIC_BYTES = 24
+_OFFSET_BYTES = 48
+_MEMBER_BYTES = 64
+
+
+def _text_bytes(texts: Iterable[str]) -> int:
+    return sum(len(text.encode()) + 2 for text in texts)
+
+
+def _partition_bytes(partitions: Collection[PartitionId]) -> int:
+    return _PARTITION_BYTES * len(partitions) + _TOPIC_BYTES * len({topic_id for topic_id, _ in partitions})
+
+
+class OverlaidOffsets(MutableMapping[PartitionId, StoredOffset]):
+    """Committed offsets, some of them changed, without a copy of the rest: there may be a hundred thousand."""
+
+    def __init__(self, base: Mapping[PartitionId, StoredOffset]) -> None:
+        self._base = base
+        self._count = len(base)
+        self.changes: dict[PartitionId, StoredOffset | None] = {}
+
+    def __getitem__(self, partition: PartitionId) -> StoredOffset:
+        stored = self.changes[partition] if partition in self.changes else self._base.get(partition)
+        if stored is None:
+            raise KeyError(partition)
+        return stored
+
+    def __setitem__(self, partition: PartitionId, stored: StoredOffset) -> None:
+        self._count += partition not in self
+        self.changes[partition] = stored
+
+    def __delitem__(self, partition: PartitionId) -> None:
+        if partition not in self:
+            raise KeyError(partition)
+        self._count -= 1
+        self.changes[partition] = None
+
+    def __iter__(self) -> Iterator[PartitionId]:
+        yield from (partition for partition in self._base if partition not in self.changes)
+        yield from (partition for partition, stored in self.changes.items() if stored is not None)
+
+    def __len__(self) -> int:
+        return self._count
+
+
+class GroupEdit:
+    """A consumer group that a draft changes.
+
+    Arguments:
+        base: what the log has made; None when there is no such group.
+        version: after which the versions of a new group begin.
+
+    ``is_unsettled`` is set when members, subscriptions or topics changed and the targets do not follow yet.
+    """
+
+    def __init__(self, group_id: str, base: ConsumerGroup | None, version: int = 0) -> None:
+        self._base = base if base is not None else ConsumerGroup(group_id, version)
+        self._is_new = base is None
+        self._offsets = OverlaidOffsets(self._base.offsets)
+        self._touched: dict[str, None] = {}
+        #: Those of the log that were removed, though another of the same id may have come since.
+        self._removed: set[str] = set()
+        self._has_copies = False
+        #: The classic group that the log knows is no more, though another may have begun since.
+        self._has_ended_classic = False
+        self.group = ConsumerGroup(
+            group_id, self._base.version, self._base.header, self._base.members, self._base.targets, self._offsets,
+            self._base.holders, self._base.instances, self._base.classic,
+        )  # fmt: skip
+        self.is_deleted = False
+        self.is_unsettled = False
+        self.size_bytes = 0
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether anything is other than the log has made it."""
+        return bool(
+            self._touched
+            or self._offsets.changes
+            or self.group.header is not self._base.header
+            or self.group.classic is not self._base.classic
+            or self.is_unsettled
+            or self.is_deleted
+        )
+
+    # -- changes ------------------------------------------------------------------------------------------------------
+
+    def put_header(self, header: GroupHeader) -> None:
+        """Sets what the group has beside members and offsets."""
+        topics = chain(header.topics.values(), header.unread_topics.values())
+        self.size_bytes += _MEMBER_BYTES + sum(_MEMBER_BYTES + len(topic.name) for topic in topics)
+        self.group.put_header(header)
+
+    def begin_empty(self, now_ms: int) -> None:
+        """A consumer group that is created without members begins to be empty."""
+        self.put_header(dataclasses.replace(self.group.header, empty_since_ms=now_ms))
+
+    def put_member(self, member: GroupMember) -> None:
+        """Sets a member that is new or changed."""
+        if self.group.members.get(member.member_id) == member:
+            return
+        self._touch(member.member_id)
+        subscription = member.subscription
+        texts = (member.member_id, member.instance_id, member.rack, member.client_id, member.host, subscription.pattern)
+        self.size_bytes += _MEMBER_BYTES + _text_bytes((*texts, *subscription.topics))
+        self.size_bytes += _partition_bytes(member.assigned) + _partition_bytes(member.revoking)
+        self.group.put_members([member])
+
+    def remove_member(self, member_id: str) -> None:
+        """A member is no more."""
+        self._touch(member_id)
+        self.size_bytes += len(member_id)
+        self.group.remove_member(member_id)
+        if member_id in self._base.members:
+            self._removed.add(member_id)
+
+    def put_targets(self, targets: Mapping[str, frozenset[PartitionId]]) -> None:
+        """Sets every member's part of the newest assignment."""
+        changed = {member: target for member, target in targets.items() if self.group.targets.get(member) != target}
+        for member_id, target in changed.items():
+            self._touch(member_id)
+            self.size_bytes += len(member_id) + _partition_bytes(target)
+        self.group.put_targets(changed)
+
+    def put_classic(self, classic: ClassicGroup | None) -> None:
+        """Sets what it is as a classic group; None: it is none any more."""
+        if classic is not None:
+            classic.check()
+            self.size_bytes += change_bytes(self.group.classic, classic)
+        else:
+            self._has_ended_classic = self._base.classic is not None
+        self.group.put_classic(classic)
+
+    def put_offset(self, partition: PartitionId, stored: StoredOffset) -> None:
+        """Stores a committed offset."""
+        self.size_bytes += _OFFSET_BYTES + _text_bytes((stored.metadata,))
+        self._offsets[partition] = stored
+
+    def remove_offset(self, partition: PartitionId) -> None:
+        """A committed offset is kept no more."""
+        self.size_bytes += _OFFSET_BYTES
+        del self._offsets[partition]
+
+    def delete(self) -> None:
+        """The consumer group is deleted. It begins anew, with its epochs, if a later request of the draft wants it."""
+        assert self.group.is_empty, "a group ends with members"
+        self.put_classic(None)
+        for partition in list(self._offsets):
+            del self._offsets[partition]
+        self.is_deleted = True
+
+    def _touch(self, member_id: str) -> None:
+        self._touched[member_id] = None
+        if not self._has_copies:
+            self._has_copies = True
+            group = self.group
+            group.members, group.targets = dict(group.members), dict(group.targets)
+            group.holders, group.instances = dict(group.holders), dict(group.instances)
+
+    # -- the outcome --------------------------------------------------------------------------------------------------
+
+    def change(self) -> coordinator_log_pb2.GroupChange | None:
+        """What changed in the consumer group, for the log; None when nothing did."""
+        base, group = self._base, self.group
+        if self.is_deleted:
+            return None if self._is_new else self._deletion()
+        change = self._change(version=base.version + 1)
+        if group.header != base.header:
+            change.header.CopyFrom(header_record(group.header))
+        if self._has_ended_classic:
+            self._end_classic(change)
+        known = None if self._has_ended_classic else base.classic
+        if group.classic is not None and group.classic != known:
+            change.classic.CopyFrom(change_of(known, group.classic))
+        for member_id in sorted(self._touched):
+            self._add_member(change, member_id)
+        removed = []
+        for partition, stored in sorted(self._offsets.changes.items()):
+            before = base.offsets.get(partition)
+            if stored is None and before is not None:
+                removed.append(partition)
+            elif stored is not None and stored != before:
+                change.offsets.append(logged_offset(partition, stored))
+        change.removed_offsets.extend(partition_lists(removed))
+        return None if change == self._change(version=base.version + 1) else change
+
+    def _deletion(self) -> coordinator_log_pb2.GroupChange:
+        change = self._change(version=0, removed_members=sorted(self._base.members))
+        if self._has_ended_classic and self._base.classic is not None and not self._base.classic.is_empty:
+            self._end_classic(change)
+        return change
+
+    def _end_classic(self, change: coordinator_log_pb2.GroupChange) -> None:
+        """Its members may have left in this very draft: the log, which knows them still, is told that all are gone."""
+        change.ends_classic = True
+        if self._base.classic is not None:
+            change.ended_members.extend(sorted(self._base.classic.members))
+
+    def _add_member(self, change: coordinator_log_pb2.GroupChange, member_id: str) -> None:
+        is_other = member_id in self._removed
+        before = None if is_other else self._base.members.get(member_id)
+        now = self.group.members.get(member_id)
+        if is_other:
+            change.removed_members.append(member_id)
+        if now is None:
+            return
+        self.group.check_member(now)
+        if now != before:
+            change.members.append(member_record(now))
+        target = self.group.targets[member_id]
+        if is_other or target != self._base.targets.get(member_id):
+            change.targets.append(target_record(member_id, target))
+
+    def _change(self, version: int, removed_members: Iterable[str] = ()) -> coordinator_log_pb2.GroupChange:
+        return coordinator_log_pb2.GroupChange(
+            group_id=self.group.group_id,
+            base_version=0 if self._is_new else self._base.version,
+            version=version,
+            removed_members=removed_members,
+        )

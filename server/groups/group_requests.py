@@ -1,0 +1,355 @@
+"""Requests about consumer groups: their kinds, what each hears when it fails, and how the unary ones are served."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TypeAlias
+
+from google.protobuf.message import Message as ProtoMessage
+
+from quorumlog.server.authorization.access_errors import ClientTopics, Refusals
+from quorumlog.server.authorization.permissions import operation_of
+from quorumlog.server.consumer_group_limits import ConsumerGroupLimits
+from quorumlog.server.deadlines import wait_us
+from quorumlog.server.events import ClientRequest
+from quorumlog.server.groups.administration import add_offsets, delete_group, describe, listing
+from quorumlog.server.groups.classic.answers import refused
+from quorumlog.server.groups.classic.calls import ClassicCall, ClassicRequest
+from quorumlog.server.groups.classic.request_forms import rebalance_timeout_ms
+from quorumlog.server.groups.committed_offsets import commit_offsets, delete_offsets, fetch_offsets
+from quorumlog.server.groups.draft import Draft
+from quorumlog.server.groups.group_shards import GroupShards
+from quorumlog.server.groups.parked_heartbeats import refused_heartbeat
+from quorumlog.server.groups.pending_answers import PendingAnswers
+from quorumlog.server.groups.shard_leader import CoordinatorCall, ShardLeader
+from quorumlog.server.hosting.read_index import HeartbeatRounds
+from quorumlog.server.wire_errors import error
+from quorumlog.v1 import errors_pb2, groups_pb2
+from quorumlog.v1.acls_pb2 import ACL_OPERATION_DESCRIBE, ACL_RESOURCE_CLUSTER, ACL_RESOURCE_GROUP
+from quorumlog.v1.errors_pb2 import ErrorCode
+
+#: About one consumer group's committed offsets.
+OffsetRequest: TypeAlias = (
+    groups_pb2.CommitOffsetsRequest | groups_pb2.FetchOffsetsRequest | groups_pb2.DeleteOffsetsRequest
+)
+#: A call that waits for others is answered itself by its time; this much later it would be told that nobody knows (µs).
+CLASSIC_GRACE_US = 1_000_000
+#: Bytes of committed offsets in one description of groups. Of those beyond it the client asks one by one.
+OFFSETS_BYTES = 1 << 20
+#: What a join that names no time may take beyond its rebalance timeout (ms).
+CLASSIC_JOIN_MS = 5_000
+UnaryRequest = (
+    OffsetRequest
+    | groups_pb2.DeleteGroupsRequest
+    | groups_pb2.DescribeGroupsRequest
+    | groups_pb2.ListGroupsRequest
+    | ClassicRequest
+)
+GroupRequest = UnaryRequest | groups_pb2.GroupHeartbeatRequest | groups_pb2.FindCoordinatorsRequest
+
+
+def failed_call(request: GroupRequest, problem: errors_pb2.Error) -> ProtoMessage:
+    """The answer to a call that failed as a whole."""
+    match request:
+        case groups_pb2.GroupHeartbeatRequest():
+            return refused_heartbeat(request, problem)
+        case groups_pb2.FindCoordinatorsRequest():
+            return groups_pb2.FindCoordinatorsResponse(error=problem)
+        case groups_pb2.CommitOffsetsRequest():
+            return groups_pb2.CommitOffsetsResponse(error=problem)
+        case groups_pb2.FetchOffsetsRequest():
+            return groups_pb2.FetchOffsetsResponse(error=problem)
+        case groups_pb2.DeleteOffsetsRequest():
+            return groups_pb2.DeleteOffsetsResponse(error=problem)
+        case groups_pb2.DeleteGroupsRequest():
+            return groups_pb2.DeleteGroupsResponse(error=problem)
+        case groups_pb2.DescribeGroupsRequest():
+            return groups_pb2.DescribeGroupsResponse(error=problem)
+        case groups_pb2.ListGroupsRequest():
+            return groups_pb2.ListGroupsResponse(error=problem)
+        case _:
+            return refused(request, problem)
+
+
+class GroupCalls:
+    """Serves the unary calls of the Groups service from the coordinators that this node leads.
+
+    Arguments:
+        node_id: this node's.
+        limits: of what members may ask for.
+        rounds: of Raft heartbeats, shared with other reads.
+        answers: those that are due, shared with the finder.
+        refusals: of what clients may not do.
+    """
+
+    def __init__(
+        self,
+        node_id: int,
+        limits: ConsumerGroupLimits,
+        led: GroupShards,
+        rounds: HeartbeatRounds,
+        answers: PendingAnswers,
+        refusals: Refusals,
+    ) -> None:
+        self._refusals = refusals
+        self._node_id = node_id
+        self._limits = limits
+        self._led = led
+        self._rounds = rounds
+        self._answers = answers
+
+    def serve(self, now: int, asked: ClientRequest, request: UnaryRequest) -> None:
+        """Serves a call: it is decided, or read, by the leadership that keeps its consumer group."""
+        request_id, topics = asked.request_id, ClientTopics(self._refusals, asked.client)
+        if isinstance(request, ClassicRequest):
+            self._classic(now, asked, request)
+            return
+        self._answers.expect(request_id, now + wait_us(request.timeout_ms), partial(failed_call, request))
+        match request:
+            case groups_pb2.CommitOffsetsRequest():
+                self._commit(_OffsetCall(request_id, request, self._answers, topics), request.member_id)
+            case groups_pb2.DeleteOffsetsRequest():
+                self._submit(_OffsetCall(request_id, request, self._answers, topics))
+            case groups_pb2.FetchOffsetsRequest():
+                self._read(now, _OffsetCall(request_id, request, self._answers, topics))
+            case groups_pb2.DeleteGroupsRequest():
+                self._delete(asked, request)
+            case groups_pb2.DescribeGroupsRequest():
+                self._describe(now, asked, request, topics)
+            case groups_pb2.ListGroupsRequest():
+                self._list(now, asked, request)
+
+    def _classic(self, now: int, asked: ClientRequest, request: ClassicRequest) -> None:
+        """A call of members of a classic group. It may wait for others, and is answered by its time."""
+        wait = wait_us(request.timeout_ms)
+        if isinstance(request, groups_pb2.JoinClassicGroupRequest):
+            longest = self._limits.max_rebalance_timeout_ms
+            wait_ms = request.timeout_ms or rebalance_timeout_ms(request, self._limits) + CLASSIC_JOIN_MS
+            wait = max(0, min(wait_ms, longest)) * 1000
+        self._answers.expect(asked.request_id, now + wait + CLASSIC_GRACE_US, partial(failed_call, request))
+        keeper = self._led.keeper_of(request.group_id)
+        if isinstance(keeper, errors_pb2.Error):
+            self._answers.fail(asked.request_id, keeper)
+            return
+        deadline = self._led.clock.awake_us + wait
+        call = ClassicCall(asked.request_id, request, asked.client, deadline, self._answers, keeper.classic)
+        if not isinstance(request, groups_pb2.LeaveClassicGroupRequest):
+            keeper.classic.heard(request.group_id, request.member_id)
+        keeper.submit(call)
+
+    def _submit(self, call: CoordinatorCall) -> None:
+        keeper = self._led.keeper_of(call.group_id)
+        if isinstance(keeper, errors_pb2.Error):
+            call.refuse(keeper)
+        else:
+            keeper.submit(call)
+
+    def _commit(self, call: CoordinatorCall, member_id: str) -> None:
+        """A commit: of a member of a classic group it is a sign of life."""
+        keeper = self._led.keeper_of(call.group_id)
+        if isinstance(keeper, errors_pb2.Error):
+            call.refuse(keeper)
+        else:
+            keeper.classic.heard(call.group_id, member_id)
+            keeper.submit(call)
+
+    def _read(self, now: int, call: CoordinatorCall) -> None:
+        keeper = self._led.keeper_of(call.group_id)
+        if isinstance(keeper, errors_pb2.Error):
+            call.refuse(keeper)
+        else:
+            self._read_from(now, keeper, call)
+
+    def _read_from(self, now: int, leadership: ShardLeader, call: CoordinatorCall) -> None:
+        coordinator = leadership.coordinator
+        confirming_round = self._rounds.begin(now, coordinator.group)
+        if confirming_round is None:
+            call.refuse(error(ErrorCode.SERVER_BUSY, f"the leader of {coordinator.name} is stalled: try again"))
+        else:
+            leadership.read(call, confirming_round)
+
+    # -- several consumer groups ------------------------------------------------------------------------------
+
+    def _delete(self, asked: ClientRequest, request: groups_pb2.DeleteGroupsRequest) -> None:
+        response = groups_pb2.DeleteGroupsResponse()
+        gathered = _GatheredResponse(asked.request_id, response, len(request.group_ids), self._answers)
+        for group_id in request.group_ids:
+            part = _GroupDeletion(response.results.add(group_id=group_id), gathered)
+            if not self._is_refused(asked, part):
+                self._submit(part)
+
+    def _is_refused(self, asked: ClientRequest, part: _GroupPart) -> bool:
+        """Whether a client may not do to a group what it asks for; then it is told so."""
+        operation = operation_of(type(asked.message))
+        refused = self._refusals.resource(asked.client, operation, ACL_RESOURCE_GROUP, part.group_id)
+        if refused is not None:
+            part.refuse(refused)
+        return refused is not None
+
+    def _describe(
+        self, now: int, asked: ClientRequest, request: groups_pb2.DescribeGroupsRequest, topics: ClientTopics
+    ) -> None:
+        response = groups_pb2.DescribeGroupsResponse()
+        gathered = _GatheredDescriptions(asked.request_id, response, len(request.group_ids), self._answers)
+        gathered.room_bytes = OFFSETS_BYTES if request.include_offsets else None
+        for group_id in request.group_ids:
+            described = response.groups.add(group_id=group_id, coordinator=self._node_id)
+            part = _DescribedGroup(described, gathered, topics)
+            if not self._is_refused(asked, part):
+                self._read(now, part)
+
+    def _list(self, now: int, asked: ClientRequest, request: groups_pb2.ListGroupsRequest) -> None:
+        authorizer, principal = self._refusals.authorizer, asked.principal
+        sees_all = authorizer.may(principal, ACL_OPERATION_DESCRIBE, ACL_RESOURCE_CLUSTER)
+
+        def sees(group_id: str) -> bool:
+            return sees_all or authorizer.may(principal, ACL_OPERATION_DESCRIBE, ACL_RESOURCE_GROUP, group_id)
+
+        led = [leadership for leadership in self._led if leadership.coordinator.leads]
+        gathered = _GatheredListing(asked.request_id, groups_pb2.ListGroupsResponse(), len(led), self._answers)
+        for leadership in led:
+            self._read_from(now, leadership, _ListedGroups(leadership, request, gathered, sees))
+
+
+class _OffsetCall:
+    """A call about one consumer group's committed offsets."""
+
+    def __init__(self, request_id: int, request: OffsetRequest, answers: PendingAnswers, topics: ClientTopics) -> None:
+        self._topics = topics
+        self.group_id = request.group_id
+        self._request_id = request_id
+        self._request = request
+        self._answers = answers
+
+    def decide(self, draft: Draft) -> ProtoMessage:
+        match self._request:
+            case groups_pb2.CommitOffsetsRequest():
+                return commit_offsets(draft, self._request, self._topics)
+            case groups_pb2.DeleteOffsetsRequest():
+                return delete_offsets(draft, self._request, self._topics)
+            case groups_pb2.FetchOffsetsRequest():
+                return fetch_offsets(draft, self._request, self._topics)
+
+    def answer(self, response: ProtoMessage) -> None:
+        self._answers.give(self._request_id, response)
+
+    def refuse(self, problem: errors_pb2.Error) -> None:
+        self._answers.fail(self._request_id, problem)
+
+
+class _GatheredResponse:
+    """A response that leaves when all its parts are in it."""
+
+    def __init__(self, request_id: int, response: ProtoMessage, parts: int, answers: PendingAnswers) -> None:
+        self.response = response
+        self._request_id = request_id
+        self._missing = parts
+        self._answers = answers
+        if not parts:
+            self.leave()
+
+    def part_done(self) -> None:
+        """A part is in the response."""
+        self._missing -= 1
+        if not self._missing:
+            self.leave()
+
+    def leave(self) -> None:
+        """All parts are in it."""
+        self._answers.give(self._request_id, self.response)
+
+
+class _GatheredDescriptions(_GatheredResponse):
+    """Descriptions. ``room_bytes``: for what groups have committed; None: nobody wants to know."""
+
+    room_bytes: int | None = None
+
+
+class _GroupPart:
+    """The part of a call that concerns one consumer group. Its answer goes into a slot of the response."""
+
+    def __init__(
+        self, slot: groups_pb2.GroupOutcome | groups_pb2.GroupDescription, gathered: _GatheredResponse
+    ) -> None:
+        self.group_id = slot.group_id
+        self._slot = slot
+        self._gathered = gathered
+
+    def answer(self, response: ProtoMessage) -> None:
+        self._slot.MergeFrom(response)  # type: ignore[arg-type]  # both are of the slot's type
+        self._gathered.part_done()
+
+    def refuse(self, problem: errors_pb2.Error) -> None:
+        self._slot.error.CopyFrom(problem)
+        self._gathered.part_done()
+
+
+class _GroupDeletion(_GroupPart):
+    def decide(self, draft: Draft) -> ProtoMessage:
+        return groups_pb2.GroupOutcome(error=delete_group(draft, self.group_id))
+
+
+class _DescribedGroup(_GroupPart):
+    def __init__(
+        self, slot: groups_pb2.GroupDescription, gathered: _GatheredDescriptions, topics: ClientTopics
+    ) -> None:
+        super().__init__(slot, gathered)
+        self._descriptions = gathered
+        self._topics = topics
+        self._node_id = slot.coordinator
+
+    def decide(self, draft: Draft) -> ProtoMessage:
+        described = describe(draft, self.group_id, self._node_id, self._topics)
+        room_bytes = self._descriptions.room_bytes
+        if room_bytes is not None:
+            self._descriptions.room_bytes = room_bytes - add_offsets(draft, described, room_bytes, self._topics)
+        return described
+
+
+class _GatheredListing(_GatheredResponse):
+    """A list, in order whichever coordinator answers first."""
+
+    response: groups_pb2.ListGroupsResponse
+
+    def leave(self) -> None:
+        self.response.groups.sort(key=lambda group: group.group_id)
+        self.response.coordinators.sort()
+        super().leave()
+
+
+class _ListedGroups:
+    """The part of a list that one coordinator has. Without it, if it is led elsewhere by then, the list says so by the
+    coordinators that it names."""
+
+    group_id = ""
+
+    def __init__(
+        self,
+        leadership: ShardLeader,
+        request: groups_pb2.ListGroupsRequest,
+        gathered: _GatheredListing,
+        sees: Callable[[str], bool],
+    ) -> None:
+        self._sees = sees
+        self._leadership = leadership
+        self._request = request
+        self._gathered = gathered
+
+    def decide(self, draft: Draft) -> groups_pb2.ListGroupsResponse:
+        states, kinds = self._request.states, self._request.kinds
+        every = (listing(group) for group in self._leadership.table.groups.values() if self._sees(group.group_id))
+        return groups_pb2.ListGroupsResponse(
+            groups=[
+                group for group in every if (not states or group.state in states) and (not kinds or group.kind in kinds)
+            ],
+            coordinators=[self._leadership.coordinator.identity.number],
+        )
+
+    def answer(self, response: ProtoMessage) -> None:
+        assert isinstance(response, groups_pb2.ListGroupsResponse)
+        self._gathered.response.MergeFrom(response)
+        self._gathered.part_done()
+
+    def refuse(self, problem: errors_pb2.Error) -> None:
+        self._gathered.part_done()

@@ -1,0 +1,152 @@
+"""Everything of a node that has to do with consumer groups."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import get_args
+
+from quorumlog.server.authorization.authorizer import TopicAccess
+from quorumlog.server.deadlines import MAX_WAIT_US
+from quorumlog.server.events import ClientRequest
+from quorumlog.server.groups.dependencies import GroupDependencies
+from quorumlog.server.groups.finder import CoordinatorFinder
+from quorumlog.server.groups.group_requests import GroupCalls, UnaryRequest
+from quorumlog.server.groups.group_shard import GroupShard
+from quorumlog.server.groups.group_shards import GroupShards
+from quorumlog.server.groups.member import JOIN_EPOCH
+from quorumlog.server.groups.parked_heartbeats import HeartbeatCall, refused_heartbeat
+from quorumlog.server.groups.pending_answers import PendingAnswers
+from quorumlog.server.metric_catalogue import MOST_OFFSETS, Readings
+from quorumlog.server.node_service import ServiceHooks, StepTime
+from quorumlog.server.request_context import ClientOrigin
+from quorumlog.v1 import errors_pb2, groups_pb2
+from quorumlog.v1.acls_pb2 import ACL_OPERATION_READ, ACL_RESOURCE_TOPIC
+
+
+class GroupService:
+    """The coordinators of a node, and what it serves to members of consumer groups."""
+
+    def __init__(self, now: int, services: GroupDependencies) -> None:
+        self._services = services
+        self._answers = PendingAnswers(services.reply)
+        self._led = GroupShards(now, services)
+        self._finder = CoordinatorFinder(
+            services.metadata, services.leaders, services.controller, self._answers, services.refusals
+        )
+        options = services.options
+        self._calls = GroupCalls(
+            options.node_id, options.groups.limits, self._led, services.rounds, self._answers, services.refusals
+        )
+
+    def begin_step(self, now: int, wall_ms: int) -> None:
+        """A step of the node begins."""
+        self._led.clock.step(now, wall_ms)
+
+    def register(self, hooks: ServiceHooks) -> None:
+        hooks.serve(groups_pb2.GroupHeartbeatRequest, self._heartbeat)
+        hooks.serve(groups_pb2.FindCoordinatorsRequest, self._find)
+        for kind in get_args(UnaryRequest):
+            hooks.serve(kind, self._call)
+        hooks.after_events(self.after_events)
+        hooks.deadline(self)
+        hooks.client_gone(self.client_gone)
+        hooks.raft_group_gone(self.raft_group_gone)
+        hooks.calls(self._answers.pending)
+
+    def _find(self, time: StepTime, asked: ClientRequest, request: groups_pb2.FindCoordinatorsRequest) -> None:
+        self._finder.find(time.now, asked, request)
+
+    def _call(self, time: StepTime, asked: ClientRequest, request: UnaryRequest) -> None:
+        self._calls.serve(time.now, asked, request)
+
+    def _heartbeat(self, time: StepTime, asked: ClientRequest, request: groups_pb2.GroupHeartbeatRequest) -> None:
+        request_id, client = asked.request_id, asked.client
+        refused = self._refuse_topics(client, request)
+        if refused is not None:
+            self._services.reply(request_id, refused_heartbeat(request, refused))
+            return
+        keeper = self._led.keeper_of(request.group_id)
+        if isinstance(keeper, errors_pb2.Error):
+            self._services.reply(request_id, refused_heartbeat(request, keeper))
+            return
+        came = self._led.clock.awake_us
+        wait = min(request.max_wait_ms * 1000, MAX_WAIT_US)
+        keeper.heartbeat(HeartbeatCall(request_id, request, client, came, came + wait, self._services.reply))
+
+    def _refuse_topics(
+        self, client: ClientOrigin, request: groups_pb2.GroupHeartbeatRequest
+    ) -> errors_pb2.Error | None:
+        """Why a member may not subscribe to all that it names; None if it may.
+
+        What it may not even know of is no reason: it waits for such a topic to be created, as for any other. Nor is
+        anything that it names as it leaves.
+        """
+        refusals = self._services.refusals
+        if not refusals.authorizer.enforced or request.member_epoch < JOIN_EPOCH:
+            return None
+        for name in request.topics:
+            if refusals.authorizer.topic_access(client.principal, ACL_OPERATION_READ, name) is TopicAccess.REFUSED:
+                return refusals.refuse(client, ACL_OPERATION_READ, ACL_RESOURCE_TOPIC, name)
+        return None
+
+    def client_gone(self, request_id: int) -> None:
+        """Nobody waits for that answer any more."""
+        self._answers.forget(request_id)
+        self._finder.client_gone(request_id)
+        for leadership in self._led:
+            leadership.client_gone(request_id)
+
+    def after_round(self, coordinator: GroupShard) -> None:
+        """A coordinator's Raft group was stepped."""
+        self._led.after_round(coordinator)
+        options, snapshots = self._services.options.groups, self._services.snapshots
+        raft_group = coordinator.group
+        due = coordinator.is_checkpoint_due(options.checkpoint_entries, options.checkpoint_bytes)
+        if due and snapshots.may_checkpoint(raft_group):
+            last, configuration = coordinator.last_applied, coordinator.raft.configuration
+            snapshots.checkpoints.begin(
+                raft_group, last, configuration, coordinator.to_snapshot(), coordinator.checkpointed
+            )
+
+    def metadata_changed(self) -> None:
+        """The metadata image moved on."""
+        self._finder.on_applied()
+        self._led.metadata_changed()
+
+    def rights_changed(self) -> None:
+        """Rules of who may do what have changed."""
+        self._led.rights_changed()
+
+    def raft_group_gone(self, now: int, group: int) -> None:
+        """This node has no replica of a coordinator any more."""
+        self._led.end(group)
+        self._services.rounds.forget(group)
+
+    def after_events(self, now: int, wall_ms: int) -> None:
+        """Does what is due, and decides what has come in this step."""
+        self._answers.on_time(now)
+        self._led.on_time()
+
+    @property
+    def next_deadline(self) -> int | None:
+        """When the node is to be stepped."""
+        return self._led.next_deadline
+
+    def readings(self) -> Readings:
+        """Figures for metrics, by name."""
+        led = list(self._led)
+        topics = self._services.metadata.image.topics_by_id
+        offsets = (
+            ((group.group_id, topics[topic_id].name, str(number)), float(stored.offset))
+            for each in led
+            for group in each.table.groups.values()
+            for (topic_id, number), stored in group.offsets.items()
+            if topic_id in topics
+        )
+        return {
+            "consumer_group_committed_offset": dict(islice(offsets, MOST_OFFSETS)),
+            "coordinators_led": len(led),
+            "consumer_groups": sum(len(each.table.groups) for each in led),
+            "consumer_group_members": sum(each.members for each in led),
+            "parked_heartbeats": sum(each.parked for each in led),
+        }

@@ -1,0 +1,192 @@
+"""One replica of a coordinator of consumer groups: the state that its log has made, and who leads.
+
+The consumer groups are in memory whole; snapshots replace the log as they do the metadata's. What only a leader knows
+(calls that wait, timers, the decision on its way) is its `ShardLeader`, made anew with every term and thrown
+away with it.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from typing import Protocol
+
+from quorumlog.raft.errors import NotLeaderError, ProposalRefusedError
+from quorumlog.raft.group import RaftGroup
+from quorumlog.raft.types import ORIGIN, Entry, EntryId, EntryKind, Snapshot
+from quorumlog.server.groups.group_table import GroupTable
+from quorumlog.server.hosting.partition_replica import PartitionId
+from quorumlog.server.hosting.sealing import GroupSealer
+from quorumlog.server.wire_errors import error
+from quorumlog.v1 import errors_pb2
+from quorumlog.v1.coordinator_log_pb2 import GroupCommand
+from quorumlog.v1.errors_pb2 import ErrorCode
+from quorumlog.wire.entry import ENVELOPE_BYTES
+
+META_ROW = b"m"
+_META = struct.Struct("<Q")
+
+
+class ReadSnapshot(Protocol):
+    """The data of a snapshot that is on this node's disk."""
+
+    def __call__(self, snapshot: Snapshot, /) -> bytes:
+        """Reads it whole."""
+
+
+class CoordinatorTerm(Protocol):
+    """What a coordinator has as a leader: it is told what becomes of its decisions."""
+
+    term: int
+
+    def applied(self, index: int, term: int, command: GroupCommand, changed: set[str]) -> None:
+        """A command was applied, and has changed these consumer groups."""
+
+
+class GroupShard:
+    """A coordinator's state machine over one Raft group.
+
+    Arguments:
+        raft: its replica on this node.
+        snapshot: the newest one found at opening.
+
+    Attributes:
+        group: its Raft group.
+        table: the consumer groups.
+        leadership: what this replica has as a leader; None while it does not lead, or is not ready to.
+        entry_bytes: of the commands applied since the newest snapshot.
+    """
+
+    def __init__(
+        self,
+        identity: PartitionId,
+        raft: RaftGroup,
+        sealer: GroupSealer,
+        snapshot: Snapshot | None,
+        read: ReadSnapshot,
+    ) -> None:
+        self.identity = identity
+        self.group = raft.group
+        self.raft = raft
+        self.snapshot = snapshot
+        self.table = GroupTable() if snapshot is None else GroupTable.from_snapshot(read(snapshot))[0]
+        self.last_applied = snapshot.last if snapshot is not None else ORIGIN
+        self.leadership: CoordinatorTerm | None = None
+        self.entry_bytes = 0
+        self._sealer = sealer
+        self._read = read
+        self._rows_due = False
+
+    @property
+    def name(self) -> str:
+        """topic-number."""
+        return f"{self.identity.topic}-{self.identity.number}"
+
+    def configure(self, configs: Mapping[str, str]) -> None:
+        """A coordinator has no configuration of its own."""
+
+    # -- the replicated state ---------------------------------------------------------------------------------
+
+    def apply(self, entries: list[Entry]) -> None:
+        """Applies committed entries, in order."""
+        for entry in entries:
+            assert entry.index == self.last_applied.index + 1, f"{self.name}: {self.last_applied}, then {entry.index}"
+            self.last_applied = EntryId(entry.index, entry.term, entry.hash)
+            if entry.kind is not EntryKind.COMMAND:
+                continue
+            self.entry_bytes += len(entry.data)
+            command = GroupCommand.FromString(entry.data[ENVELOPE_BYTES:])
+            changed = self.table.apply(command)
+            if self.leadership is not None:
+                self.leadership.applied(entry.index, entry.term, command, changed)
+        self._rows_due = True
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Replaces the consumer groups by a snapshot's."""
+        self.table = GroupTable.from_snapshot(self._read(snapshot))[0]
+        self.snapshot = snapshot
+        self.last_applied = snapshot.last
+        self.entry_bytes = 0
+
+    def take_rows(self) -> dict[bytes, bytes | None]:
+        """The applied index, as a hint how far the log was committed."""
+        if not self._rows_due:
+            return {}
+        self._rows_due = False
+        return {META_ROW: _META.pack(self.last_applied.index)}
+
+    # -- snapshots --------------------------------------------------------------------------------------------
+
+    def is_checkpoint_due(self, max_entries: int, max_bytes: int) -> bool:
+        """Whether so much was applied since the newest snapshot that another one is worth it; and all of it is on this
+        node's own disk."""
+        entries = self.last_applied.index - (self.snapshot.last.index if self.snapshot is not None else 0)
+        # A state that is large is not written again for little.
+        least = max(max_bytes, self.snapshot.data.size_bytes if self.snapshot is not None else 0)
+        due = entries >= max_entries or self.entry_bytes >= least
+        return due and self.raft.durable_index >= self.last_applied.index
+
+    def to_snapshot(self) -> bytes:
+        """The state as it stands in a snapshot; what is applied from now on counts towards the next one."""
+        self.entry_bytes = 0
+        return self.table.to_snapshot(self.last_applied.index)
+
+    def checkpointed(self, snapshot: Snapshot) -> None:
+        """A snapshot of the consumer groups is durable: from now on it is the one to offer."""
+        self.snapshot = snapshot
+
+    # -- leadership -------------------------------------------------------------------------------------------
+
+    @property
+    def leads(self) -> bool:
+        """True while this replica leads and decides."""
+        return self.leadership is not None and self.raft.is_leader and self.raft.term == self.leadership.term
+
+    def may_lead(self, metadata_index: int) -> bool:
+        """Whether a leadership can begin: this replica leads, knows all that was decided before its term, and its node
+        knows of the cluster what the leaders before knew when they decided.
+
+        Arguments:
+            metadata_index: how far this node has applied the metadata log.
+        """
+        led = self.raft.is_leader and self.last_applied.term == self.raft.term
+        return led and metadata_index >= self.table.metadata_index
+
+    def propose(self, now: int, command: GroupCommand) -> int | None:
+        """Puts a decision into the log and returns its index; None when that cannot be now."""
+        try:
+            body = command.SerializeToString(deterministic=True)
+            return self.raft.propose(now, self._sealer.command(body)).index
+        except (NotLeaderError, ProposalRefusedError):
+            return None
+
+    def not_leader(self) -> errors_pb2.Error:
+        """The error for a request that only the leader can serve, with a hint where the leader is."""
+        return self.not_coordinator(definite=True)
+
+    def not_coordinator(self, *, definite: bool) -> errors_pb2.Error:
+        """Why a call is not answered here.
+
+        Arguments:
+            definite: False when it may have taken effect.
+        """
+        if definite and self.raft.is_leader:
+            return error(
+                ErrorCode.COORDINATOR_NOT_AVAILABLE,
+                f"the new leader of {self.name} is not ready yet: try again",
+                leader=self.raft.node_id,
+                leader_epoch=self.raft.term,
+            )
+        return error(
+            ErrorCode.NOT_COORDINATOR,
+            f"this node does not lead {self.name}, which keeps the group: ask FindCoordinators",
+            definite=definite,
+            leader=self.raft.leader_id,
+            leader_epoch=self.raft.term,
+        )
+
+
+def decode_applied(table: Mapping[bytes, bytes]) -> int:
+    """How far a coordinator's log was known to be committed when its table was last written."""
+    row = table.get(META_ROW)
+    return int(_META.unpack(row)[0]) if row is not None else 0

@@ -1,0 +1,99 @@
+"""How long members may be silent, and how long they may take to give partitions up.
+
+One entry of a heap per member, however often it is heard: when it comes up, it is set anew for what is due by then. So
+a heartbeat costs one assignment, and a member that nobody hears from costs nothing until its time is over.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from quorumlog.server.groups.member import UNREVOKED, GroupMember
+
+
+@dataclass(slots=True)
+class _WatchedMember:
+    """A member. Times in µs.
+
+    Arguments:
+        session_us: silence after which it counts as dead.
+        heard: when it was heard last.
+        revoking_epoch: the epoch in which it has to give partitions up; None while it has none to give up. Each time
+            has an epoch of its own.
+        rebalance_due: until when.
+        armed: the time of its entry in the heap.
+    """
+
+    session_us: int
+    heard: int
+    revoking_epoch: int | None = None
+    rebalance_due: int = 0
+    armed: int = 0
+
+    @property
+    def due(self) -> int:
+        session = self.heard + self.session_us
+        return session if self.revoking_epoch is None else min(session, self.rebalance_due)
+
+
+class MemberTimers:
+    """The deadlines of the members of many consumer groups."""
+
+    def __init__(self) -> None:
+        self._watches: dict[tuple[str, str], _WatchedMember] = {}
+        self._heap: list[tuple[int, str, str]] = []
+
+    def __len__(self) -> int:
+        return len(self._watches)
+
+    def track(self, now: int, group_id: str, member: GroupMember) -> None:
+        """A member is there, or has changed."""
+        key = (group_id, member.member_id)
+        watch = self._watches.get(key)
+        if watch is None:
+            watch = self._watches[key] = _WatchedMember(member.session_timeout_ms * 1000, now)
+        watch.session_us = member.session_timeout_ms * 1000
+        epoch = member.member_epoch if member.state == UNREVOKED else None
+        if epoch is not None and epoch != watch.revoking_epoch:
+            watch.rebalance_due = now + member.rebalance_timeout_ms * 1000
+        watch.revoking_epoch = epoch
+        self._arm(key, watch)
+
+    def heard(self, now: int, group_id: str, member_id: str) -> None:
+        """A member gave a sign of life."""
+        watch = self._watches.get((group_id, member_id))
+        if watch is not None:
+            watch.heard = now
+
+    def forget(self, group_id: str, member_id: str) -> None:
+        """A member is no more."""
+        self._watches.pop((group_id, member_id), None)
+
+    def _arm(self, key: tuple[str, str], watch: _WatchedMember) -> None:
+        if not watch.armed or watch.due < watch.armed:
+            watch.armed = watch.due
+            heapq.heappush(self._heap, (watch.armed, *key))
+
+    def take_due(self, now: int) -> Iterator[tuple[str, str, int | None]]:
+        """Members whose time is over: the group, the member, and the epoch in which it should have given partitions up;
+        None for one that was silent. Each comes once: it has as much time again, lest nothing be decided of it."""
+        while self._heap and self._heap[0][0] <= now:
+            armed, group_id, member_id = heapq.heappop(self._heap)
+            watch = self._watches.get((group_id, member_id))
+            if watch is None or watch.armed != armed:
+                continue
+            watch.armed = 0
+            if watch.heard + watch.session_us <= now:
+                watch.heard = now
+                yield group_id, member_id, None
+            elif watch.revoking_epoch is not None and watch.rebalance_due <= now:
+                watch.rebalance_due = now + watch.session_us
+                yield group_id, member_id, watch.revoking_epoch
+            self._arm((group_id, member_id), watch)
+
+    @property
+    def next_deadline(self) -> int | None:
+        """When ``take_due`` may have something."""
+        return self._heap[0][0] if self._heap else None

@@ -1,0 +1,279 @@
+"""The registry of this node's partition replicas: created as the metadata say, found by topic and number.
+
+Most are logs; those of the internal topic of consumer groups are coordinators. Only what concerns records tells them
+apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from sortedcontainers import SortedDict
+
+from quorumlog.raft.types import NO_NODE
+from quorumlog.server.groups.group_shard import GroupShard
+from quorumlog.server.hosting.partition_replica import PartitionReplica
+from quorumlog.server.hosting.raft_host import HostedReplica, RaftHost
+from quorumlog.server.metadata.image import CurrentImage
+from quorumlog.server.metadata.records import PartitionRecord
+from quorumlog.server.partition.partition import Partition
+from quorumlog.server.partition.witness import PartitionWitness, is_witness
+from quorumlog.server.replicas.replica_factory import ReplicaFactory
+from quorumlog.server.replicas.replica_tombstones import FormerReplicas
+from quorumlog.storage.interface import SetAside
+from quorumlog.storage.transaction import RaftGroupState
+
+
+class Replicas:
+    """Partition replicas on this node, each by the number of its Raft group.
+
+    Arguments:
+        node_id, directory_id: of this node.
+        former: begins replicas on disk that are new here.
+        factory: makes replicas of what is on disk.
+
+    Attributes:
+        logs: those that are logs of records, by Raft group.
+        coordinators: those that coordinate consumer groups, by Raft group.
+        set_aside: those that are damaged and take no part, by Raft group.
+        leaving_aside: of these, those that do not belong here any more.
+    """
+
+    def __init__(
+        self,
+        node_id: int,
+        directory_id: str,
+        host: RaftHost,
+        former: FormerReplicas,
+        factory: ReplicaFactory,
+        metadata: CurrentImage,
+    ) -> None:
+        self._node_id = node_id
+        self._directory_id = directory_id
+        self._host = host
+        self._former = former
+        self._factory = factory
+        self._metadata = metadata
+        self._replicas: dict[int, PartitionReplica] = {}
+        self.logs: dict[int, Partition] = {}
+        self.coordinators: dict[int, GroupShard] = {}
+        self._logs_by_name: dict[tuple[bytes, int], Partition] = {}
+        #: By topic, number and Raft group: of a topic that is deleted and made anew, both may be here.
+        self._logs_in_order: SortedDict[tuple[str, int, int], Partition] = SortedDict()
+        self._found: dict[int, RaftGroupState] = {}
+        self.set_aside: dict[int, SetAside] = {}
+        self.leaving_aside: set[int] = set()
+
+    def found(self, states: dict[int, RaftGroupState], damaged: Mapping[int, SetAside]) -> None:
+        """Replicas found on disk at opening. Each begins to take part once the metadata name it; a damaged one does
+        not."""
+        self._found = dict(states)
+        self.set_aside = dict(damaged)
+
+    # -- as the metadata say ----------------------------------------------------------------------------------
+
+    def reconcile(self, now: int) -> None:
+        """Makes the replicas that the metadata say this node has."""
+        for raft_group, record in self._metadata.image.partitions.items():
+            if raft_group not in self._replicas and self._node_id in record.hosts:
+                self.ensure(now, raft_group)
+
+    def ensure(self, now: int, raft_group: int) -> None:
+        """Makes the replica of a Raft group if this node has one by the metadata."""
+        record = self._metadata.image.partitions.get(raft_group)
+        if record is None or self._node_id not in record.hosts or raft_group in self._replicas:
+            return
+        if not self._is_registered:
+            # What the metadata said of this node id was meant for another disk: a node that begins anew reads what
+            # there was before. A replica made for that would vote as if it were the one that was lost.
+            return
+        if raft_group in self.set_aside:
+            return
+        if self._host.is_ending(raft_group):
+            self._host.after_durable(lambda: self.ensure(now, raft_group))
+            return
+        found = self._found.get(raft_group)
+        if found is not None and is_witness(found.table) != (self._node_id in record.witness_hosts):
+            # Of a former life, before the partition left and came back as the other kind: that ends first.
+            return
+        state = self._found.pop(raft_group, None)
+        fresh = state is None
+        replica = self._factory.make(now, record, self._former.begin(record) if state is None else state)
+        replica.configure(record.topic.configs)
+        self._add(raft_group, replica)
+        self._host.add(raft_group, HostedReplica(replica.raft, replica, lazy_commit=True))
+        if fresh and record.replicas[0] == self._node_id and not record.is_moving:
+            # Nobody leads a new partition: the preferred leader need not wait for an election timeout.
+            replica.raft.campaign(now)
+
+    @property
+    def _is_registered(self) -> bool:
+        broker = self._metadata.image.brokers.get(self._node_id)
+        return broker is not None and broker.registration.directory_id == self._directory_id
+
+    def _add(self, raft_group: int, replica: Partition | GroupShard | PartitionWitness) -> None:
+        self._replicas[raft_group] = replica
+        if isinstance(replica, Partition):
+            self.logs[raft_group] = replica
+            identity = replica.identity
+            self._logs_by_name[(identity.topic_id, identity.number)] = replica
+            self._logs_in_order[(identity.topic, identity.number, raft_group)] = replica
+        elif isinstance(replica, GroupShard):
+            self.coordinators[raft_group] = replica
+
+    def metadata_changed(self, now: int, raft_group: int) -> None:
+        """The metadata of a partition changed: its topic's configuration holds from now on, and its leader looks at
+        what else is new, also when it slept.
+
+        Otherwise a replica that the controller took out while it was fenced would stay out until the next append.
+        """
+        replica, record = self._replicas.get(raft_group), self._metadata.image.partitions.get(raft_group)
+        if replica is None or record is None:
+            return
+        replica.configure(record.topic.configs)
+        if replica.raft.is_leader:
+            replica.raft.wake(now, {})
+            self._host.touch(raft_group)
+
+    def deleted(self) -> list[int]:
+        """Raft groups of deleted topics of which this node has something, even if only on disk. Nothing is taken for
+        deleted because the metadata do not show it yet."""
+        return [raft_group for raft_group in self.held if self.was_deleted(raft_group)]
+
+    def was_deleted(self, raft_group: int) -> bool:
+        """Whether a Raft group belonged to a topic that is deleted. False of one that is not known yet."""
+        return self._metadata.image.topic_table.was_deleted(raft_group)
+
+    def moved_away(self, raft_group: int) -> PartitionRecord | None:
+        """What the metadata say of a partition that was moved away from this node and of which something is still
+        here; None where that is not so."""
+        record = self._metadata.image.partitions.get(raft_group)
+        if record is None or not self.holds(raft_group):
+            return None
+        if self._node_id not in record.hosts:
+            return record
+        if raft_group in self.set_aside:
+            # Which kind it was is damaged, too. It begins anew as what it is to be (`DamagedReplicas`).
+            return None
+        same_kind = self._holds_witness(raft_group) == (self._node_id in record.witness_hosts)
+        return None if same_kind else record
+
+    # -- what is here -----------------------------------------------------------------------------------------
+
+    def term_of(self, raft_group: int) -> int:
+        """The term of a replica that is here, even if only on disk."""
+        replica = self._replicas.get(raft_group)
+        if replica is None and raft_group in self.set_aside:
+            return self.set_aside[raft_group].term or 0
+        return replica.raft.term if replica is not None else self._found[raft_group].hard_state.term
+
+    @property
+    def held(self) -> list[int]:
+        """Raft groups of which anything is here, even if only on disk."""
+        return sorted({*self._replicas, *self._found, *self.set_aside})
+
+    def holds(self, raft_group: int) -> bool:
+        """Whether anything of a Raft group is here, even if only on disk."""
+        return raft_group in self._replicas or raft_group in self._found or raft_group in self.set_aside
+
+    def _holds_witness(self, raft_group: int) -> bool:
+        replica = self._replicas.get(raft_group)
+        return replica.raft.is_witness if replica is not None else is_witness(self._found[raft_group].table)
+
+    def remove(self, raft_group: int) -> PartitionReplica | None:
+        """Forgets a replica, and what was found on disk of one; returns it if it took part."""
+        self._found.pop(raft_group, None)
+        self.set_aside.pop(raft_group, None)
+        self.leaving_aside.discard(raft_group)
+        self.coordinators.pop(raft_group, None)
+        log = self.logs.pop(raft_group, None)
+        if log is not None:
+            del self._logs_by_name[(log.identity.topic_id, log.identity.number)]
+            del self._logs_in_order[(log.identity.topic, log.identity.number, raft_group)]
+        return self._replicas.pop(raft_group, None)
+
+    def __getitem__(self, raft_group: int) -> PartitionReplica:
+        return self._replicas[raft_group]
+
+    def get(self, raft_group: int) -> PartitionReplica | None:
+        """The replica of a Raft group, if there is one here."""
+        return self._replicas.get(raft_group)
+
+    def find(self, topic_id: bytes, number: int) -> Partition | None:
+        """The replica of a topic's partition, if there is one here and it is a log."""
+        return self._logs_by_name.get((topic_id, number))
+
+    def logs_of(self, topic: str, number: int) -> Iterator[Partition]:
+        """The replicas of a partition that are here and are logs."""
+        return self._logs_between((topic, number, 0), (topic, number + 1, 0))
+
+    def logs_behind(self, topic: str, number: int) -> Iterator[Partition]:
+        """Those that are logs, in the order of topics and numbers, behind a partition's."""
+        return self._logs_between((topic, number + 1, 0), None)
+
+    def _logs_between(self, first: tuple[str, int, int], before: tuple[str, int, int] | None) -> Iterator[Partition]:
+        for place in self._logs_in_order.irange(first, before, (True, False)):
+            yield self._logs_in_order[place]
+
+    def __iter__(self) -> Iterator[PartitionReplica]:
+        return iter(self._replicas.values())
+
+    def __len__(self) -> int:
+        return len(self._replicas)
+
+    # -- what the metadata say --------------------------------------------------------------------------------
+
+    def record(self, replica: PartitionReplica) -> PartitionRecord | None:
+        """What the metadata say of a replica's partition."""
+        return self._metadata.image.partitions.get(replica.group)
+
+    @property
+    def is_anything_moving(self) -> bool:
+        """Whether a partition of the cluster is being moved."""
+        return bool(self._metadata.image.moves.groups())
+
+    def moving(self) -> list[tuple[PartitionRecord, PartitionReplica | None]]:
+        """The partitions of the cluster that are being moved, each with its replica here if there is one."""
+        image = self._metadata.image
+        return [(image.partitions[raft_group], self._replicas.get(raft_group)) for raft_group in image.moves.groups()]
+
+    def is_host(self, raft_group: int, node: int) -> bool:
+        """Whether the metadata say that a node may have a replica of a partition."""
+        record = self._metadata.image.partitions.get(raft_group)
+        return record is not None and node in record.hosts
+
+    def is_fenced(self, node: int) -> bool:
+        """Whether a node counts as gone."""
+        return self._metadata.image.is_fenced(node)
+
+    def known_leader(self, record: PartitionRecord) -> tuple[int, int]:
+        """Leader and leader epoch of any partition, as far as this node knows; NO_NODE without one."""
+        replica = self._replicas.get(record.group)
+        if replica is not None and replica.raft.term > record.leader_epoch and replica.raft.leader_id != NO_NODE:
+            # The partition's own replica here knows of a leader that has not been reported yet.
+            return replica.raft.leader_id, replica.raft.term
+        return self._metadata.image.available_leader(record), record.leader_epoch
+
+    def has_lost_leader(self, now: int, record: PartitionRecord) -> bool:
+        """Whether a partition's own replica here knows that the leader in the metadata leads no more, and of no other:
+        it is this node and hands over or has stepped down, a term has begun that has no leader yet, or the connection
+        to it broke a moment ago.
+
+        Only a moment: a node that is cut off from a leader that others hear would say so for ever.
+        """
+        replica = self._replicas.get(record.group)
+        if replica is None:
+            return False
+        raft, leader = replica.raft, record.leader
+        if raft.leader_id != NO_NODE:
+            return raft.is_transferring
+        return raft.term > record.leader_epoch or leader == self._node_id or raft.has_just_lost_leader(now)
+
+    def named(self, names: Iterable[tuple[str, int]]) -> Iterator[tuple[str, int, PartitionRecord | None]]:
+        """Partitions by topic name and number, each with its record if it exists; without names all there are."""
+        topics = self._metadata.image.topics
+        chosen = list(names) or [(name, record.number) for name in topics for record in topics[name].partitions]
+        for name, number in chosen:
+            topic = topics.get(name)
+            exists = topic is not None and 0 <= number < len(topic.partitions)
+            yield name, number, topic.partitions[number] if topic is not None and exists else None
