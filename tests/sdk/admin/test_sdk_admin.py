@@ -34,6 +34,7 @@ from quorumlog.sdk import (
 )
 from quorumlog.sdk.admin.config import AdminConfig, AdminOptions
 from quorumlog.sdk.aio import AsyncAdmin
+from quorumlog.sdk.configuration import build_config
 from quorumlog.sdk.consumer.config import ConsumerConfig, ConsumerOptions
 from quorumlog.sdk.producer.config import ProducerConfig, ProducerOptions
 from quorumlog.v1 import admin_pb2, errors_pb2
@@ -186,6 +187,17 @@ def test_every_option_is_documented_typed_and_has_a_default(options: type, confi
     names = [field.name for field in dataclasses.fields(config)]
     assert list(options.__annotations__) == names
     assert typing.get_type_hints(options) == {name: typing.get_type_hints(config)[name] for name in names}
+
+
+@pytest.mark.parametrize("config", [ProducerConfig, ConsumerConfig, AdminConfig])
+def test_shared_options_are_checked(config: type) -> None:
+    """Each client checks the security options, which it inherits, and suggests their names."""
+    with pytest.raises(IllegalArgumentError, match="ssl_ca_location is given, but security_protocol is not SSL"):
+        build_config(config, {"ssl_ca_location": "ca.crt"})
+    with pytest.raises(IllegalArgumentError, match="did you mean 'ssl_ca_location'"):
+        build_config(config, {"ssl_ca_locatoin": "ca.crt"})
+    with pytest.raises(IllegalArgumentError, match="known: bootstrap_servers, security_protocol, ssl_ca_location"):
+        build_config(config, {"zzz": 1})
 
 
 @pytest.mark.parametrize(
