@@ -47,9 +47,12 @@ def pass_rates(megabytes: int) -> tuple[float, float]:
         (columns,) = keyed_table(rng, RECORDS_PER_BATCH).to_batches()
         made = encode(columns, Codec.NONE)
         batch = build_batch(
-            made.payload, record_count=made.record_count, codec=Codec.NONE, base_timestamp_ms=made.base_timestamp_ms,
+            made.payload,
+            record_count=made.record_count,
+            codec=Codec.NONE,
+            base_timestamp_ms=made.base_timestamp_ms,
             max_timestamp_ms=made.max_timestamp_ms,
-        )  # fmt: skip
+        )
         log.append(
             seal_batch(
                 batch, group=1, term=1, index=len(log) + 1, previous_hash=0, base_offset=len(log) * RECORDS_PER_BATCH

@@ -145,9 +145,14 @@ class Workshop:
         # Ahead of the installed distribution, whichever way that is installed; the child makes sure of it.
         environment = {**os.environ, "PYTHONPATH": str(tree), "HYPOTHESIS_STORAGE_DIRECTORY": str(tree / "hypothesis")}
         child = subprocess.Popen(
-            command, cwd=self._checkout, env=environment, start_new_session=True,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        )  # fmt: skip
+            command,
+            cwd=self._checkout,
+            env=environment,
+            start_new_session=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
         try:
             output, _ = child.communicate(timeout=self._timeout_s)
         except subprocess.TimeoutExpired:

@@ -43,8 +43,12 @@ ERRORS_FOR_USERS = (
 
 #: Options of commands that people type before them, with what they take.
 _AFTER_THE_COMMAND = {
-    "-b": "HOST:PORT", "--bootstrap-servers": "HOST:PORT", "-o": "json", "--output": "json", "--data-dir": "DIR",
-}  # fmt: skip
+    "-b": "HOST:PORT",
+    "--bootstrap-servers": "HOST:PORT",
+    "-o": "json",
+    "--output": "json",
+    "--data-dir": "DIR",
+}
 #: Files that gRPC needs to be allowed to open; with fewer it ends the process with words of its own.
 _FEWEST_FILES = 64
 

@@ -95,9 +95,18 @@ def list_nodes(
     columns = ("Node", "Address", "Rack", "State", "Replicas", "Leaders", "Votes", "Version", "Last scrubbed")
     print_table(
         columns,
-        ((*list(row.values())[:2], row["rack"] or "-", *list(row.values())[3:6], "yes" if row["votes"] else "no",
-          row["version"], row["last_scrubbed"] or "-") for row in rows),
-    )  # fmt: skip
+        (
+            (
+                *list(row.values())[:2],
+                row["rack"] or "-",
+                *list(row.values())[3:6],
+                "yes" if row["votes"] else "no",
+                row["version"],
+                row["last_scrubbed"] or "-",
+            )
+            for row in rows
+        ),
+    )
 
 
 def _last_scrubbed(node: NodeDescription | None) -> str | None:

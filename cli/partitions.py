@@ -125,11 +125,14 @@ def rebalance(
     if output is OutputFormat.JSON:
         moves = [
             {
-                "topic": each.topic, "partition": each.partition, "replicas": each.replicas, "wanted": each.wanted,
+                "topic": each.topic,
+                "partition": each.partition,
+                "replicas": each.replicas,
+                "wanted": each.wanted,
                 "size_bytes": each.size_bytes,
             }
             for each in plan.moves
-        ]  # fmt: skip
+        ]
         print_json({"all_bytes": plan.all_bytes, "moves": moves, "loads": [asdict(load) for load in plan.loads]})
         return
     if not plan.moves:

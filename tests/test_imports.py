@@ -91,8 +91,12 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
 
 #: What opens a floor's doors to the outside may use all of its rooms: commands, and the names that users import.
 DOORS = {
-    "server/__main__.py", "chaos/mutate.py", "chaos/simulate.py", "sdk/__init__.py", "sdk/aio.py",
-}  # fmt: skip
+    "server/__main__.py",
+    "chaos/mutate.py",
+    "chaos/simulate.py",
+    "sdk/__init__.py",
+    "sdk/aio.py",
+}
 
 #: What a pure state machine has no use for.
 IMPURE = {"asyncio", "threading", "multiprocessing", "time", "os", "socket", "grpc", "lmdb", "structlog", "uvloop"}

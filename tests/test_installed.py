@@ -20,10 +20,16 @@ pytestmark = pytest.mark.timeout(400)
 
 ROOT = Path(__file__).resolve().parent.parent
 FLOORS = {
-    "quorumlog": "proto/quorumlog", "quorumlog/wire": "wire", "quorumlog/raft": "raft", "quorumlog/storage": "storage",
-    "quorumlog/server": "server", "quorumlog/sdk": "sdk", "quorumlog/chaos": "chaos", "quorumlog/console": "console",
+    "quorumlog": "proto/quorumlog",
+    "quorumlog/wire": "wire",
+    "quorumlog/raft": "raft",
+    "quorumlog/storage": "storage",
+    "quorumlog/server": "server",
+    "quorumlog/sdk": "sdk",
+    "quorumlog/chaos": "chaos",
+    "quorumlog/console": "console",
     "quorumlog/cli": "cli",
-}  # fmt: skip
+}
 #: What a wheel leaves out: it tests the log store itself, with a checkout's tests.
 CHECKOUT_ONLY = (
     "clients/", "consumer_groups/", "models/", "mutation/", "seeds/", "simulator/", "mutate.py", "simulate.py",

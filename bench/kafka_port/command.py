@@ -245,16 +245,25 @@ class _MeasuredNodes:
     def produce_batches(self, topic: str, records: int, count: int) -> Figures:
         """Ready-made batches, as a Kafka client writes them."""
         return run_port_job(
-            "produce-batches", address=self.leaders_port(topic), topic=topic, records=records, size=RECORD_BYTES,
-            count=count, window=_WINDOW,
-        )  # fmt: skip
+            "produce-batches",
+            address=self.leaders_port(topic),
+            topic=topic,
+            records=records,
+            size=RECORD_BYTES,
+            count=count,
+            window=_WINDOW,
+        )
 
     def fetch_idle(self, in_session: bool, count: int) -> Figures:
         """Fetches of a topic with nothing in it."""
         return run_port_job(
-            "fetch-idle", address=self.port(1), topics=["idle"], partitions=IDLE_PARTITIONS, count=count,
+            "fetch-idle",
+            address=self.port(1),
+            topics=["idle"],
+            partitions=IDLE_PARTITIONS,
+            count=count,
             in_session=in_session,
-        )  # fmt: skip
+        )
 
     def leaders_port(self, topic: str) -> str:
         """Where the leader serves Kafka's clients."""
@@ -319,11 +328,16 @@ def _write(path: Path, command: str, measured: dict[str, Budget]) -> None:
         "machine": {"system": platform.platform(), "python": platform.python_version()},
         "budgets": {
             name: {
-                "what": each.what, "unit": each.unit, "port": each.port, "beside": each.beside,
-                "ratios": each.ratios, "target": each.target, "met": each.met,
+                "what": each.what,
+                "unit": each.unit,
+                "port": each.port,
+                "beside": each.beside,
+                "ratios": each.ratios,
+                "target": each.target,
+                "met": each.met,
             }
             for name, each in measured.items()
         },
-    }  # fmt: skip
+    }
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(report, indent=2) + "\n")

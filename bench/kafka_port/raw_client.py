@@ -171,13 +171,16 @@ async def fetch_by_grpc(bootstrap: str, topic: str, *, size: int, count: int) ->
         begin = time.perf_counter()
         while position < count:
             request = wire.FetchRequest(
-                max_wait_ms=500, min_bytes=1, max_bytes=_FETCH_BYTES, takes_kafka_batches=True,
+                max_wait_ms=500,
+                min_bytes=1,
+                max_bytes=_FETCH_BYTES,
+                takes_kafka_batches=True,
                 partitions=[
                     wire.FetchPartition(
                         topic_id=topic_id, partition=0, fetch_offset=position, leader_epoch=-1, max_bytes=_FETCH_BYTES
                     )
                 ],
-            )  # fmt: skip
+            )
             await call.write(request)
             answer: Any = await call.read()
             entries = answer.results[0].entries

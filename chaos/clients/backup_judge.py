@@ -104,9 +104,8 @@ class BackupJudge:
             if gone.get(topic_id, began.at_us) < began.at_us:
                 raise Violation(f"the backup has topic {topic.name}, which was deleted before it began")
             states = [
-                (state.configs, state.partitions)
-                for state in self._cluster.topic_states_since(topic_id, began.at_us)
-            ]  # fmt: skip
+                (state.configs, state.partitions) for state in self._cluster.topic_states_since(topic_id, began.at_us)
+            ]
             if (topic.configs, len(topic.partitions)) not in states:
                 raise Violation(
                     f"topic {topic.name} has {len(topic.partitions)} partitions and {topic.configs} in the backup;"

@@ -120,9 +120,7 @@ class BackupLoad:
             limit_s = _PATIENT_S if self._settling else self.habits.limit_s
             cluster = client_cluster(host, self._bootstrap_servers(), limit_s)
             self._began = self._judge.moment()
-            creation = BackupCreation(
-                cluster, self.place, None, limit_s, lambda size: None, self.habits.sizes
-            )  # fmt: skip
+            creation = BackupCreation(cluster, self.place, None, limit_s, lambda size: None, self.habits.sizes)
             try:
                 await creation.create()
                 self.taken += 1

@@ -54,9 +54,8 @@ class RestoreJudge:
             if not is_internal(name)
         }
         expected = {
-            topic.topic_id: (topic.name, topic.configs, len(topic.partitions))
-            for topic in self._taken.manifest.topics
-        }  # fmt: skip
+            topic.topic_id: (topic.name, topic.configs, len(topic.partitions)) for topic in self._taken.manifest.topics
+        }
         if there != expected:
             raise Violation(f"topics are restored as {there}; they were {expected}")
 

@@ -38,9 +38,11 @@ _NOTHING = AssignmentChange()
 _VERSION = 1
 _OUT = (KafkaError.UNKNOWN_MEMBER_ID, KafkaError.FENCED_MEMBER_EPOCH)
 _RETRIED = (
-    KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
     KafkaError.REQUEST_TIMED_OUT,
-)  # fmt: skip
+)
 #: A process that was refused for good is started again after this.
 _RESTART_S = 0.2
 

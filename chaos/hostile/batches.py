@@ -50,9 +50,16 @@ def assemble(payload: bytes, fields: Mapping[str, int]) -> bytes:
     }  # fmt: skip
     length = _ENVELOPE.size + _HEADER.size + len(payload)
     envelope = _ENVELOPE.pack(
-        values["magic"], values["kind"], values["flags"], length, 0, values["group"], values["term"], values["index"],
+        values["magic"],
+        values["kind"],
+        values["flags"],
+        length,
+        0,
+        values["group"],
+        values["term"],
+        values["index"],
         values["previous_hash"],
-    )  # fmt: skip
+    )
     header = _HEADER.pack(*(values[name] for name in list(FIELDS)[7:]))
     return with_checksum(envelope + header + payload)
 
@@ -90,9 +97,14 @@ class BatchMaker:
         self._honest: list[tuple[int, Codec, bytes]] = []
         for codec in Codec:
             for rows in (
-                _rows(1), _rows(3), _rows(50), _rows(5, tombstones=True), _rows(4, keys=False),
-                _rows(2, timestamp_us=-(1 << 63)), _rows(2, timestamp_us=(1 << 63) - 1),
-            ):  # fmt: skip
+                _rows(1),
+                _rows(3),
+                _rows(50),
+                _rows(5, tombstones=True),
+                _rows(4, keys=False),
+                _rows(2, timestamp_us=-(1 << 63)),
+                _rows(2, timestamp_us=(1 << 63) - 1),
+            ):
                 self._honest.append((rows.num_rows, codec, write_payload(rows, codec)))
         self._kafka_rows = [_rows(1), _rows(3), _rows(300), _rows(5, tombstones=True), _rows(4, keys=False)]
         other = pa.RecordBatch.from_arrays([pa.array([1, 2, 3])], names=["number"])
@@ -138,11 +150,14 @@ class BatchMaker:
         codec = chance.choice(list(KafkaCodec))
         known = producer is not None and producer.epoch < 1 << 15
         batch = write_kafka_batch(
-            rows, base_offset=0, last_offset=rows.num_rows - 1, codec=codec,
+            rows,
+            base_offset=0,
+            last_offset=rows.num_rows - 1,
+            codec=codec,
             producer_id=producer.producer_id if producer is not None and known else -1,
             producer_epoch=producer.epoch if producer is not None and known else -1,
             base_sequence=sequence if known else -1,
-        )  # fmt: skip
+        )
         entry = bytearray(entry_of_kafka(batch, null_keys=chance.random() < 0.5))
         draw = chance.random()
         if draw < 0.3:

@@ -41,8 +41,10 @@ NODES = 3
 #: Compaction soon, so that what hostile clients wrote is read by it; small files, for every run has its own.
 #: Names that no topic has must be refused, not become topics.
 SETTINGS: dict[str, object] = {
-    "compaction_interval_ms": 1_000, "storage_map_size_bytes": 16 << 30, "kafka_auto_create_topics_enable": False,
-}  # fmt: skip
+    "compaction_interval_ms": 1_000,
+    "storage_map_size_bytes": 16 << 30,
+    "kafka_auto_create_topics_enable": False,
+}
 _USER = "fuzzer"
 #: Characters of a line of a key that occur nowhere else.
 _KEY_LINE = 40
@@ -139,9 +141,12 @@ def _furnished(
             options = {"security_protocol": "SSL", "ssl_ca_location": tls["ssl_ca_location"]}
         case _:
             options = {
-                "security_protocol": "SASL_SSL", "ssl_ca_location": tls["ssl_ca_location"],
-                "sasl_mechanism": "SCRAM-SHA-256", "sasl_plain_username": _USER, "sasl_plain_password": password,
-            }  # fmt: skip
+                "security_protocol": "SASL_SSL",
+                "ssl_ca_location": tls["ssl_ca_location"],
+                "sasl_mechanism": "SCRAM-SHA-256",
+                "sasl_plain_username": _USER,
+                "sasl_plain_password": password,
+            }
     at = places if caller.by_password else {node: cluster.address(node) for node in cluster.node_ids}
     forbidden = never if caller is HostileCaller.ADMIN else (*never, hidden, record)
     entrance = Entrance(at, options, forbidden, _kafka_places(cluster) if kafka else {})
@@ -174,8 +179,9 @@ def _of_another_authority(cluster: LocalCluster) -> dict[str, str]:
     folder = cluster.root / "elsewhere"
     made = create_client(folder, create_authority(folder, "other"), _USER)
     return cluster.client_tls | {
-        "ssl_certificate_location": os.fspath(made.certificate), "ssl_key_location": os.fspath(made.key)
-    }  # fmt: skip
+        "ssl_certificate_location": os.fspath(made.certificate),
+        "ssl_key_location": os.fspath(made.key),
+    }
 
 
 def stage(names: list[str]) -> admin_pb2.CreateTopicsRequest:

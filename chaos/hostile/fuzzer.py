@@ -122,7 +122,7 @@ def fuzz(
                 number, seed, -(-requests // workers), str(Path(scratch) / f"{number}.jsonl"), caller, staged.entrance
             )
             for number in range(workers)
-        ]  # fmt: skip
+        ]
         crew = [_Crewman(order) for order in orders]
         try:
             report.findings += _watch(cluster, watch, crew, began, duration_s, say)
@@ -157,12 +157,16 @@ class _Crewman:
         self.news = WorkerNews()
         self._process = subprocess.Popen(
             [sys.executable, "-m", "quorumlog.chaos.hostile.worker"],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
         self._errors: list[str] = []
         self._threads = [
-            threading.Thread(target=self._listen, daemon=True), threading.Thread(target=self._overhear, daemon=True)
-        ]  # fmt: skip
+            threading.Thread(target=self._listen, daemon=True),
+            threading.Thread(target=self._overhear, daemon=True),
+        ]
         for thread in self._threads:
             thread.start()
         assert self._process.stdin is not None

@@ -61,9 +61,20 @@ class KafkaBatchMaker:
             count = chance.choice((1, 2, 1_000, 1_000_000, (1 << 31) - 1))
         now_ms = time.time_ns() // 1_000_000
         header = KafkaBatchHeader(
-            0, -1, codec, TimestampType.CREATE_TIME, False, False, count - 1, now_ms, now_ms, producer_id, epoch,
-            sequence, count,
-        )  # fmt: skip
+            0,
+            -1,
+            codec,
+            TimestampType.CREATE_TIME,
+            False,
+            False,
+            count - 1,
+            now_ms,
+            now_ms,
+            producer_id,
+            epoch,
+            sequence,
+            count,
+        )
         whole = build_kafka_batch(header, records)
         if draw < 0.55:
             return count, whole
@@ -91,8 +102,20 @@ class KafkaBatchMaker:
             packed = chance.choice((deflate(packed, codec), packed[:-9], packed + b"\0"))
         stated = chance.choice((at_ms, at_ms, -1, 0, at_ms - 1, at_ms + 1, at_ms - 10**10, at_ms + 10**10))
         header = KafkaBatchHeader(
-            0, -1, codec, TimestampType.CREATE_TIME, False, False, rows - 1, at_ms, stated, -1, -1, -1, rows,
-        )  # fmt: skip
+            0,
+            -1,
+            codec,
+            TimestampType.CREATE_TIME,
+            False,
+            False,
+            rows - 1,
+            at_ms,
+            stated,
+            -1,
+            -1,
+            -1,
+            rows,
+        )
         whole = build_kafka_batch(header, packed)
         if draw >= 0.3:
             for name in chance.sample(_CHECKED_FIELDS, chance.choice((1, 1, 2))):

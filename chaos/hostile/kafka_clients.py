@@ -184,9 +184,13 @@ class HostileKafkaClients:
                     for name in ("range", "roundrobin")
                 ]
                 request = JoinGroupRequest(
-                    group, chance.choice((6_000, 10_000, 300_000)), chance.choice((1, 500, 60_000)), member,
-                    protocol_type="consumer", protocols=protocols,
-                )  # fmt: skip
+                    group,
+                    chance.choice((6_000, 10_000, 300_000)),
+                    chance.choice((1, 500, 60_000)),
+                    member,
+                    protocol_type="consumer",
+                    protocols=protocols,
+                )
                 answer = await self._ask(one, request, chance.randint(5, 9))
                 if answer is None:
                     return
@@ -197,7 +201,7 @@ class HostileKafkaClients:
                     given = [
                         SyncGroupRequestAssignment(chance.choice((member, "nobody")), b"a" * chance.choice((0, 9)))
                         for _ in range(chance.randint(0, 3))
-                    ]  # fmt: skip
+                    ]
                     await self._ask(one, SyncGroupRequest(group, generation, member, assignments=given), 4)
                     await self._ask(one, GroupHeartbeatRequest(group, generation, member), 4)
 
@@ -210,12 +214,14 @@ class HostileKafkaClients:
             for number in range(chance.randint(1, 6)):
                 joins = epoch == 0
                 request = ConsumerGroupHeartbeatRequest(
-                    group, member, epoch,
+                    group,
+                    member,
+                    epoch,
                     instance_id=chance.choice((None, None, "i-1")),
                     rebalance_timeout_ms=chance.choice((1, 500, 60_000)) if joins or chance.random() < 0.3 else -1,
                     subscribed_topic_names=chance.choice((list(STAGE), [])) if joins or number % 3 == 2 else None,
                     topic_partitions=[] if joins else chance.choice((None, [], owned, owned * 50)),
-                )  # fmt: skip
+                )
                 answer = await self._ask(one, request, 0 if not member else chance.randint(0, 1))
                 if answer is None:
                     return

@@ -220,9 +220,12 @@ class _NodeLink:
 
 
 def _read(
-    name: str, reader: Callable[[LocalCluster, _Sender], Counter[Place]], cluster: LocalCluster, sent: _Sender,
+    name: str,
+    reader: Callable[[LocalCluster, _Sender], Counter[Place]],
+    cluster: LocalCluster,
+    sent: _Sender,
     report: BatchReport,
-) -> None:  # fmt: skip
+) -> None:
     """Has one reader read everything; each partition must give as many records as were accepted."""
     try:
         found = reader(cluster, sent)
@@ -267,10 +270,13 @@ def _kafka_polled(cluster: LocalCluster, sent: _Sender, topic: str = KEPT) -> Co
     left = {place for place, end in sent.ends.items() if place[0] == topic and end}
     reader = KafkaConsumer(
         {
-            "bootstrap.servers": cluster.kafka_bootstrap_servers, "group.id": "old-clients", "log_level": 0,
-            "enable.auto.commit": False, "enable.partition.eof": True,
+            "bootstrap.servers": cluster.kafka_bootstrap_servers,
+            "group.id": "old-clients",
+            "log_level": 0,
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
         }
-    )  # fmt: skip
+    )
     deadline = time.monotonic() + _READ_S
     try:
         reader.assign([KafkaPartition(*place, 0) for place in left])

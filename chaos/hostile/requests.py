@@ -280,8 +280,10 @@ def _fits(each: FieldDescriptor, value: object) -> bool:
     if each.enum_type is not None:
         return -(1 << 31) <= value < 1 << 31
     bits = {
-        FieldDescriptor.CPPTYPE_INT32: (-(1 << 31), 1 << 31), FieldDescriptor.CPPTYPE_UINT32: (0, 1 << 32),
-        FieldDescriptor.CPPTYPE_INT64: (-(1 << 63), 1 << 63), FieldDescriptor.CPPTYPE_UINT64: (0, 1 << 64),
+        FieldDescriptor.CPPTYPE_INT32: (-(1 << 31), 1 << 31),
+        FieldDescriptor.CPPTYPE_UINT32: (0, 1 << 32),
+        FieldDescriptor.CPPTYPE_INT64: (-(1 << 63), 1 << 63),
+        FieldDescriptor.CPPTYPE_UINT64: (0, 1 << 64),
         FieldDescriptor.CPPTYPE_BOOL: (0, 2),
-    }.get(each.cpp_type)  # fmt: skip
+    }.get(each.cpp_type)
     return bits is not None and bits[0] <= value < bits[1]

@@ -49,8 +49,14 @@ class Stories:
         self._chance = chance
         self._kept: list[WireStream] = []
         self.all: tuple[Callable[[], Awaitable[None]], ...] = (
-            self.producer, self.fetch_session, self.member, self.burst, self.calls, self.calls, self.burst
-        )  # fmt: skip
+            self.producer,
+            self.fetch_session,
+            self.member,
+            self.burst,
+            self.calls,
+            self.calls,
+            self.burst,
+        )
 
     # -- without a plan -------------------------------------------------------------------------------------------
 
@@ -198,10 +204,16 @@ class Stories:
         assigned: list[groups_pb2.TopicPartitions] = []
         for number in range(chance.choice((3, 10, 20))):
             request = groups_pb2.GroupHeartbeatRequest(
-                correlation_id=number + 1, group_id=group_id, member_id=member.member_id,
-                member_epoch=member.member_epoch, session_timeout_ms=6_000, rebalance_timeout_ms=2_000,
-                topics=STAGE[:2], full=True, owned=assigned if member.member_epoch else (),
-            )  # fmt: skip
+                correlation_id=number + 1,
+                group_id=group_id,
+                member_id=member.member_id,
+                member_epoch=member.member_epoch,
+                session_timeout_ms=6_000,
+                rebalance_timeout_ms=2_000,
+                topics=STAGE[:2],
+                full=True,
+                owned=assigned if member.member_epoch else (),
+            )
             if chance.random() < _SPOILT:
                 self._maker.spoil(request)
             answer = await stream.ask(request.SerializeToString(), 0.5)

@@ -12,9 +12,15 @@ from quorumlog.v1 import admin_pb2, data_plane_pb2, groups_pb2, peer_pb2, sign_i
 
 #: Each of these costs the whole cluster a command in the metadata log, and replicas: they come more rarely.
 _HEAVY = {
-    "CreateTopics", "DeleteTopics", "CreatePartitions", "AlterConfigs", "ReassignPartitions", "ElectLeaders",
-    "DeleteProducers", "InitProducerId",
-}  # fmt: skip
+    "CreateTopics",
+    "DeleteTopics",
+    "CreatePartitions",
+    "AlterConfigs",
+    "ReassignPartitions",
+    "ElectLeaders",
+    "DeleteProducers",
+    "InitProducerId",
+}
 _HEAVY_WEIGHT, _LIGHT_WEIGHT = 1, 6
 
 
@@ -53,9 +59,7 @@ def _methods_of(file: object) -> dict[str, Method]:
 
 
 #: By name; no two services have a method of the same name.
-METHODS: dict[str, Method] = {
-    **_methods_of(admin_pb2), **_methods_of(data_plane_pb2), **_methods_of(groups_pb2)
-}  # fmt: skip
+METHODS: dict[str, Method] = {**_methods_of(admin_pb2), **_methods_of(data_plane_pb2), **_methods_of(groups_pb2)}
 #: What is served where passwords are asked for, and nowhere else.
 SIGN_IN_METHODS: dict[str, Method] = _methods_of(sign_in_pb2)
 #: What nodes serve to nodes.

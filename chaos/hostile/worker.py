@@ -173,9 +173,14 @@ class HostileProcess:
         # The same finding a thousand times is one.
         findings = list(dict.fromkeys(wire.findings))[:100]
         news = WorkerNews(
-            self._sent, done, dict(wire.outcomes), dict(wire.by_method), dict(wire.answers), findings,
+            self._sent,
+            done,
+            dict(wire.outcomes),
+            dict(wire.by_method),
+            dict(wire.answers),
+            findings,
             list(self._tokens.values()),
-        )  # fmt: skip
+        )
         if self._kafka is not None:
             news.outcomes |= self._kafka.outcomes
             news.by_method |= self._kafka.by_method

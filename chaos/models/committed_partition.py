@@ -314,8 +314,10 @@ class CommittedPartition:
             raise Violation(f"{where}: its table on disk is only applied up to {applied}")
         expected = (self.next_offset_at(anchor), self.log_start_at(state.table_index))
         if (state.next_offset, state.log_start_offset) != expected:
-            raise Violation(f"{where}, next offset and log start {(state.next_offset, state.log_start_offset)}:"
-                            f" the log says {expected}")  # fmt: skip
+            raise Violation(
+                f"{where}, next offset and log start {(state.next_offset, state.log_start_offset)}:"
+                f" the log says {expected}"
+            )
         progress = next((row.value for row in state.rows if row.key == OWN_PROGRESS_ROW), b"")
         compacted = CompactionState.FromString(progress).compacted_offset if slices else 0
         if state.next_offset > max(state.log_start_offset, compacted):

@@ -88,9 +88,14 @@ def kafka_entry(
     )
     producer_id, producer_epoch, base_sequence = producer
     batch = write_kafka_batch(
-        columns, base_offset=0, last_offset=len(values) - 1, codec=KafkaCodec(codec), producer_id=producer_id,
-        producer_epoch=producer_epoch, base_sequence=base_sequence,
-    )  # fmt: skip
+        columns,
+        base_offset=0,
+        last_offset=len(values) - 1,
+        codec=KafkaCodec(codec),
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+    )
     stated_ms = {1: NO_TIMESTAMP_MS, 2: 0, 3: at_ms - DAY_MS, 4: at_ms + 365 * DAY_MS}
     if kind in stated_ms:
         batch = with_max_timestamp(batch, stated_ms[kind])

@@ -71,7 +71,11 @@ def compile_changed(mutant: Mutant, tree: Path, checkout: Path = CHECKOUT) -> No
                 old.unlink()  # a link in a copy must not lead to the other copies
         done = subprocess.run(
             [sys.executable, "-c", _BUILD, unit, str(checkout / "pyproject.toml"), *names],
-            check=False, cwd=tree, env=os.environ | {"MYPYPATH": str(tree)}, capture_output=True, text=True,
-        )  # fmt: skip
+            check=False,
+            cwd=tree,
+            env=os.environ | {"MYPYPATH": str(tree)},
+            capture_output=True,
+            text=True,
+        )
         if done.returncode != 0:
             raise NotCompiledError(f"{mutant.name} does not compile: {(done.stdout + done.stderr)[-1_000:]}")

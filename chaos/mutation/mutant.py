@@ -87,9 +87,7 @@ def _load(path: Path) -> Mutant:
     try:
         row = tomllib.loads(path.read_text())
         changes = tuple(SourceChange(**change) for change in row.pop("change"))
-        mutant = Mutant(
-            path.stem, row.pop("story"), row.pop("scenario", 0), tuple(row.pop("checks")), changes
-        )  # fmt: skip
+        mutant = Mutant(path.stem, row.pop("story"), row.pop("scenario", 0), tuple(row.pop("checks")), changes)
     except (tomllib.TOMLDecodeError, KeyError, TypeError) as problem:
         raise ValueError(f"{path}: {problem}") from None
     if row or not mutant.checks or not changes:

@@ -49,9 +49,11 @@ STOP_TIMEOUT_S = RESULT_TIMEOUT_S + 10.0
 #: So slow that passes take a good part of the time: many kills fall into one.
 SETTINGS = {"compaction_interval_ms": 200, "compaction_bytes_per_second": 6_000_000, "log_format": "json"}
 CONFIGS = {
-    "cleanup.policy": "compact", "delete.retention.ms": 1_000, "min.cleanable.dirty.ratio": 0.1,
+    "cleanup.policy": "compact",
+    "delete.retention.ms": 1_000,
+    "min.cleanable.dirty.ratio": 0.1,
     "min.insync.replicas": 2,
-}  # fmt: skip
+}
 
 
 #: Key and value of the records that were read, by offset.

@@ -374,9 +374,11 @@ class DamageRun:
         count, until = 0, time.monotonic() + PATIENCE_S
         latest: dict[bytes, int] = {}
         with Consumer(
-            **self._cluster.client_options, auto_offset_reset="none", group_id=GROUP,
+            **self._cluster.client_options,
+            auto_offset_reset="none",
+            group_id=GROUP,
             enable_auto_commit=False,
-        ) as consumer:  # fmt: skip
+        ) as consumer:
             consumer.assign([tp])
             next_offset = self._seek_to_start(consumer, tp)
             while next_offset < end:

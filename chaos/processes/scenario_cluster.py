@@ -106,9 +106,12 @@ class ScenarioCluster(LocalCluster):
         options = {"bootstrap.servers": self.kafka_bootstrap_servers}
         if self.secure:
             options |= {
-                "security.protocol": "SASL_SSL", "ssl.ca.location": self.client_tls["ssl_ca_location"],
-                "sasl.mechanism": "SCRAM-SHA-256", "sasl.username": _USER, "sasl.password": _PASSWORD,
-            }  # fmt: skip
+                "security.protocol": "SASL_SSL",
+                "ssl.ca.location": self.client_tls["ssl_ca_location"],
+                "sasl.mechanism": "SCRAM-SHA-256",
+                "sasl.username": _USER,
+                "sasl.password": _PASSWORD,
+            }
         return options
 
     def ports_of(self, node: int) -> list[int]:

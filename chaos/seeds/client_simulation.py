@@ -114,8 +114,11 @@ class ClientSimulation:
         struck += [Struck(0, each.at_us, f"client-{each.kind}") for each in clients]
         happened = Counter(deletions=len(self._deletions))
         events, steps, elections, virtual_us = (
-            self.scheduler.executed, self.cluster.steps, self.cluster.invariants.elections, self.scheduler.now,
-        )  # fmt: skip
+            self.scheduler.executed,
+            self.cluster.steps,
+            self.cluster.invariants.elections,
+            self.scheduler.now,
+        )
         if self._backup is not None:
             happened.update(backups=self._backup.taken, failed_backups=self._backup.failures)
         if self._restore is not None:
@@ -201,16 +204,21 @@ class ClientSimulation:
         for name, administering in clients.admins.items():
             self._admins.append(
                 AdminLoad(
-                    name, administering, self._new_topic, scheduler.stream(name), self._host, self._bootstrap,
+                    name,
+                    administering,
+                    self._new_topic,
+                    scheduler.stream(name),
+                    self._host,
+                    self._bootstrap,
                     self._deletions,
                 )
-            )  # fmt: skip
+            )
         loads: list[ClientLoad] = [*self._producers, *self._consumers, *self._members, *self._admins]
         if self.backups is not None:
             judge = BackupJudge(self.cluster, self.values)
             self._backup = BackupLoad(
                 self.backups.habits, scheduler.stream("backup"), self._host, self._bootstrap, judge
-            )  # fmt: skip
+            )
             loads.append(self._backup)
         self._faults = SimFaults(self.cluster, scheduler, self.plan.faults)
         self._client_faults = ClientFaults(clients.faults, loads, self.network, self.cluster, scheduler)

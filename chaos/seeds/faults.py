@@ -317,8 +317,10 @@ def unruly_network(strike: Strike) -> None:
     """Frames are lost, doubled, and overtake each other, while the streams stay up."""
     rng = strike.rng
     unruliness = Unruliness(rng.choice((0.0, 0.02, 0.2)), rng.choice((0.0, 0.02, 0.2)), rng.choice((0.0, 0.05, 0.3)))
-    strike.say(f"frames are {unruliness.loss:.0%} lost, {unruliness.doubling:.0%} doubled, {unruliness.overtaking:.0%}"
-               " overtaken")  # fmt: skip
+    strike.say(
+        f"frames are {unruliness.loss:.0%} lost, {unruliness.doubling:.0%} doubled, {unruliness.overtaking:.0%}"
+        " overtaken"
+    )
     strike.cluster.network.unruliness = unruliness
 
     def orderly() -> None:

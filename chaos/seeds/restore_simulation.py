@@ -117,19 +117,18 @@ class RestoreSimulation:
     def _restore(self) -> None:
         rng = self.scheduler.stream("restore")
         self._place.failing = self._backups.habits.failing
-        load = RestoreLoad(
-            self._backups.habits, self._place, self._backups.restores, rng, self._host, self._bootstrap
-        )  # fmt: skip
+        load = RestoreLoad(self._backups.habits, self._place, self._backups.restores, rng, self._host, self._bootstrap)
         # What somebody sets meanwhile is not what was restored; and a node less may be too few for what is restored.
         weights = {kind: weight for kind, weight in self._plan.faults.weights.items() if kind != "alter-retention"}
-        faults = SimFaults(
-            self.cluster, self.scheduler, replace(self._plan.faults, weights=weights or {"kill": 1})
-        )  # fmt: skip
+        faults = SimFaults(self.cluster, self.scheduler, replace(self._plan.faults, weights=weights or {"kill": 1}))
         kinds = {kind: weight for kind, weight in self._clients.faults.weights.items() if kind != "wiped"}
         client_faults = ClientFaults(
-            self._clients.faults._replace(weights=kinds or {"late": 1}), [load], self.network, self.cluster,
+            self._clients.faults._replace(weights=kinds or {"late": 1}),
+            [load],
+            self.network,
+            self.cluster,
             self.scheduler,
-        )  # fmt: skip
+        )
         self.scheduler.run(self.scheduler.now + self._backups.restore_us)
         faults.end()
         self.cluster.heal()
@@ -211,7 +210,7 @@ class RestoreSimulation:
         for name in [None, *(each.name for each in self._taken.manifest.producer_names)]:
             producer = AsyncProducer(
                 runtime=host.runtime, bootstrap_servers=self._bootstrap(), producer_name=name, linger_ms=0
-            )  # fmt: skip
+            )
             for topic in self._taken.manifest.topics:
                 try:
                     handle = await producer.send(topic.name, f"after-{name or ''}".encode())

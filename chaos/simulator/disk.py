@@ -236,12 +236,10 @@ class SimDisk:
     def groups(self) -> dict[int, RaftGroupState]:
         """Every group with a replica here."""
         return {
-            number: RaftGroupState(
-                number, g.configuration, g.hard_state, g.anchor, g.last, g.snapshot, dict(g.table)
-            )
+            number: RaftGroupState(number, g.configuration, g.hard_state, g.anchor, g.last, g.snapshot, dict(g.table))
             for number, g in sorted(self.synced.items())
             if number not in self.broken
-        }  # fmt: skip
+        }
 
     def opening_damage(self) -> OpeningDamage:
         """The replicas that are broken."""

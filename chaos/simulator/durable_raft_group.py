@@ -132,9 +132,7 @@ class DurableRaftGroup:
             header = parse_header(entry.data)
             before = self.batches[-1] if self.batches else None
             size = len(entry.data)
-            row = next_row(
-                before, entry.index, header.base_offset, header.record_count, header.max_timestamp_ms, size
-            )  # fmt: skip
+            row = next_row(before, entry.index, header.base_offset, header.record_count, header.max_timestamp_ms, size)
             self._require(row is not None, f"batch {entry.index} at offset {header.base_offset} after {before}")
             assert row is not None
             self.batches.append(row)

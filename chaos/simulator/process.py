@@ -348,8 +348,9 @@ class SimProcess:
             if pending.served is not None:
                 pending.served(reply.message)
             self._scheduler.after(
-                self._rng.randint(100, 2_000), lambda a=pending.answered, m=reply.message: a(m)  # type: ignore[misc]
-            )  # fmt: skip
+                self._rng.randint(100, 2_000),
+                lambda a=pending.answered, m=reply.message: a(m),  # type: ignore[misc]
+            )
         for ended in effects.ended_streams:
             self._end_stream(ended.stream)
         for address in effects.identify:

@@ -60,12 +60,14 @@ def create(
         )
     counts = _counts(report.manifest)
     if output is OutputFormat.JSON:
-        print_json({
-            **counts,
-            "copied_bytes": report.copied_bytes,
-            "kept_bytes": report.kept_bytes,
-            "notes": list(report.notes),
-        })  # fmt: skip
+        print_json(
+            {
+                **counts,
+                "copied_bytes": report.copied_bytes,
+                "kept_bytes": report.kept_bytes,
+                "notes": list(report.notes),
+            }
+        )
         return
     for note in report.notes:
         print(f"Note: {note}.")

@@ -90,12 +90,17 @@ def show(certificate: CertificateFile, *, output: Output = OutputFormat.TABLE) -
         ("Of", "Names", "Issuer", "Serial", "From", "Until", "Days"),
         [
             (
-                _whose(view), ",".join(view.names) or "-", view.issuer, view.serial, f"{view.begins:%Y-%m-%d}",
-                f"{view.ends:%Y-%m-%d}", view.days_left,
+                _whose(view),
+                ",".join(view.names) or "-",
+                view.issuer,
+                view.serial,
+                f"{view.begins:%Y-%m-%d}",
+                f"{view.ends:%Y-%m-%d}",
+                view.days_left,
             )
             for view in views
         ],
-    )  # fmt: skip
+    )
 
 
 @app.command("check", epilog="Example: quorumlog certs check node-1.crt --key node-1.key --ca node-ca.crt")

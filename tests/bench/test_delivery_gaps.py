@@ -65,5 +65,9 @@ def test_every_difference_of_a_group_is_named() -> None:
     assert differences(before, before) == []
     found = differences(before, described(4, member("a", 4, 0), member("c", 4, 1)))
     assert [one.split()[0:2] for one in found] == [
-        ["group_epoch", "was"], ["assignment_epoch", "was"], ["member", "a"], ["member", "b"], ["member", "c"]
-    ]  # fmt: skip
+        ["group_epoch", "was"],
+        ["assignment_epoch", "was"],
+        ["member", "a"],
+        ["member", "b"],
+        ["member", "c"],
+    ]

@@ -139,8 +139,10 @@ def test_an_order_is_read_as_it_was_given() -> None:
     order = WorkerOrder(1, 2, 3, "record", HostileCaller.SIGNED_IN, entrance)
     read = WorkerOrder.from_line(order.to_line())
     assert (read.caller, read.entrance.nodes, read.entrance.options) == (
-        HostileCaller.SIGNED_IN, entrance.nodes, entrance.options
-    )  # fmt: skip
+        HostileCaller.SIGNED_IN,
+        entrance.nodes,
+        entrance.options,
+    )
     assert tuple(read.entrance.forbidden) == ("canary",)
 
 

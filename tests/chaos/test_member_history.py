@@ -185,8 +185,14 @@ def test_a_file_is_read_as_it_was_written_but_for_a_torn_line(tmp_path: Path) ->
         torn.write('{"at_ns": 1, "ev')
     events = tail.events()
     assert [one.event.value for one in events] == [
-        "started", "assigned", "worked", "committing", "refused", "committing", "committed"
-    ]  # fmt: skip
+        "started",
+        "assigned",
+        "worked",
+        "committing",
+        "refused",
+        "committing",
+        "committed",
+    ]
     assert events[1].partitions == (1, 2)
     assert (events[2].partition, events[2].asked_ns, events[2].given_ns) == (1, 7, 8)
     assert events[2].records == records(4, 2)

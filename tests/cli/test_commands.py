@@ -181,8 +181,13 @@ def test_too_few_records_in_time_are_a_failure(run: Run) -> None:
 def test_the_quorum_is_described_as_kafka_does(run: Run) -> None:
     fields = dict(line.split(":", 1) for line in printed(run("quorum", "describe")).splitlines())
     assert list(fields) == [
-        "LeaderId", "LeaderEpoch", "HighWatermark", "MaxFollowerLag", "CurrentVoters", "CurrentObservers",
-    ]  # fmt: skip
+        "LeaderId",
+        "LeaderEpoch",
+        "HighWatermark",
+        "MaxFollowerLag",
+        "CurrentVoters",
+        "CurrentObservers",
+    ]
     assert fields["CurrentVoters"].strip() == "[1,2,3]"
     state = loaded(run("quorum", "describe", "--output", "json"))
     assert state["LeaderId"] in (1, 2, 3)
@@ -232,9 +237,17 @@ def test_ctrl_c_ends_consume_with_130(run: Run, quorumlog_cluster: LocalCluster)
 def test_a_node_refuses_a_port_in_use_with_one_line(run: Run, quorumlog_cluster: LocalCluster, tmp_path: Path) -> None:
     address = quorumlog_cluster.address(1)
     done = run(
-        "node", "start", "--node-id", "1", "--listen", address, "--data-dir", str(tmp_path / "n"),
-        "--controllers", f"1@{address}",
-    )  # fmt: skip
+        "node",
+        "start",
+        "--node-id",
+        "1",
+        "--listen",
+        address,
+        "--data-dir",
+        str(tmp_path / "n"),
+        "--controllers",
+        f"1@{address}",
+    )
     assert done.returncode == 1
     [line] = done.stderr.splitlines()
     assert "in use" in line

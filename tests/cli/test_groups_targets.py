@@ -39,11 +39,16 @@ def test_what_is_no_duration(text: str) -> None:
 @pytest.mark.parametrize(
     ("wish", "offset"),
     [
-        (Wish(to_earliest=True), 5), (Wish(to_latest=True), 100), (Wish(to_current=True), 40), (Wish(to_offset=0), 0),
-        (Wish(to_offset=7), 7), (Wish(shift_by=-3), 37), (Wish(shift_by=0), 40),
+        (Wish(to_earliest=True), 5),
+        (Wish(to_latest=True), 100),
+        (Wish(to_current=True), 40),
+        (Wish(to_offset=0), 0),
+        (Wish(to_offset=7), 7),
+        (Wish(shift_by=-3), 37),
+        (Wish(shift_by=0), 40),
     ],
     ids=repr,
-)  # fmt: skip
+)
 def test_targets_that_need_no_time(wish: Wish, offset: int) -> None:
     goal = target(wish)
     assert goal.time_ms is None

@@ -23,11 +23,16 @@ def member(
 ) -> groups_pb2.MemberDescription:
     """A member that subscribes to topic ``t``."""
     return groups_pb2.MemberDescription(
-        member_id=name, client_id=f"{name}-client", host="127.0.0.1", member_epoch=2, topics=["t"],
+        member_id=name,
+        client_id=f"{name}-client",
+        host="127.0.0.1",
+        member_epoch=2,
+        topics=["t"],
         assignment=[groups_pb2.TopicPartitions(topic_id=TOPIC_ID, topic="t", partitions=assigned)],
         target=[groups_pb2.TopicPartitions(topic_id=TOPIC_ID, topic="t", partitions=target)],
-        instance_id=instance_id, present=present,
-    )  # fmt: skip
+        instance_id=instance_id,
+        present=present,
+    )
 
 
 @pytest_asyncio.fixture
@@ -99,8 +104,10 @@ def rows(table: str) -> list[list[str]]:
 
 async def test_groups_are_listed_with_their_states(run: Run) -> None:
     assert rows(await run("list")) == [
-        ["GROUP", "KIND", "STATE", "#MEMBERS"], ["busy", "Consumer", "Stable", "2"], ["idle", "Consumer", "Empty", "0"],
-    ]  # fmt: skip
+        ["GROUP", "KIND", "STATE", "#MEMBERS"],
+        ["busy", "Consumer", "Stable", "2"],
+        ["idle", "Consumer", "Empty", "0"],
+    ]
     listed = json.loads(await run("list", "--state", "stable,Reconciling", "--output", "json"))
     assert listed == [{"group": "busy", "kind": "Consumer", "state": "Stable", "members": 2}]
     assert await run("list", "--state", "dead") == "No group is dead.\n"

@@ -58,9 +58,13 @@ def running(cluster: LocalCluster, *arguments: str) -> Iterator[subprocess.Popen
     """A command that lasts."""
     command = [sys.executable, "-m", "quorumlog.cli.main", *arguments, "-b", cluster.bootstrap_servers]
     with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
         env=os.environ | {"COLUMNS": "200"},
-    ) as process:  # fmt: skip
+    ) as process:
         try:
             yield process
         finally:

@@ -14,9 +14,16 @@ from quorumlog.sdk.errors import InvalidRequestError
 
 def broker(directory_id: str, *, returning: int = 0) -> BrokerDescription:
     return BrokerDescription(
-        node_id=3, host="10.0.0.3", port=19092, rack=None, fenced=False, broker_epoch=1, version="0.1.0",
-        directory_id=directory_id, returning=returning,
-    )  # fmt: skip
+        node_id=3,
+        host="10.0.0.3",
+        port=19092,
+        rack=None,
+        fenced=False,
+        broker_epoch=1,
+        version="0.1.0",
+        directory_id=directory_id,
+        returning=returning,
+    )
 
 
 class Controller:

@@ -272,8 +272,10 @@ def test_an_unknown_option_or_argument_is_wrong_usage(name: str) -> None:
     assert run(*name.split(), "--help").status == 0
 
 
-@pytest.mark.parametrize("name", [name for name, command in ALL.items() if "bootstrap_servers" in
-                                  {parameter.name for parameter in command.params}])  # fmt: skip
+@pytest.mark.parametrize(
+    "name",
+    [name for name, command in ALL.items() if "bootstrap_servers" in {parameter.name for parameter in command.params}],
+)
 def test_without_a_cluster_the_line_names_the_address(name: str, impatient: None) -> None:
     outcome = run(*name.split(), *BASELINES[name], "--bootstrap-servers", NOBODY)
     assert outcome.status == boundary.FAILED
@@ -489,7 +491,9 @@ ROWS: list[tuple[str, tuple[str, ...], int, tuple[str, ...]]] = [
     ("acls check", ("--operation", "Read"), 2, ("--topic", "--cluster")),
     ("acls check", ("--operation", "All", "--topic", "orders"), 1, ("All", "one after the other")),
     (
-        "acls check", ("--as", "User:bob", "--operation", "Read", "--topic", "orders"), 1,
+        "acls check",
+        ("--as", "User:bob", "--operation", "Read", "--topic", "orders"),
+        1,
         ("User:bob may not Read on Topic orders", "no rule", "authorization is off"),
     ),
     ("producers list", ("--claimed-before", "soon"), 2, ("--claimed-before 'soon'", "milliseconds")),
@@ -557,7 +561,7 @@ ROWS: list[tuple[str, tuple[str, ...], int, tuple[str, ...]]] = [
     ("chaos fuzz", ("--requests", "0"), 2, ("--requests", "1")),
     ("chaos run", ("kill-leader", "--rounds", "0"), 2, ("--rounds", "1")),
     ("chaos list", ("-o", "xml"), 2, ("'xml'", "'json'")),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(
@@ -723,9 +727,13 @@ def test_a_shell_completes_the_names_of_topics(typed: str, completed: list[str])
     }
     for _ in range(10):  # Nobody who types is kept waiting: of nodes that are busy there is nothing at first.
         done = subprocess.run(
-            [sys.executable, "-m", "quorumlog.cli.main"], env=os.environ | environment,
-            capture_output=True, text=True, timeout=60, check=False,
-        )  # fmt: skip
+            [sys.executable, "-m", "quorumlog.cli.main"],
+            env=os.environ | environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
         if done.stdout.split() == completed:
             break
     assert (done.stdout.split(), done.stderr) == (completed, "")

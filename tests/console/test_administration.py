@@ -38,8 +38,14 @@ from quorumlog.sdk.errors import ClusterAuthorizationFailedError
 from quorumlog.server.local import LocalCluster
 
 READ = ACL("User:anna", ACLOperation.READ, ACLPermissionType.ALLOW, ResourcePattern(ResourceType.TOPIC, "orders"))
-RULE = {"principal": "User:anna", "operation": "READ", "permission": "ALLOW", "type": "TOPIC", "name": "orders",
-        "pattern": "LITERAL"}  # fmt: skip
+RULE = {
+    "principal": "User:anna",
+    "operation": "READ",
+    "permission": "ALLOW",
+    "type": "TOPIC",
+    "name": "orders",
+    "pattern": "LITERAL",
+}
 TOPIC = {"name": "orders", "partitions": 3, "replicas": None, "settings": {}}
 CHANGES = ("topics", "topics/delete", "acls", "acls/delete", "users", "users/delete")
 

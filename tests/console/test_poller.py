@@ -91,9 +91,14 @@ async def test_a_partition_that_has_lost_its_leader_is_shown_so_in_the_same_epoc
 
 def replace_leader(leader: int | None, epoch: int) -> Thing:
     return {
-        "topic": "orders", "partition": 0, "leader": leader, "epoch": epoch, "replicas": [1, 2, 3], "isr": [1, 2, 3],
+        "topic": "orders",
+        "partition": 0,
+        "leader": leader,
+        "epoch": epoch,
+        "replicas": [1, 2, 3],
+        "isr": [1, 2, 3],
         "witness": None,
-    }  # fmt: skip
+    }
 
 
 async def test_a_new_leader_counts_before_the_replicas_in_sync_are_known_anew(console: Console) -> None:
@@ -422,10 +427,15 @@ async def test_a_move_is_shown_with_what_is_copied_of_it(console: Console) -> No
     await console.poller.ask_quorum()
     assert console.things("move/") == {
         "move/orders/0": {
-            "topic": "orders", "partition": 0, "replicas": [1, 2, 3], "adding": [3], "removing": [1], "throttle": 1_000,
+            "topic": "orders",
+            "partition": 0,
+            "replicas": [1, 2, 3],
+            "adding": [3],
+            "removing": [1],
+            "throttle": 1_000,
             "copies": {"3": {"size": str(2**60), "left": str(2**59)}},
         }
-    }  # fmt: skip
+    }
     console.clients.moves.clear()
     await console.poller.ask_quorum()
     assert console.things("move/") == {}

@@ -25,9 +25,13 @@ from quorumlog.sdk.errors import TopicAuthorizationFailedError
 
 BINARY = b"\xff\xfe\x00"
 ROW = {
-    "partition": 0, "offset": 2**60 + 1, "timestamp": 1_700_000_000_123, "key": "clé".encode(), "value": BINARY,
+    "partition": 0,
+    "offset": 2**60 + 1,
+    "timestamp": 1_700_000_000_123,
+    "key": "clé".encode(),
+    "value": BINARY,
     "headers": [{"key": "trace", "value": b"ab"}, {"key": "none", "value": None}],
-}  # fmt: skip
+}
 
 
 class LogReader(RawBrowser):
@@ -104,8 +108,11 @@ async def test_a_download_has_what_was_found(log: LogConsumer) -> None:
     assert answer.headers["content-disposition"] == f'attachment; filename="{TOPIC}.jsonl"'
     found = sorted((json.loads(line) for line in answer.text.splitlines()), key=lambda row: row["timestamp"])
     assert [(row["partition"], row["offset"], row["timestamp"]) for row in found] == [
-        (0, 0, 1_000), (1, 0, 1_500), (0, 1, 2_000), (0, 2, 3_000),
-    ]  # fmt: skip
+        (0, 0, 1_000),
+        (1, 0, 1_500),
+        (0, 1, 2_000),
+        (0, 2, 3_000),
+    ]
     assert found[0] == {"topic": TOPIC, "partition": 0, "offset": 0, "timestamp": 1_000, "key": "k0", "value": "0",
                         "headers": []}  # fmt: skip
 
@@ -162,9 +169,14 @@ def test_a_file_has_bytes_exactly() -> None:
 
     found = json.loads(content(DownloadFormat.JSON_LINES, ROW))
     assert found == {
-        "topic": "t", "partition": 0, "offset": 2**60 + 1, "timestamp": 1_700_000_000_123, "key": "clé",
-        "value": {"base64": "//4A"}, "headers": [["trace", "ab"], ["none", None]],
-    }  # fmt: skip
+        "topic": "t",
+        "partition": 0,
+        "offset": 2**60 + 1,
+        "timestamp": 1_700_000_000_123,
+        "key": "clé",
+        "value": {"base64": "//4A"},
+        "headers": [["trace", "ab"], ["none", None]],
+    }
     _, row = csv.reader(io.StringIO(content(DownloadFormat.CSV, {**ROW, "key": b'a,"b"\n'})))
     assert row[:4] == ["0", str(2**60 + 1), "2023-11-14T22:13:20.123+00:00", 'a,"b"\n']
     assert json.loads(row[4]) == {"base64": "//4A"} and json.loads(row[5]) == [["trace", "ab"], ["none", None]]

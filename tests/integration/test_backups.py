@@ -147,8 +147,14 @@ def assert_nodes_are_sound(cluster: LocalCluster) -> None:
     for node in cluster.node_ids:
         cluster.stop(node)
         command = [
-            sys.executable, "-m", "quorumlog.cli.main", "log", "verify", "--data-dir", str(cluster.data_dir(node)),
-        ]  # fmt: skip
+            sys.executable,
+            "-m",
+            "quorumlog.cli.main",
+            "log",
+            "verify",
+            "--data-dir",
+            str(cluster.data_dir(node)),
+        ]
         checked = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
         assert checked.returncode == 0, checked.stdout + checked.stderr
 
@@ -205,11 +211,16 @@ def send_again(cluster: LocalCluster, topic: str, stored: BackedUpBatch) -> data
     """Sends a stored batch to partition 0 as its producer had sent it."""
     header = stored.header
     batch = build_batch(
-        bytes(payload_of(stored.entry)), record_count=header.record_count, codec=header.codec,
-        base_timestamp_ms=header.append_time_ms, max_timestamp_ms=header.max_timestamp_ms,
-        producer_id=header.producer_id, producer_epoch=header.producer_epoch, base_sequence=header.base_sequence,
+        bytes(payload_of(stored.entry)),
+        record_count=header.record_count,
+        codec=header.codec,
+        base_timestamp_ms=header.append_time_ms,
+        max_timestamp_ms=header.max_timestamp_ms,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
         attributes=header.attributes,
-    )  # fmt: skip
+    )
     with Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
         [described] = admin.describe_topics([topic])
     request = data_plane_pb2.ProduceRequest(correlation_id=1, acks=-1, timeout_ms=10_000)

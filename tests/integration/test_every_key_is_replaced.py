@@ -196,8 +196,9 @@ def test_every_key_is_replaced_under_load_and_no_client_notices(cluster: LocalCl
         stolen = operator.former_pair("alice")
         assert admin.revoke(serials=[serial_number(stolen.certificate.read_bytes())]) == 1
         with_stolen = by_certificate(cluster, "alice") | {
-            "ssl_certificate_location": str(stolen.certificate), "ssl_key_location": str(stolen.key),
-        }  # fmt: skip
+            "ssl_certificate_location": str(stolen.certificate),
+            "ssl_key_location": str(stolen.key),
+        }
         with (
             Admin(**with_stolen) as thief,  # type: ignore[arg-type]
             pytest.raises(SaslAuthenticationFailedError, match="was revoked"),

@@ -213,9 +213,14 @@ def test_topics_are_described_page_by_page(cluster: LocalCluster, other_admin: K
 def test_rules_are_created_found_and_deleted(admin: AdminClient) -> None:
     def rule(name: str, host: str = "*") -> AclBinding:
         return AclBinding(
-            ResourceType.TOPIC, name, ResourcePatternType.PREFIXED, "User:alice", host, AclOperation.WRITE,
+            ResourceType.TOPIC,
+            name,
+            ResourcePatternType.PREFIXED,
+            "User:alice",
+            host,
+            AclOperation.WRITE,
             AclPermissionType.ALLOW,
-        )  # fmt: skip
+        )
 
     everything = AclBindingFilter(
         ResourceType.ANY, None, ResourcePatternType.ANY, "User:alice", None, AclOperation.ANY, AclPermissionType.ANY
@@ -243,9 +248,7 @@ def test_users_are_created_described_and_deleted(admin: AdminClient, other_admin
     )
     assert changes["ann"].result(DEADLINE_S) is None
     codes = {name: changes[name].exception(DEADLINE_S).args[0].code() for name in ("ben", "eve")}
-    assert codes == {
-        "ben": RdKafkaError.UNACCEPTABLE_CREDENTIAL, "eve": RdKafkaError.UNSUPPORTED_SASL_MECHANISM
-    }  # fmt: skip
+    assert codes == {"ben": RdKafkaError.UNACCEPTABLE_CREDENTIAL, "eve": RdKafkaError.UNSUPPORTED_SASL_MECHANISM}
     (described,) = admin.describe_user_scram_credentials(["ann"]).values()
     (info,) = described.result(DEADLINE_S).scram_credential_infos
     assert (info.mechanism, info.iterations) == (ScramMechanism.SCRAM_SHA_256, 8_192)

@@ -274,10 +274,14 @@ def test_librdkafkas_members_share_a_topic_commit_and_take_over(
 ) -> None:
     group = f"group-{next(_numbers)}"
     settings = {
-        "bootstrap.servers": cluster.kafka_bootstrap_servers, "group.id": group, "log_level": 0,
-        "auto.offset.reset": "earliest", "session.timeout.ms": 6_000, "heartbeat.interval.ms": 200,
+        "bootstrap.servers": cluster.kafka_bootstrap_servers,
+        "group.id": group,
+        "log_level": 0,
+        "auto.offset.reset": "earliest",
+        "session.timeout.ms": 6_000,
+        "heartbeat.interval.ms": 200,
         "enable.auto.commit": False,
-    }  # fmt: skip
+    }
     members = [Consumer(settings), Consumer(settings)]
     try:
         values: list[object] = []
@@ -330,11 +334,15 @@ def test_a_static_member_that_starts_anew_has_nobody_join_again(
     def member(number: int) -> Consumer:
         made = Consumer(
             {
-                "bootstrap.servers": cluster.kafka_bootstrap_servers, "group.id": group, "log_level": 0,
-                "group.instance.id": f"member-{number}", "partition.assignment.strategy": "cooperative-sticky",
-                "session.timeout.ms": 30_000, "heartbeat.interval.ms": 200,
+                "bootstrap.servers": cluster.kafka_bootstrap_servers,
+                "group.id": group,
+                "log_level": 0,
+                "group.instance.id": f"member-{number}",
+                "partition.assignment.strategy": "cooperative-sticky",
+                "session.timeout.ms": 30_000,
+                "heartbeat.interval.ms": 200,
             }
-        )  # fmt: skip
+        )
         made.subscribe([full_topic])
         return made
 

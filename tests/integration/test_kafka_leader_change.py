@@ -77,12 +77,15 @@ def test_a_consumer_of_librdkafka_looks_whether_its_position_is_there_and_reads_
     log.addHandler(Told())
     consumer = Consumer(
         {
-            "bootstrap.servers": cluster.kafka_bootstrap_servers, "group.id": "none", "enable.auto.commit": False,
-            "auto.offset.reset": "error", "debug": "protocol",
+            "bootstrap.servers": cluster.kafka_bootstrap_servers,
+            "group.id": "none",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "error",
+            "debug": "protocol",
             "topic.metadata.refresh.interval.ms": 500,
         },
         logger=log,
-    )  # fmt: skip
+    )
     consumer.assign([TopicPartition(TOPIC, 0, 0)])
     read: list[int] = []
 
@@ -124,9 +127,11 @@ def test_a_consumer_of_kafka_python_reads_many_partitions_in_sessions(cluster: L
     within_deadline(lambda: leaders_of(cluster, "many") == set(cluster.node_ids), "each node leads some")
     producer = Producer({"bootstrap.servers": cluster.kafka_bootstrap_servers, "enable.idempotence": True})
     consumer = KafkaConsumer(
-        bootstrap_servers=cluster.kafka_bootstrap_servers.split(","), group_id=None, enable_auto_commit=False,
+        bootstrap_servers=cluster.kafka_bootstrap_servers.split(","),
+        group_id=None,
+        enable_auto_commit=False,
         auto_offset_reset="earliest",
-    )  # fmt: skip
+    )
     partitions = [KpTopicPartition("many", number) for number in range(40)]
     consumer.assign(partitions)
     read: dict[int, list[bytes | None]] = {number: [] for number in range(40)}

@@ -83,9 +83,12 @@ def test_kafka_clients_sign_in(cluster: LocalCluster, user: str, mechanism: str)
     )
     assert librdkafka.list_topics(timeout=DEADLINE_S).brokers
     python: dict[str, Any] = {
-        "bootstrap_servers": servers, "security_protocol": "SASL_SSL", "sasl_mechanism": mechanism,
-        "sasl_plain_username": user, "sasl_plain_password": password,
-    }  # fmt: skip
+        "bootstrap_servers": servers,
+        "security_protocol": "SASL_SSL",
+        "sasl_mechanism": mechanism,
+        "sasl_plain_username": user,
+        "sasl_plain_password": password,
+    }
     consumer = KafkaConsumer(**python, ssl_cafile=node_ca(cluster))
     assert consumer.topics() == {"orders"}
     consumer.close()

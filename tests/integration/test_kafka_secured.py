@@ -54,9 +54,12 @@ _METADATA_V0 = struct.pack(">ihhih", 10 + 4, 3, 1, 7, -1) + struct.pack(">i", -1
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     data = tmp_path_factory.mktemp("nodes")
     asking = {
-        "authorization": True, "super_users": "User:admin", "kafka_security_protocol": "SASL_SSL",
-        "audit_log": data / "audit.jsonl", "kafka_auto_create_topics_enable": "false",
-    }  # fmt: skip
+        "authorization": True,
+        "super_users": "User:admin",
+        "kafka_security_protocol": "SASL_SSL",
+        "audit_log": data / "audit.jsonl",
+        "kafka_auto_create_topics_enable": "false",
+    }
     with LocalCluster(nodes=3, tls=True, kafka=True, data_dir=data, settings=asking) as running:
         with Admin(bootstrap_servers=running.bootstrap_servers, **running.client_tls) as admin:
             orders = ResourcePattern(ResourceType.TOPIC, "orders")
@@ -88,10 +91,14 @@ def signed_in(
 ) -> dict[str, Any]:
     """librdkafka's options."""
     return {
-        "bootstrap.servers": cluster.kafka_bootstrap_servers, "security.protocol": "SASL_SSL",
-        "ssl.ca.location": ca(cluster), "sasl.mechanism": mechanism, "sasl.username": user, "sasl.password": password,
+        "bootstrap.servers": cluster.kafka_bootstrap_servers,
+        "security.protocol": "SASL_SSL",
+        "ssl.ca.location": ca(cluster),
+        "sasl.mechanism": mechanism,
+        "sasl.username": user,
+        "sasl.password": password,
         "log_level": 0,
-    }  # fmt: skip
+    }
 
 
 def write(options: dict[str, Any], topic: str, value: bytes) -> KafkaError | None:
@@ -142,10 +149,13 @@ def test_librdkafka_signs_in_writes_and_reads(cluster: LocalCluster, mechanism: 
 
 def test_aiokafka_signs_in_writes_and_reads(cluster: LocalCluster) -> None:
     own: dict[str, Any] = {
-        "bootstrap_servers": cluster.kafka_bootstrap_servers, "security_protocol": "SASL_SSL",
-        "ssl_context": ssl.create_default_context(cafile=ca(cluster)), "sasl_mechanism": "SCRAM-SHA-256",
-        "sasl_plain_username": "alice", "sasl_plain_password": PASSWORD,
-    }  # fmt: skip
+        "bootstrap_servers": cluster.kafka_bootstrap_servers,
+        "security_protocol": "SASL_SSL",
+        "ssl_context": ssl.create_default_context(cafile=ca(cluster)),
+        "sasl_mechanism": "SCRAM-SHA-256",
+        "sasl_plain_username": "alice",
+        "sasl_plain_password": PASSWORD,
+    }
 
     async def exchange() -> bytes | None:
         async with AIOKafkaProducer(**own) as producer:
@@ -161,9 +171,13 @@ def test_aiokafka_signs_in_writes_and_reads(cluster: LocalCluster) -> None:
 
 def test_kafka_python_signs_in_and_writes(cluster: LocalCluster) -> None:
     producer = KafkaProducer(
-        bootstrap_servers=cluster.kafka_bootstrap_servers, security_protocol="SASL_SSL", ssl_cafile=ca(cluster),
-        sasl_mechanism="SCRAM-SHA-256", sasl_plain_username="alice", sasl_plain_password=PASSWORD,
-    )  # fmt: skip
+        bootstrap_servers=cluster.kafka_bootstrap_servers,
+        security_protocol="SASL_SSL",
+        ssl_cafile=ca(cluster),
+        sasl_mechanism="SCRAM-SHA-256",
+        sasl_plain_username="alice",
+        sasl_plain_password=PASSWORD,
+    )
     assert producer.send("orders", b"kafka-python", partition=0).get(DEADLINE_S).offset >= 0
     producer.close()
 
@@ -206,11 +220,13 @@ def test_what_a_signed_in_client_would_do_to_a_hidden_topic_fails_as_with_none(c
         setting = ConfigEntry("segment.bytes", "1", incremental_operation=AlterConfigOpType.SET)
         wanted = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[setting])
         asked = (
-            admin.incremental_alter_configs([wanted]), admin.describe_configs([wanted]),
-            admin.delete_records([TopicPartition(topic, 0, 1)]), admin.delete_topics([topic]),
+            admin.incremental_alter_configs([wanted]),
+            admin.describe_configs([wanted]),
+            admin.delete_records([TopicPartition(topic, 0, 1)]),
+            admin.delete_topics([topic]),
             admin.create_partitions([NewPartitions(topic, 5)]),
             admin.list_offsets({TopicPartition(topic, 0): OffsetSpec.earliest()}),
-        )  # fmt: skip
+        )
         errors = []
         for future in (future for futures in asked for future in futures.values()):
             with pytest.raises(KafkaException) as refused:
@@ -281,9 +297,11 @@ def test_kafkas_clients_prove_who_they_are_by_certificate(tmp_path: Path) -> Non
             authority = Issued(certificates.folder / "client-ca.crt", certificates.folder / "client-ca.key")
             made = create_client(tmp_path, authority, "alice")
             common = {
-                "bootstrap.servers": cluster.kafka_bootstrap_servers, "security.protocol": "SSL",
-                "ssl.ca.location": ca(cluster), "log_level": 0,
-            }  # fmt: skip
+                "bootstrap.servers": cluster.kafka_bootstrap_servers,
+                "security.protocol": "SSL",
+                "ssl.ca.location": ca(cluster),
+                "log_level": 0,
+            }
             own = {"ssl.certificate.location": str(made.certificate), "ssl.key.location": str(made.key)}
             assert write({**common, **own}, "orders", b"alice's") is None
             client = AdminClient({**common, **own})

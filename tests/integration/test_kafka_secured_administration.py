@@ -46,9 +46,12 @@ ROOT, NOBODY = "root", "nobody"
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     data = tmp_path_factory.mktemp("nodes")
     asking = {
-        "authorization": True, "super_users": "User:admin", "kafka_security_protocol": "SASL_SSL",
-        "audit_log": data / "audit.jsonl", "kafka_auto_create_topics_enable": "false",
-    }  # fmt: skip
+        "authorization": True,
+        "super_users": "User:admin",
+        "kafka_security_protocol": "SASL_SSL",
+        "audit_log": data / "audit.jsonl",
+        "kafka_auto_create_topics_enable": "false",
+    }
     with LocalCluster(nodes=3, tls=True, kafka=True, data_dir=data, settings=asking) as running:
         with quorumlog.Admin(bootstrap_servers=running.bootstrap_servers, **running.client_tls) as admin:
             admin.alter_user_scram_credentials(
@@ -74,10 +77,14 @@ def signed_in(cluster: LocalCluster, user: str, password: str = PASSWORD) -> dic
     """librdkafka's options."""
     assert cluster.certificates is not None
     return {
-        "bootstrap.servers": cluster.kafka_bootstrap_servers, "security.protocol": "SASL_SSL",
-        "ssl.ca.location": str(cluster.certificates.node_ca), "sasl.mechanism": "SCRAM-SHA-256",
-        "sasl.username": user, "sasl.password": password, "log_level": 0,
-    }  # fmt: skip
+        "bootstrap.servers": cluster.kafka_bootstrap_servers,
+        "security.protocol": "SASL_SSL",
+        "ssl.ca.location": str(cluster.certificates.node_ca),
+        "sasl.mechanism": "SCRAM-SHA-256",
+        "sasl.username": user,
+        "sasl.password": password,
+        "log_level": 0,
+    }
 
 
 @pytest.fixture(scope="module")
@@ -89,10 +96,13 @@ def root(cluster: LocalCluster) -> AdminClient:
 def kafka_python(cluster: LocalCluster, user: str) -> Iterator[KafkaAdminClient]:
     assert cluster.certificates is not None
     made = KafkaAdminClient(
-        bootstrap_servers=cluster.kafka_bootstrap_servers, security_protocol="SASL_SSL",
-        ssl_cafile=str(cluster.certificates.node_ca), sasl_mechanism="SCRAM-SHA-256", sasl_plain_username=user,
+        bootstrap_servers=cluster.kafka_bootstrap_servers,
+        security_protocol="SASL_SSL",
+        ssl_cafile=str(cluster.certificates.node_ca),
+        sasl_mechanism="SCRAM-SHA-256",
+        sasl_plain_username=user,
         sasl_plain_password=PASSWORD,
-    )  # fmt: skip
+    )
     try:
         yield made
     finally:

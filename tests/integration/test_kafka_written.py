@@ -256,7 +256,10 @@ def fresh_group(cluster: LocalCluster, topic: str) -> int:
 def log_dump(*arguments: str) -> str:
     done = subprocess.run(
         [sys.executable, "-m", "quorumlog.cli.main", "log", "dump", *arguments],
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -85,11 +85,13 @@ def ends_on_disk(cluster: LocalCluster, node: int, group: int) -> int:
 
 def test_one_of_three_goes_on_and_two_empty_nodes_join_it(tmp_path: Path) -> None:
     with LocalCluster(nodes=3) as cluster, Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
-        admin.create_topics([
-            NewTopic(MOVED.topic, replica_assignments={0: [3, 2, 1]}, topic_configs={"retention.ms": 1234567890}),
-            NewTopic("pairs", num_partitions=6, replication_factor=2),
-            NewTopic("alone", replica_assignments={0: [1], 1: [2]}),
-        ])  # fmt: skip
+        admin.create_topics(
+            [
+                NewTopic(MOVED.topic, replica_assignments={0: [3, 2, 1]}, topic_configs={"retention.ms": 1234567890}),
+                NewTopic("pairs", num_partitions=6, replication_factor=2),
+                NewTopic("alone", replica_assignments={0: [1], 1: [2]}),
+            ]
+        )
         [pairs] = admin.describe_topics(["pairs"])
         kept = [each.partition for each in pairs.partitions if 1 in each.replicas]
         witnessed = [each.partition for each in pairs.partitions if 1 not in each.replicas]

@@ -63,13 +63,17 @@ def test_signed_in_clients_go_on_without_the_metadata_quorum(cluster: LocalClust
     alice = {"bootstrap_servers": cluster.bootstrap_servers, **cluster.certificates.add_user("alice")}
     bob = {
         "bootstrap_servers": cluster.password_servers,  # type: ignore[attr-defined]
-        "security_protocol": "SASL_SSL", "ssl_ca_location": cluster.client_tls["ssl_ca_location"],
-        "sasl_plain_username": "bob", "sasl_plain_password": PASSWORD,
-    }  # fmt: skip
+        "security_protocol": "SASL_SSL",
+        "ssl_ca_location": cluster.client_tls["ssl_ca_location"],
+        "sasl_plain_username": "bob",
+        "sasl_plain_password": PASSWORD,
+    }
     loads = [
-        Load("alice writes", written(alice, 0)), Load("alice reads", read(alice, 0)),
-        Load("bob writes", written(bob, 1)), Load("bob reads", read(bob, 1)),
-    ]  # fmt: skip
+        Load("alice writes", written(alice, 0)),
+        Load("alice reads", read(alice, 0)),
+        Load("bob writes", written(bob, 1)),
+        Load("bob reads", read(bob, 1)),
+    ]
     for load in loads:
         load.wait_for(20)
     for controller in (2, 3):

@@ -184,11 +184,23 @@ def test_a_command_that_waits_says_what_it_waits_for() -> None:
         admin.reassign_partitions({MOVED: [1, 2, 4]})
         waiting = subprocess.Popen(
             [
-                sys.executable, "-m", "quorumlog.cli.main", "partitions", "reassign", "--topic", MOVED.topic,
-                "--replicas", "1,2,4", "--wait", "-b", cluster.bootstrap_servers,
+                sys.executable,
+                "-m",
+                "quorumlog.cli.main",
+                "partitions",
+                "reassign",
+                "--topic",
+                MOVED.topic,
+                "--replicas",
+                "1,2,4",
+                "--wait",
+                "-b",
+                cluster.bootstrap_servers,
             ],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
         assert waiting.stderr is not None
         assert any("orders-0 waits for node 4, which is down" in line for line in waiting.stderr), "it says so"
         cluster.start(4)

@@ -179,7 +179,7 @@ def test_what_the_command_line_sets_counts_on_a_stream_that_is_open() -> None:
             for number in range(1, 11):
                 batch = build_batch(
                     b"x" * 40_000, record_count=1, codec=Codec.NONE, base_timestamp_ms=1, max_timestamp_ms=1
-                )  # fmt: skip
+                )
                 body = pb.PartitionBatch(topic_id=topic.topic_id, partition=0, batch=batch)
                 requests.put(pb.ProduceRequest(correlation_id=number, acks=-1, timeout_ms=120_000, batches=[body]))
             first = next(answers)

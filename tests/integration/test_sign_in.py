@@ -80,10 +80,14 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, audit_log: Path, key_file:
     places = {node: {"password_listen": f"127.0.0.1:{reserved.ports[node]}"} for node in (1, 2, 3)}
     places[1]["metrics_listen"] = METRICS[0] = f"127.0.0.1:{reserved.ports[0]}"
     asking = {
-        "authorization": True, "super_users": "User:admin", "audit_log": audit_log, "log_level": "debug",
-        "sasl_oauthbearer_jwks_file": key_file, "sasl_oauthbearer_expected_issuer": ISSUER,
+        "authorization": True,
+        "super_users": "User:admin",
+        "audit_log": audit_log,
+        "log_level": "debug",
+        "sasl_oauthbearer_jwks_file": key_file,
+        "sasl_oauthbearer_expected_issuer": ISSUER,
         "sasl_oauthbearer_expected_audience": AUDIENCE,
-    }  # fmt: skip
+    }
     data = tmp_path_factory.mktemp("nodes")
     DATA.append(data)
     with LocalCluster(nodes=3, tls=True, data_dir=data, settings=asking, node_settings=places) as running:
@@ -310,9 +314,10 @@ class Thief:
             stub = data_plane_pb2_grpc.DataPlaneStub(channel)
             try:
                 stub.Metadata(
-                    data_plane_pb2.MetadataRequest(), timeout=LIMIT_S,
+                    data_plane_pb2.MetadataRequest(),
+                    timeout=LIMIT_S,
                     metadata=(("authorization", f"Session {self.token}"),),
-                )  # fmt: skip
+                )
             except grpc.RpcError as refused:
                 return refused.code()  # type: ignore[attr-defined,no-any-return]
         return grpc.StatusCode.OK

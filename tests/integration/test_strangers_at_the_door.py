@@ -66,8 +66,9 @@ def say_hello(cluster: LocalCluster, pair: Issued, node_id: int) -> grpc.Call:
     # It knocks once: on a busy machine a second one could come before this one has heard what became of the first.
     expected = (
         ("grpc.ssl_target_name_override", f"node-{ASKED}.quorumlog.internal"),
-        ("grpc.initial_reconnect_backoff_ms", 60_000), ("grpc.min_reconnect_backoff_ms", 60_000),
-    )  # fmt: skip
+        ("grpc.initial_reconnect_backoff_ms", 60_000),
+        ("grpc.min_reconnect_backoff_ms", 60_000),
+    )
     identity = peer_pb2.NodeIdentity(node_id=node_id)
     with grpc.secure_channel(cluster.peer_address(ASKED), credentials, expected) as channel:
         call = channel.unary_unary("/quorumlog.v1.Peer/Identify", bytes, bytes)

@@ -56,9 +56,14 @@ class Machines:
         words = shlex.split(line)
         assert words[0] == "quorumlog"
         return subprocess.run(
-            [sys.executable, "-m", "quorumlog.cli.main", *words[1:]], cwd=self._folder, env=ENVIRONMENT | more,
-            check=False, capture_output=True, text=True, timeout=60,
-        )  # fmt: skip
+            [sys.executable, "-m", "quorumlog.cli.main", *words[1:]],
+            cwd=self._folder,
+            env=ENVIRONMENT | more,
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
 
     def start(self, node: int) -> None:
         machine = self._folder / f"machine-{node}"

@@ -87,16 +87,19 @@ def test_without_a_certificate_of_a_client_nobody_is_served(cluster: LocalCluste
         {},
         {"security_protocol": "SSL", "ssl_ca_location": ca},
         {
-            "security_protocol": "SSL", "ssl_ca_location": ca,
-            "ssl_certificate_location": str(stranger.certificate), "ssl_key_location": str(stranger.key),
+            "security_protocol": "SSL",
+            "ssl_ca_location": ca,
+            "ssl_certificate_location": str(stranger.certificate),
+            "ssl_key_location": str(stranger.key),
         },
         {
-            "security_protocol": "SSL", "ssl_ca_location": ca,
+            "security_protocol": "SSL",
+            "ssl_ca_location": ca,
             "ssl_certificate_location": str(certificates.folder / "node-1.crt"),
             "ssl_key_location": str(certificates.folder / "node-1.key"),
         },
         cluster.client_tls | {"ssl_ca_location": str(tmp_path / "other.crt")},
-    ]  # fmt: skip
+    ]
     for options in tried:
         with (
             pytest.raises(NoBrokersAvailableError) as refused,
@@ -306,8 +309,9 @@ SECOND = 1 / 86_400
 
 def options_of(pair: Issued, cluster: LocalCluster) -> dict[str, str]:
     return cluster.client_tls | {
-        "ssl_certificate_location": str(pair.certificate), "ssl_key_location": str(pair.key),
-    }  # fmt: skip
+        "ssl_certificate_location": str(pair.certificate),
+        "ssl_key_location": str(pair.key),
+    }
 
 
 def test_a_certificate_that_is_over_or_not_begun_is_refused(
@@ -395,8 +399,11 @@ def test_metrics_are_served_here_in_plain_and_elsewhere_to_whoever_may_see_them(
     reserved = ReservedPorts(2)
     plain, secured = (f"127.0.0.1:{port}" for port in reserved.ports)
     settings = {
-        "metrics_listen": plain, "metrics_tls_listen": secured, "authorization": True, "super_users": "User:admin",
-    }  # fmt: skip
+        "metrics_listen": plain,
+        "metrics_tls_listen": secured,
+        "authorization": True,
+        "super_users": "User:admin",
+    }
     with LocalCluster(nodes=1, tls=True, settings=settings) as cluster:
         certificates = cluster.certificates
         assert certificates is not None

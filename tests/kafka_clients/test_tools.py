@@ -212,10 +212,13 @@ def member_that_has_read(cluster: LocalCluster, topic: str, group: str, kind: st
     else:
         member = KafkaMember(
             {
-                "bootstrap.servers": cluster.kafka_bootstrap_servers, "group.id": group, "group.protocol": kind,
-                "auto.offset.reset": "earliest", "enable.auto.commit": False,
+                "bootstrap.servers": cluster.kafka_bootstrap_servers,
+                "group.id": group,
+                "group.protocol": kind,
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
             }
-        )  # fmt: skip
+        )
         member.subscribe([topic])
     read, deadline = 0, time.monotonic() + _PATIENCE_S
     while read < _COUNTED:
@@ -295,8 +298,18 @@ def test_a_group_is_listed_described_reset_and_deleted(
 
 def test_rules_users_and_quotas_are_changed(tool: Callable[..., str]) -> None:
     tool(ACLS, "--add", "--allow-principal", "User:alice", "--producer", "--topic", "orders")
-    tool(ACLS, "--add", "--allow-principal", "User:bob", "--operation", "All", "--topic", "or",
-         "--resource-pattern-type", "prefixed")  # fmt: skip
+    tool(
+        ACLS,
+        "--add",
+        "--allow-principal",
+        "User:bob",
+        "--operation",
+        "All",
+        "--topic",
+        "or",
+        "--resource-pattern-type",
+        "prefixed",
+    )
     assert "principal=User:alice, host=*, operation=WRITE" in tool(ACLS, "--list")
     matching = tool(ACLS, "--list", "--topic", "orders", "--resource-pattern-type", "match", "--principal", "User:bob")
     assert "name=or, patternType=PREFIXED" in matching
@@ -307,8 +320,9 @@ def test_rules_users_and_quotas_are_changed(tool: Callable[..., str]) -> None:
     alice = ("--entity-type", "users", "--entity-name", "alice")
     tool(CONFIGS, "--alter", "--add-config", "SCRAM-SHA-256=[iterations=8192,password=canary]", *alice)
     tool(CONFIGS, "--alter", "--add-config", "producer_byte_rate=100000", *alice)
-    tool(CONFIGS, "--alter", "--add-config", "controller_mutation_rate=10", "--entity-type", "users",
-         "--entity-default")  # fmt: skip
+    tool(
+        CONFIGS, "--alter", "--add-config", "controller_mutation_rate=10", "--entity-type", "users", "--entity-default"
+    )
     described = tool(CONFIGS, "--describe", "--entity-type", "users")
     assert "SCRAM-SHA-256=iterations=8192" in described
     assert "producer_byte_rate=100000.0" in described

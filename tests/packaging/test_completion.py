@@ -46,8 +46,12 @@ def offered(shell: list[str], script: str, typed: str) -> str:
     environment = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     done = subprocess.run(
         [*shell, "-c", script.format(folder=COMPLETION, typed=typed)],
-        env=environment, capture_output=True, text=True, timeout=60, check=True,
-    )  # fmt: skip
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
     assert done.stderr == ""
     return done.stdout
 

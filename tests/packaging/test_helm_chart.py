@@ -56,8 +56,11 @@ def test_helm_and_kubernetes_find_nothing_wrong(values: dict[str, Any], tmp_path
         page.write_text(rendered(tmp_path, values, version).stdout)
         checked = subprocess.run(
             [tool("kubernetes-validate"), "--strict", "--kubernetes-version", version, str(page)],
-            capture_output=True, text=True, timeout=60, check=False,
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
         assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
@@ -91,9 +94,13 @@ def started(folder: Path, values: dict[str, Any], pod: str) -> dict[str, str]:
     script = re.sub(r"(/secrets|/certificates)/", rf"{folder}\1/", script)
     environment = {each["name"]: each["value"] for each in container["env"]}
     done = subprocess.run(
-        [*container["command"], script], env=environment | {"PATH": f"{folder}:{os.environ['PATH']}", "HOSTNAME": pod},
-        capture_output=True, text=True, timeout=60, check=True,
-    )  # fmt: skip
+        [*container["command"], script],
+        env=environment | {"PATH": f"{folder}:{os.environ['PATH']}", "HOSTNAME": pod},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
     lines = (line.partition("=") for line in done.stdout.splitlines())
     return {name: value for name, _, value in lines if name.startswith("QUORUMLOG_")}
 

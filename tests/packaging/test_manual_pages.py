@@ -62,8 +62,13 @@ def test_man_reads_every_page_in_silence(pages: dict[str, str], tmp_path: Path) 
     for name, page in pages.items():
         (tmp_path / name).write_text(page)
     done = subprocess.run(
-        ["man", "--warnings", "--local-file", *pages], cwd=tmp_path, env=environment,
-        capture_output=True, text=True, timeout=300, check=True,
-    )  # fmt: skip
+        ["man", "--warnings", "--local-file", *pages],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=True,
+    )
     assert done.stderr == ""
     assert done.stdout.count("EXIT STATUS") == len(pages)

@@ -69,9 +69,7 @@ TP = TopicPartition("orders", 0)
 ALTER_USERS = "Admin.alter_user_scram_credentials"
 QUOTAS = "Admin.alter_client_quotas"
 ALICE = UserScramCredentialUpsertion("alice", "not-a-secret", iterations=4_096)
-READS = ACL(
-    "User:alice", ACLOperation.READ, ACLPermissionType.ALLOW, ResourcePattern(ResourceType.TOPIC, "orders")
-)  # fmt: skip
+READS = ACL("User:alice", ACLOperation.READ, ACLPermissionType.ALLOW, ResourcePattern(ResourceType.TOPIC, "orders"))
 KINDS = {"Admin": (Admin, AsyncAdmin), "Consumer": (Consumer, AsyncConsumer), "Producer": (Producer, AsyncProducer)}
 OPTIONS = {"Admin": AdminOptions, "Consumer": ConsumerOptions, "Producer": ProducerOptions}
 PATIENCE: dict[str, dict[str, Any]] = {

@@ -75,12 +75,16 @@ def test_a_first_message_that_is_none_is_refused(text: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "", "r=other-nonce-than-was-sent,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096",
+        "",
+        "r=other-nonce-than-was-sent,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096",
         f"r={NONCE},s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096",
-        f"r={NONCE}x,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=1", f"r={NONCE}x,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=99999999",
-        f"r={NONCE}x,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=-5000", f"r={NONCE}x,s=W22Z,i=4096", f"r={NONCE}x,s=!,i=4096",
+        f"r={NONCE}x,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=1",
+        f"r={NONCE}x,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=99999999",
+        f"r={NONCE}x,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=-5000",
+        f"r={NONCE}x,s=W22Z,i=4096",
+        f"r={NONCE}x,s=!,i=4096",
     ],
-)  # fmt: skip
+)
 def test_an_answer_with_which_no_client_should_go_on_is_refused(text: str) -> None:
     with pytest.raises(ScramMessageError):
         ServerFirst.of(text, NONCE)

@@ -97,8 +97,10 @@ with StandIn() as node:
 
 
 def test_a_process_that_is_stopped_is_noticed_by_pings(monkeypatch: pytest.MonkeyPatch) -> None:
-    quick = tuple((name, value // 10 if name.endswith(("time_ms", "timeout_ms")) else value)
-                  for name, value in nodes.CHANNEL_OPTIONS)  # fmt: skip
+    quick = tuple(
+        (name, value // 10 if name.endswith(("time_ms", "timeout_ms")) else value)
+        for name, value in nodes.CHANNEL_OPTIONS
+    )
     monkeypatch.setattr(nodes, "CHANNEL_OPTIONS", quick)
     monkeypatch.setattr(log_access, "_STREAM_S", 3600.0)
     with subprocess.Popen([sys.executable, "-c", NODE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as at:

@@ -148,15 +148,34 @@ def crashing(updates_to: Callable[..., Callable[..., None]], crashes: list[int])
 @pytest.mark.spark
 @pytest.mark.timeout(600)
 def test_totals_of_windows_that_change_are_written_once_over_a_crash(
-    own_session: SparkSession, cluster: LocalCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    own_session: SparkSession,
+    cluster: LocalCluster,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+) -> None:
     """Those of windows that are closed, over the driver's own death: test_on_cluster.py."""
     totals = Pipeline(
-        window_totals, tmp_path / "log", "--bootstrap-servers", cluster.bootstrap_servers, "--from", "orders",
-        "--to", "updates", "--output-mode", "update", "--checkpoint", str(tmp_path / "check point"), *TOTALS_OPTIONS,
-        "--max-offsets-per-trigger", "500", "--until-now", *ELSEWHERE, "--conf", "spark.sql.shuffle.partitions=2",
-    )  # fmt: skip
+        window_totals,
+        tmp_path / "log",
+        "--bootstrap-servers",
+        cluster.bootstrap_servers,
+        "--from",
+        "orders",
+        "--to",
+        "updates",
+        "--output-mode",
+        "update",
+        "--checkpoint",
+        str(tmp_path / "check point"),
+        *TOTALS_OPTIONS,
+        "--max-offsets-per-trigger",
+        "500",
+        "--until-now",
+        *ELSEWHERE,
+        "--conf",
+        "spark.sql.shuffle.partitions=2",
+    )
     with monkeypatch.context() as patched:
         crashes: list[int] = []
         patched.setattr(window_totals, "_updates_to", crashing(window_totals._updates_to, crashes))
@@ -188,9 +207,20 @@ def test_an_archive_and_what_is_filled_from_it_hold_each_record_once_over_kills(
     files = tmp_path / "all files"
     common = ["--bootstrap-servers", cluster.bootstrap_servers]
     copy = Pipeline(
-        archive, tmp_path / "archive-log", *common, "--from", "orders", "--into", str(files), "--checkpoint",
-        str(tmp_path / "checkpoint"), "--max-offsets-per-trigger", "300", "--until-now", *ELSEWHERE,
-    )  # fmt: skip
+        archive,
+        tmp_path / "archive-log",
+        *common,
+        "--from",
+        "orders",
+        "--into",
+        str(files),
+        "--checkpoint",
+        str(tmp_path / "checkpoint"),
+        "--max-offsets-per-trigger",
+        "300",
+        "--until-now",
+        *ELSEWHERE,
+    )
     copy.kill_once(lambda said: "micro-batch 1:" in said)
     with NodeDown(cluster, "orders"):
         assert "archive: done, " in copy.finish_here(capsys)
@@ -198,9 +228,18 @@ def test_an_archive_and_what_is_filled_from_it_hold_each_record_once_over_kills(
     assert sorted(archived(files), key=place) == sorted(original, key=place)
 
     fill = Pipeline(
-        backfill, tmp_path / "backfill-log", *common, "--from", str(files), "--to", "again",
-        "--transaction-id", "again-1", "--tasks", "6",
-    )  # fmt: skip
+        backfill,
+        tmp_path / "backfill-log",
+        *common,
+        "--from",
+        str(files),
+        "--to",
+        "again",
+        "--transaction-id",
+        "again-1",
+        "--tasks",
+        "6",
+    )
     with counter_of(cluster, "again") as filled:
         fill.kill_once(lambda _: filled() > 0)
         assert filled() < RECORDS
@@ -286,9 +325,11 @@ def test_how_nodes_are_reached_is_read_from_a_file_for_all_that_a_pipeline_does(
     file.write_text("# of spark\nsecurity.protocol=SASL_SSL\nsasl.username = spark\nsasl.password=canary\n")
     words = ["--bootstrap-servers", "h:1", "--from", "t", "--to", "u", "--checkpoint", "c"]
     expected = {
-        "quorumlog.bootstrap.servers": "h:1", "quorumlog.security.protocol": "SASL_SSL",
-        "quorumlog.sasl.username": "spark", "quorumlog.sasl.password": "canary",
-    }  # fmt: skip
+        "quorumlog.bootstrap.servers": "h:1",
+        "quorumlog.security.protocol": "SASL_SSL",
+        "quorumlog.sasl.username": "spark",
+        "quorumlog.sasl.password": "canary",
+    }
     given = window_totals._parser().parse_args([*words, "--command-config", str(file)])
     assert job.servers(given) == expected
     assert expected.items() <= job.stream_options(given).items()
@@ -386,8 +427,10 @@ def test_files_that_differ_in_their_columns_are_read_with_all_of_them(spark: Spa
     write_parquet(tmp_path / "day=2" / "c.parquet", value=[b"3"], offset=[7])
     rows = parquet_input.read(spark, str(tmp_path)).orderBy("value").toArrow().to_pylist()
     assert [(bytes(row["value"]), row["key"], row["offset"], row["day"]) for row in rows] == [
-        (b"1", None, None, 1), (b"2", b"k", None, 1), (b"3", None, 7, 2),
-    ]  # fmt: skip
+        (b"1", None, None, 1),
+        (b"2", b"k", None, 1),
+        (b"3", None, 7, 2),
+    ]
 
 
 @pytest.mark.spark
@@ -410,11 +453,13 @@ def test_a_part_of_what_a_stream_has_written_is_refused(spark: SparkSession, tmp
 
 def test_late_records_are_told(capsys: pytest.CaptureFixture[str]) -> None:
     report = {
-        "batchId": 0, "durationMs": {"addBatch": 1, "triggerExecution": 2}, "numInputRows": 9,
+        "batchId": 0,
+        "durationMs": {"addBatch": 1, "triggerExecution": 2},
+        "numInputRows": 9,
         "sources": [{"endOffset": '{"orders": {"0": 9}, "$quorumlog": {}}'}],
         "eventTime": {"watermark": "2026-01-01T00:00:00.000Z"},
         "stateOperators": [{"numRowsTotal": 2, "numRowsDroppedByWatermark": 3}],
-    }  # fmt: skip
+    }
     progress = job.QueryProgress()
     progress.add(report)
     progress.add(report | {"batchId": 1})

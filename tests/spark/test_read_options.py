@@ -149,7 +149,7 @@ def test_offsets_in_json_keep_earliest_and_latest_apart_by_option() -> None:
         ({"startingTimestamp": NINES}, ["startingTimestamp", "and so on", "a number from 0 to 9223372036854775807"]),
         ({"minPartitions": "9223372036854775808"}, ["minPartitions", "from 1 to 100000"]),
     ],
-)  # fmt: skip
+)
 def test_a_refusal_names_the_option_and_what_is_wrong(changes: dict[str, str | None], words: list[str]) -> None:
     message = refusal(**changes)
     for word in words:
@@ -174,7 +174,7 @@ def test_a_table_of_spark_s_catalog_brings_no_options_and_is_told_apart() -> Non
         ({"maxTriggerDelay": "3w"}, ["maxTriggerDelay", "'3w'"]),
         ({"groupId": ""}, ["groupId", "1 to 249"]),
     ],
-)  # fmt: skip
+)
 def test_a_stream_has_options_of_its_own(changes: dict[str, str | None], words: list[str]) -> None:
     with pytest.raises(OptionError) as raised:
         stream(**changes)
@@ -192,9 +192,13 @@ def test_rates_of_a_stream_are_typed() -> None:
 
 def test_the_most_specific_of_three_options_says_where_to_begin_and_to_end() -> None:
     every = {
-        "startingTimestamp": "5", "startingOffsetsByTimestamp": '{"orders": {"0": 6}}', "startingOffsets": "earliest",
-        "endingTimestamp": "7", "endingOffsetsByTimestamp": '{"orders": {"0": 8}}', "endingOffsets": "latest",
-    }  # fmt: skip
+        "startingTimestamp": "5",
+        "startingOffsetsByTimestamp": '{"orders": {"0": 6}}',
+        "startingOffsets": "earliest",
+        "endingTimestamp": "7",
+        "endingOffsetsByTimestamp": '{"orders": {"0": 8}}',
+        "endingOffsets": "latest",
+    }
     options = parsed(**every)
     assert (options.read.starting.option, options.read.starting.everywhere) == ("startingTimestamp", 5)
     assert (options.ending.option, options.ending.everywhere) == ("endingTimestamp", 7)

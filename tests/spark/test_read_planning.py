@@ -16,8 +16,11 @@ class FixedCatalog:
     The record at an offset bears ten times that as its timestamp."""
 
     BOUNDS: Mapping[Partition, Bounds] = {
-        ("a", 0): Bounds(0, 10), ("a", 1): Bounds(5, 25), ("b", 0): Bounds(0, 4), ("empty", 0): Bounds(3, 3)
-    }  # fmt: skip
+        ("a", 0): Bounds(0, 10),
+        ("a", 1): Bounds(5, 25),
+        ("b", 0): Bounds(0, 4),
+        ("empty", 0): Bounds(3, 3),
+    }
 
     def topic_names(self) -> Sequence[str]:
         return ["b", "empty", "a"]
@@ -90,7 +93,7 @@ def test_offsets_of_each_partition() -> None:
             ["startingOffsets (offset 3)", "endingOffsets (offset 2)", "b partition 0"],
         ),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_read_is_named(options: dict[str, str], words: list[str]) -> None:
     message = refusal(**options)
     for word in words:

@@ -130,7 +130,7 @@ WRONG: list[tuple[dict[str, str], Words]] = [
     ),
     (BEYOND, ["startingOffsets", "offset 99 of topic orders partition 0", "[0, 20)", "failOnDataLoss"]),
     (GONE, ["startingOffsets", "offset 2 of topic short partition 0", "[5, 10)", "failOnDataLoss"]),
-]  # fmt: skip
+]
 WRONG_BATCH: list[tuple[dict[str, str], Words]] = [
     (
         {"assign": '{"orders": [0]}', "endingOffsets": '{"orders": {"0": 21}}'},
@@ -174,8 +174,11 @@ def test_offsets_that_are_gone_are_passed_over_where_that_is_allowed(log: Log) -
     assert log.read(**BEYOND, failOnDataLoss="false") == 0
     assert log.read(**GONE, failOnDataLoss="false") == 5
     counted: list[int] = []
-    log.stream(lambda rows: rows.writeStream.foreachBatch(lambda frame, _: counted.append(frame.count())),
-               **GONE, failOnDataLoss="false")  # fmt: skip
+    log.stream(
+        lambda rows: rows.writeStream.foreachBatch(lambda frame, _: counted.append(frame.count())),
+        **GONE,
+        failOnDataLoss="false",
+    )
     assert counted == [5]
 
 
@@ -326,9 +329,16 @@ def test_what_spark_finds_out_late_is_one_line_too(log: Log, tmp_path: Path) -> 
     options = COMMANDS["archive"].format(log.servers, tmp_path / "a", tmp_path / "b")
     beyond = json.dumps({"orders": {"0": 99, "1": 0}})
     said = failure(
-        "archive", options, {"JAVA_HOME": str(find_java_home())}, "--master", "local[1]", "--starting-offsets", beyond,
-        "--conf", f"spark.driver.extraJavaOptions={QUICK}",
-    )  # fmt: skip
+        "archive",
+        options,
+        {"JAVA_HOME": str(find_java_home())},
+        "--master",
+        "local[1]",
+        "--starting-offsets",
+        beyond,
+        "--conf",
+        f"spark.driver.extraJavaOptions={QUICK}",
+    )
     assert said[0] == "a new query"
     assert len(said) == 2 and "offset 99 of topic orders partition 0, which holds [0, 20)" in said[1], said
 

@@ -78,8 +78,10 @@ def test_small_batches_are_gathered_into_one_with_every_column() -> None:
     assert batch.column("timestampType").to_pylist() == [0, 0, 1]
     assert batch.column("headers").to_pylist() == [[{"key": "h", "value": None}], None, [{"key": "h", "value": None}]]
     assert batch.column("timestamp").cast(pa.int64()).to_pylist() == [
-        1_700_000_000_000_005, 1_700_000_000_000_006, 1_800_000_000_000_000
-    ]  # fmt: skip
+        1_700_000_000_000_005,
+        1_700_000_000_000_006,
+        1_800_000_000_000_000,
+    ]
     assert batch.column("timestamp")[2].as_py() == dt.datetime.fromtimestamp(1_800_000_000, dt.UTC)
 
 
@@ -95,8 +97,9 @@ def test_offsets_and_types_stay_with_their_rows_over_gaps_and_batches_of_any_len
     longer = [stored(10, [b"e" * (TARGET_BYTES // 4)] * 5), stored(15, [b"f"] * 9)]
     batches = spark([*lost, *longer])
     assert [batch.column("offset").to_pylist() for batch in batches] == [
-        [0, 1, 5, 6, 7, 8, 10, 11, 12, 13, 14], [15, 16, 17, 18, 19, 20, 21, 22, 23]
-    ]  # fmt: skip
+        [0, 1, 5, 6, 7, 8, 10, 11, 12, 13, 14],
+        [15, 16, 17, 18, 19, 20, 21, 22, 23],
+    ]
     assert batches[0].column("timestampType").to_pylist() == [0, 0, 0, 1, 1, 0, 0, 0, 0, 0, 0]
     assert batches[1].column("topic").to_pylist() == ["t"] * 9
     for batch in batches:

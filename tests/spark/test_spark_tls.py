@@ -42,20 +42,28 @@ def test_how_nodes_are_reached_goes_with_their_addresses() -> None:
 
 
 def test_options_say_how_nodes_are_reached() -> None:
-    given = GivenOptions({
-        "quorumlog.bootstrap.servers": "a:1",
-        "quorumlog.security.protocol": "SSL", "quorumlog.ssl.ca.location": "/ca.crt",
-        "quorumlog.ssl.certificate.location": "/alice.crt", "quorumlog.ssl.key.location": "/alice.key",
-    })  # fmt: skip
+    given = GivenOptions(
+        {
+            "quorumlog.bootstrap.servers": "a:1",
+            "quorumlog.security.protocol": "SSL",
+            "quorumlog.ssl.ca.location": "/ca.crt",
+            "quorumlog.ssl.certificate.location": "/alice.crt",
+            "quorumlog.ssl.key.location": "/alice.key",
+        }
+    )
     assert given.bootstrap_servers() == Servers("a:1", SSL)
 
 
 def test_options_say_who_signs_in_and_nothing_shows_the_password() -> None:
-    given = GivenOptions({
-        "quorumlog.bootstrap.servers": "a:1", "quorumlog.security.protocol": "SASL_SSL",
-        "quorumlog.sasl.mechanism": "SCRAM-SHA-256", "quorumlog.sasl.username": "alice",
-        "quorumlog.sasl.password": "canary",
-    })  # fmt: skip
+    given = GivenOptions(
+        {
+            "quorumlog.bootstrap.servers": "a:1",
+            "quorumlog.security.protocol": "SASL_SSL",
+            "quorumlog.sasl.mechanism": "SCRAM-SHA-256",
+            "quorumlog.sasl.username": "alice",
+            "quorumlog.sasl.password": "canary",
+        }
+    )
     servers = given.bootstrap_servers()
     security = security_of(pickle.loads(pickle.dumps(servers)))
     assert (security.sasl_plain_username, security.sasl_plain_password) == ("alice", "canary")
@@ -70,10 +78,14 @@ def test_options_say_who_signs_in_and_nothing_shows_the_password() -> None:
 
 
 def test_options_name_a_file_with_a_token() -> None:
-    given = GivenOptions({
-        "quorumlog.bootstrap.servers": "a:1", "quorumlog.security.protocol": "SASL_SSL",
-        "quorumlog.sasl.mechanism": "OAUTHBEARER", "quorumlog.sasl.oauthbearer.token.file": "/run/token",
-    })  # fmt: skip
+    given = GivenOptions(
+        {
+            "quorumlog.bootstrap.servers": "a:1",
+            "quorumlog.security.protocol": "SASL_SSL",
+            "quorumlog.sasl.mechanism": "OAUTHBEARER",
+            "quorumlog.sasl.oauthbearer.token.file": "/run/token",
+        }
+    )
     security = security_of(pickle.loads(pickle.dumps(given.bootstrap_servers())))
     assert security.sasl_oauthbearer_token_file == "/run/token"
     assert security.identity() is not None
@@ -124,10 +136,12 @@ def test_rows_go_in_and_come_out_by_password_and_permission_and_no_plan_shows_it
             )
             admin.alter_user_scram_credentials([UserScramCredentialUpsertion("alice", "canary-of-spark")])
         options = {
-            "quorumlog.bootstrap.servers": place, "quorumlog.security.protocol": "SASL_SSL",
+            "quorumlog.bootstrap.servers": place,
+            "quorumlog.security.protocol": "SASL_SSL",
             "quorumlog.ssl.ca.location": cluster.client_tls["ssl_ca_location"],
-            "quorumlog.sasl.username": "alice", "quorumlog.sasl.password": "canary-of-spark",
-        }  # fmt: skip
+            "quorumlog.sasl.username": "alice",
+            "quorumlog.sasl.password": "canary-of-spark",
+        }
         rows = spark.range(100).selectExpr("cast(id as string) as key", "cast(id * 2 as string) as value")
         rows.write.format("quorumlog").options(**options).option("topic", "orders").mode("append").save()
         read = spark.read.format("quorumlog").options(**options).option("subscribe", "orders").load()

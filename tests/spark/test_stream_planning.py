@@ -131,10 +131,13 @@ def test_new_partitions_and_topics_are_read_from_their_start() -> None:
         (view({("t", 0): (0, 9)}, OTHER), ["topic t,", "created anew"], {("t", 0): (0, 9)}),
         (view({("t", 1): (0, 9)}), ["t partition 0", "not selected"], {("t", 1): (0, 9)}),
         (view({("u", 0): (0, 9)}, missing=("t",)), ["topic t,", "not there any more"], {("u", 0): (0, 9)}),
-        (view({("t", 0): (0, 3), ("u", 0): (4, 9)}), ["topic u partition 0", "[0, 4)", "new"],
-         {("t", 0): (3, 3), ("u", 0): (4, 9)}),
+        (
+            view({("t", 0): (0, 3), ("u", 0): (4, 9)}),
+            ["topic u partition 0", "[0, 4)", "new"],
+            {("t", 0): (3, 3), ("u", 0): (4, 9)},
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_is_lost_is_an_error_that_names_it_unless_allowed(
     now: LogView, words: list[str], rest: dict[Partition, tuple[int, int]], caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -51,9 +51,14 @@ class Copy:
     """A query from one topic to another, with one checkpoint."""
 
     def __init__(
-        self, spark: SparkSession, cluster: LocalCluster, source: str, sink: str, checkpoint: Path,
+        self,
+        spark: SparkSession,
+        cluster: LocalCluster,
+        source: str,
+        sink: str,
+        checkpoint: Path,
         plan: Callable[[DataFrame], DataFrame],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._spark, self._servers = spark, {"quorumlog.bootstrap.servers": cluster.bootstrap_servers}
         self._source, self._sink, self._checkpoint, self._plan = source, sink, checkpoint, plan
 
@@ -111,9 +116,13 @@ def test_a_plan_that_shuffles_is_written_once_too(
     create(quorumlog_cluster, "unshuffled", 2)
     create(quorumlog_cluster, "shuffled", 3)
     copy = Copy(
-        spark, quorumlog_cluster, "unshuffled", "shuffled", tmp_path / "checkpoint",
+        spark,
+        quorumlog_cluster,
+        "unshuffled",
+        "shuffled",
+        tmp_path / "checkpoint",
         lambda rows: rows.selectExpr("CAST(key AS STRING) AS key", "value").repartition(2, "key"),
-    )  # fmt: skip
+    )
     write(quorumlog_cluster, "unshuffled", 0, 400)
     copy.drain()
     copy.forget_last_batch()

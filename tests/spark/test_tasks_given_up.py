@@ -118,10 +118,14 @@ EQUAL = [b"click", b"view", b"click"] * 4
 @pytest.mark.parametrize(
     ("tasks", "number", "begun", "values"),
     [
-        (1, 3, {0}, VALUES), (1, 3, {0}, EQUAL), (2, 3, set(), VALUES), (2, 2, {0, 3}, VALUES), (1, 0, {3}, EQUAL),
+        (1, 3, {0}, VALUES),
+        (1, 3, {0}, EQUAL),
+        (2, 3, set(), VALUES),
+        (2, 2, {0, 3}, VALUES),
+        (1, 0, {3}, EQUAL),
         (2, 1, {0, 2, 3}, VALUES),
     ],
-)  # fmt: skip
+)
 def test_whenever_it_goes_on_rows_are_in_the_log_once_or_the_run_says_so(
     monkeypatch: pytest.MonkeyPatch, tasks: int, number: int, begun: set[int], values: list[bytes]
 ) -> None:

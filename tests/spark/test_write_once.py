@@ -65,9 +65,12 @@ def broken_off(options: WriteOptions, who: runs.Name, rows: pa.RecordBatch, part
     run = runs.begin(nodes_at(options.bootstrap_servers), who, [options.topic], note)
     how = rows_to_records.Spread(shapes, run.note.timestamp_ms, who.turn)
     with Producer(
-        bootstrap_servers=options.bootstrap_servers, producer_name=who.producer, producer_epoch=who.epoch,
-        compression_type=options.compression, batch_size=1 << 20,
-    ) as producer:  # fmt: skip
+        bootstrap_servers=options.bootstrap_servers,
+        producer_name=who.producer,
+        producer_epoch=who.epoch,
+        compression_type=options.compression,
+        batch_size=1 << 20,
+    ) as producer:
         for target, records in list(rows_to_records.spread(rows_to_records.rows_of(rows, options.topic), how))[
             :partitions
         ]:
@@ -359,8 +362,10 @@ def test_topics_of_rows_may_differ_from_batch_to_batch(options: WriteOptions, mo
     with Admin(bootstrap_servers=options.bootstrap_servers) as admin:
         admin.create_topics([NewTopic(other, 2, 1)])
     by_column = dataclasses.replace(options, topic=None)
-    rows = [pa.RecordBatch.from_pydict({"topic": [topic] * 3, "value": [b"1", b"2", b"3"]})
-            for topic in (options.topic, other, options.topic)]  # fmt: skip
+    rows = [
+        pa.RecordBatch.from_pydict({"topic": [topic] * 3, "value": [b"1", b"2", b"3"]})
+        for topic in (options.topic, other, options.topic)
+    ]
     who = name()
     for _ in range(2):
         assert sink.write_once(by_column, who, rows).records == 9

@@ -72,9 +72,13 @@ def test_a_batch_of_a_kafka_client_shows_its_own_header(tmp_path: Path) -> None:
 def build_lying_entry(batch: bytes) -> bytes:
     """An entry that says nine records, whatever its batch says."""
     return build_batch(
-        batch + bytes(-len(batch) % 8), record_count=9, codec=Codec.NONE, base_timestamp_ms=1_000,
-        max_timestamp_ms=1_000, attributes=Attributes.KAFKA,
-    )  # fmt: skip
+        batch + bytes(-len(batch) % 8),
+        record_count=9,
+        codec=Codec.NONE,
+        base_timestamp_ms=1_000,
+        max_timestamp_ms=1_000,
+        attributes=Attributes.KAFKA,
+    )
 
 
 def test_a_range_of_entries_can_be_asked_for(data_dir: Path) -> None:

@@ -236,9 +236,16 @@ class StorageMachine(RuleBasedStateMachine):
         write.snapshot, write.hard_state, write.table = snapshot, state, {b"new": b"table"}
         offset = model.offset_after(model.hard_state.commit) + gap
         self.model[group] = Model(
-            snapshot.configuration, state, snapshot.last, [], snapshot, bytes(size), {b"new": b"table"}, model.stages,
+            snapshot.configuration,
+            state,
+            snapshot.last,
+            [],
+            snapshot,
+            bytes(size),
+            {b"new": b"table"},
+            model.stages,
             offset,
-        )  # fmt: skip
+        )
 
     @rule(key=st.binary(min_size=1, max_size=2), value=st.none() | st.binary(max_size=20))
     def set_node_row(self, key: bytes, value: bytes | None) -> None:

@@ -24,9 +24,13 @@ MAX_TIMESTAMP_AT = 35
 def kafka_entry(previous: EntryId, base_offset: int, batch: bytes) -> Entry:
     """A batch as the former version took it: its header is what the client said."""
     data = seal_batch(
-        entry_of_kafka(batch, null_keys=False), group=1, term=1, index=previous.index + 1,
-        previous_hash=previous.hash, base_offset=base_offset,
-    )  # fmt: skip
+        entry_of_kafka(batch, null_keys=False),
+        group=1,
+        term=1,
+        index=previous.index + 1,
+        previous_hash=previous.hash,
+        base_offset=base_offset,
+    )
     return Entry(previous.index + 1, 1, EntryKind.BATCH, entry_hash(data), data)
 
 

@@ -212,9 +212,15 @@ class ClassicRig:
     def sync(self, member_id: str, generation: int, parts: dict[str, bytes] | None = None, **more: object) -> int:
         """A member syncs; with parts as a leader does."""
         rows = [pb.ClassicAssignment(member_id=key, assignment=part) for key, part in (parts or {}).items()]
-        return self.send(pb.SyncClassicGroupRequest(
-            group_id=GROUP, member_id=member_id, generation=generation, assignments=rows, **more,  # type: ignore[arg-type]
-        ))  # fmt: skip
+        return self.send(
+            pb.SyncClassicGroupRequest(
+                group_id=GROUP,
+                member_id=member_id,
+                generation=generation,
+                assignments=rows,
+                **more,  # type: ignore[arg-type]
+            )
+        )
 
     def synced(self, number: int) -> pb.SyncClassicGroupResponse:
         """The answer to a sync."""

@@ -37,9 +37,11 @@ class Compacting(Quiet):
         configs = {"cleanup_policy": "compact", "delete_retention_ms": "1500"} | configs
         request = admin_pb2.CreateTopicsRequest(timeout_ms=1_000)
         request.topics.add(
-            name=KEYED, num_partitions=1, replication_factor=3,
+            name=KEYED,
+            num_partitions=1,
+            replication_factor=3,
             configs={key.replace("_", "."): value for key, value in configs.items()},
-        )  # fmt: skip
+        )
         answers: list[admin_pb2.CreateTopicsResponse] = []
         self.cluster.request("admin", 1, request, answers.append)  # type: ignore[arg-type]
         self.until(lambda: bool(answers), 5)
@@ -92,9 +94,10 @@ class Compacting(Quiet):
         if leader is None:
             return None
         request = pb.ProduceRequest(
-            acks=-1, timeout_ms=2_000,
+            acks=-1,
+            timeout_ms=2_000,
             batches=[pb.PartitionBatch(topic_id=self.topic_id, partition=0, batch=batch)],
-        )  # fmt: skip
+        )
         answers: list[object] = []
         self.cluster.request("writer", leader, request, answers.append)
         self.until(lambda: bool(answers), 10)

@@ -61,10 +61,13 @@ def unsealed_batch(records: Sequence[Sample], codec: Codec = Codec.NONE) -> byte
     )
     times = [record.timestamp_ms for record in records]
     return build_batch(
-        write_payload(columns, codec), record_count=count, codec=codec,
-        base_timestamp_ms=min(times), max_timestamp_ms=max(times),
+        write_payload(columns, codec),
+        record_count=count,
+        codec=codec,
+        base_timestamp_ms=min(times),
+        max_timestamp_ms=max(times),
         attributes=Attributes.NULL_KEYS if columns.column(0).null_count else Attributes.NONE,
-    )  # fmt: skip
+    )
 
 
 def stored_batch(
@@ -106,9 +109,13 @@ def records_in(entries: Sequence[bytes]) -> Iterator[Placed]:
         if not gaps and header.timestamp_type is TimestampType.LOG_APPEND_TIME:
             times = [header.max_timestamp_ms] * columns.num_rows
         for delta, key, value, time, headers in zip(
-            deltas, columns.column(0).to_pylist(), columns.column(1).to_pylist(), times, columns.column(3).to_pylist(),
+            deltas,
+            columns.column(0).to_pylist(),
+            columns.column(1).to_pylist(),
+            times,
+            columns.column(3).to_pylist(),
             strict=True,
-        ):  # fmt: skip
+        ):
             pairs = tuple((pair["key"], pair["value"]) for pair in headers or ())
             yield Placed(header.base_offset + delta, Sample(key, value, time, pairs))
 

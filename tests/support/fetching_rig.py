@@ -149,21 +149,28 @@ class Consumer:
 
         names = {named(topic): topic for topic in [*wanted, *(forgotten or {})]}
         request = fetch_requests.FetchRequest(
-            max_wait_ms=max_wait_ms, min_bytes=1, max_bytes=max_bytes, session_id=self.session,
+            max_wait_ms=max_wait_ms,
+            min_bytes=1,
+            max_bytes=max_bytes,
+            session_id=self.session,
             session_epoch=self.epoch,
             topics=[
                 fetch_requests.FetchTopic(
                     *named(topic),
-                    [fetch_requests.FetchPartition(n, epoch, at, partition_max_bytes=1 << 20)
-                     for n, at in partitions.items()],
+                    [
+                        fetch_requests.FetchPartition(n, epoch, at, partition_max_bytes=1 << 20)
+                        for n, at in partitions.items()
+                    ],
                 )
-                for topic, partitions in wanted.items() if partitions
+                for topic, partitions in wanted.items()
+                if partitions
             ],
             forgotten_topics_data=[
                 fetch_requests.ForgottenTopic(*named(topic), numbers)
-                for topic, numbers in (forgotten or {}).items() if numbers
+                for topic, numbers in (forgotten or {}).items()
+                if numbers
             ],
-        )  # fmt: skip
+        )
         answer = self.rig.ask(self.link, request, self.version, FetchResponse)
         self.error = answer.error_code
         if not answer.error_code:

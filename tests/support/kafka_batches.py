@@ -41,9 +41,14 @@ def kafka_batch(
 ) -> bytes:
     """A batch as aiokafka writes it."""
     builder = DefaultRecordBatchBuilder(
-        magic=2, compression_type=int(codec), is_transactional=int(transactional), producer_id=producer_id,
-        producer_epoch=producer_epoch, base_sequence=base_sequence, batch_size=1 << 30,
-    )  # fmt: skip
+        magic=2,
+        compression_type=int(codec),
+        is_transactional=int(transactional),
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        batch_size=1 << 30,
+    )
     for offset, (key, value, time_ms, headers) in enumerate(rows):
         assert builder.append(offset, time_ms, key, value, headers)
     return bytes(builder.build())
@@ -133,6 +138,12 @@ def stored_kafka_entry(
 ) -> bytes:
     """The entry of a batch as it stands in a log."""
     return seal_batch(
-        entry_of_kafka(batch, null_keys=False), group=1_000, term=term, index=9, previous_hash=5,
-        base_offset=base_offset, append_time_ms=append_time_ms, last_offset=last_offset,
-    )  # fmt: skip
+        entry_of_kafka(batch, null_keys=False),
+        group=1_000,
+        term=term,
+        index=9,
+        previous_hash=5,
+        base_offset=base_offset,
+        append_time_ms=append_time_ms,
+        last_offset=last_offset,
+    )

@@ -20,9 +20,12 @@ from kafka.protocol.api_message import ApiMessage
 from tests.support import kafka_schemas
 
 _MODULES = (
-    kafka.protocol.admin, kafka.protocol.consumer, kafka.protocol.metadata, kafka.protocol.producer,
+    kafka.protocol.admin,
+    kafka.protocol.consumer,
+    kafka.protocol.metadata,
+    kafka.protocol.producer,
     kafka.protocol.sasl,
-)  # fmt: skip
+)
 #: Fields that kafka-python calls by other names than Kafka's schemas.
 THEIR_NAMES = {
     "cluster_authorized_operations": "authorized_operations",
@@ -36,10 +39,12 @@ _TEXTS = ("", "orders", "größe", "x" * 127, "y" * 128, "z" * 300)
 _ADDED: dict[str, Any] = {
     name: type(ApiMessage)(name, (ApiMessage,), {}, load_json=kafka_schemas)
     for name in (
-        "ConsumerGroupHeartbeatRequest", "ConsumerGroupHeartbeatResponse",
-        "ConsumerGroupDescribeRequest", "ConsumerGroupDescribeResponse",
+        "ConsumerGroupHeartbeatRequest",
+        "ConsumerGroupHeartbeatResponse",
+        "ConsumerGroupDescribeRequest",
+        "ConsumerGroupDescribeResponse",
     )
-}  # fmt: skip
+}
 
 
 def their_class(name: str) -> Any:

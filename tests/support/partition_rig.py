@@ -97,9 +97,15 @@ class Rig:
         self.log = MemoryLog()
         sealer = GroupSealer(GROUP)
         restored = RestoredReplica(
-            node_id=1, group=GROUP, configuration=Configuration((1,)), hard_state=HardState(), last=ORIGIN,
-            first_index=1, anchor=ORIGIN, applied=0,
-        )  # fmt: skip
+            node_id=1,
+            group=GROUP,
+            configuration=Configuration((1,)),
+            hard_state=HardState(),
+            last=ORIGIN,
+            first_index=1,
+            anchor=ORIGIN,
+            applied=0,
+        )
         services = RaftLogServices(_Store(self.log), sealer, check_chain=check_chain)
         self.raft = RaftGroup(restored, services, options or RaftOptions(), random.Random(1), now=0)
         identity = PartitionId(b"t" * 16, "orders", 0)
@@ -146,7 +152,12 @@ class Rig:
 
 def batch(count: int = 3, sequence: int = -1, producer: int = -1, timestamp_ms: int = NOW_MS, size: int = 10) -> bytes:
     return build_batch(
-        b"x" * size, record_count=count, codec=Codec.NONE, base_timestamp_ms=timestamp_ms,
-        max_timestamp_ms=timestamp_ms, producer_id=producer, producer_epoch=-1 if producer < 0 else 0,
+        b"x" * size,
+        record_count=count,
+        codec=Codec.NONE,
+        base_timestamp_ms=timestamp_ms,
+        max_timestamp_ms=timestamp_ms,
+        producer_id=producer,
+        producer_epoch=-1 if producer < 0 else 0,
         base_sequence=sequence,
-    )  # fmt: skip
+    )

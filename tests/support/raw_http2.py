@@ -55,9 +55,14 @@ class RawHttp2:
         """
         stream, self._next = self._next, self._next + 2
         headers = {
-            ":method": "POST", ":scheme": self._scheme, ":path": path, ":authority": "node", "te": "trailers",
-            "content-type": "application/grpc", **metadata,
-        }  # fmt: skip
+            ":method": "POST",
+            ":scheme": self._scheme,
+            ":path": path,
+            ":authority": "node",
+            "te": "trailers",
+            "content-type": "application/grpc",
+            **metadata,
+        }
         block = b"".join(_literal(name, value) for name, value in headers.items())
         self._writer.write(_frame(_HEADERS, _END_HEADERS, stream, block))
         self._windows[stream] = self._initial

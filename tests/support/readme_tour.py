@@ -90,9 +90,14 @@ class Tour:
             if block.how == "pytest":
                 command[1:1] = ["-m", "pytest", "-p", "no:cacheprovider", "--rootdir", str(self.directory), "-q"]
         done = subprocess.run(
-            command, env=self.environment, cwd=self.directory, capture_output=True, text=True,
-            timeout=BLOCK_TIMEOUT_S, check=False,
-        )  # fmt: skip
+            command,
+            env=self.environment,
+            cwd=self.directory,
+            capture_output=True,
+            text=True,
+            timeout=BLOCK_TIMEOUT_S,
+            check=False,
+        )
         assert done.returncode == 0, f"README.md:{block.line}:\n{done.stdout}{done.stderr}"
         return done.stdout
 

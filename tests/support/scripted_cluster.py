@@ -442,9 +442,12 @@ class ScriptedCluster:
         """Adds what one partition has from the wanted offset on."""
         log = self.logs[wanted.partition]
         result = response.results.add(
-            topic_id=wanted.topic_id, partition=wanted.partition, high_watermark=log.next_offset,
-            log_start_offset=log.log_start, leader_epoch=log.leader_epoch,
-        )  # fmt: skip
+            topic_id=wanted.topic_id,
+            partition=wanted.partition,
+            high_watermark=log.next_offset,
+            log_start_offset=log.log_start,
+            leader_epoch=log.leader_epoch,
+        )
         if log.leader != node_id:
             result.error.CopyFrom(error(Code.NOT_LEADER_OR_FOLLOWER, leader=(log.leader, log.leader_epoch)))
         elif not log.log_start <= wanted.fetch_offset <= log.next_offset:

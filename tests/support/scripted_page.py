@@ -38,8 +38,13 @@ def partition(topic: str, number: int, leader: int | None = 1, isr: Sequence[int
 
 def topic(name: str, partitions: int = 1, configs: dict[str, Json] | None = None) -> Thing:
     """A topic of the picture; one whose name begins with ``__`` is internal."""
-    return {"name": name, "id": f"id-of-{name}", "internal": name.startswith("__"), "partitions": partitions,
-            "configs": configs or {}}  # fmt: skip
+    return {
+        "name": name,
+        "id": f"id-of-{name}",
+        "internal": name.startswith("__"),
+        "partitions": partitions,
+        "configs": configs or {},
+    }
 
 
 def whole_cluster(*topics: Thing) -> dict[str, Thing]:

@@ -35,9 +35,11 @@ SECURED = os.environ.get("QUORUMLOG_SECURED") == "1"
 _TESTER, _SPARK = "tester", "spark"
 _PASSWORD = "canary-1b7e-of-{}"
 _READERS = (
-    pyspark.sql.readwriter.DataFrameReader, pyspark.sql.readwriter.DataFrameWriter,
-    pyspark.sql.streaming.readwriter.DataStreamReader, pyspark.sql.streaming.readwriter.DataStreamWriter,
-)  # fmt: skip
+    pyspark.sql.readwriter.DataFrameReader,
+    pyspark.sql.readwriter.DataFrameWriter,
+    pyspark.sql.streaming.readwriter.DataStreamReader,
+    pyspark.sql.streaming.readwriter.DataStreamWriter,
+)
 _SPARKS_RIGHTS = (
     (ResourceType.TOPIC, ACLOperation.READ),
     (ResourceType.TOPIC, ACLOperation.WRITE),
@@ -57,8 +59,10 @@ class SecuredCluster(LocalCluster):
         self._places = ReservedPorts(0 if options.get("tls") else nodes)
         if not options.get("tls"):
             options["settings"] = {
-                **(options.get("settings") or {}), "authorization": True, "super_users": "User:admin"
-            }  # fmt: skip
+                **(options.get("settings") or {}),
+                "authorization": True,
+                "super_users": "User:admin",
+            }
             options["tls"] = True
             options["node_settings"] = {
                 node: {"password_listen": f"127.0.0.1:{port}"} for node, port in enumerate(self._places.ports, start=1)
@@ -111,9 +115,11 @@ def _everything(kind: ResourceType) -> ResourcePattern:
 
 def _properties(user: str) -> dict[str, str]:
     return {
-        "security.protocol": "SASL_SSL", "ssl.ca.location": _authority, "sasl.username": user,
+        "security.protocol": "SASL_SSL",
+        "ssl.ca.location": _authority,
+        "sasl.username": user,
         "sasl.password": _PASSWORD.format(user),
-    }  # fmt: skip
+    }
 
 
 def more_sql_options() -> str:
@@ -130,9 +136,11 @@ def _signed_in(name: str) -> type:
 
     def __init__(self: object, *topics: object, **options: object) -> None:
         own = {
-            "security_protocol": "SASL_SSL", "ssl_ca_location": _authority, "sasl_plain_username": _TESTER,
+            "security_protocol": "SASL_SSL",
+            "ssl_ca_location": _authority,
+            "sasl_plain_username": _TESTER,
             "sasl_plain_password": _PASSWORD.format(_TESTER),
-        }  # fmt: skip
+        }
         says_itself = "security_protocol" in options or not _authority
         former.__init__(self, *topics, **({} if says_itself else own), **options)
 

@@ -77,9 +77,13 @@ class SignInRig:
         salt = self.rng.randbytes(16)
         keys = salted_keys(password, salt, ITERATIONS)
         credential = ScramCredential(
-            user=user, salt=salt, stored_key=keys.stored_key, server_key=keys.server_key, iterations=ITERATIONS,
+            user=user,
+            salt=salt,
+            stored_key=keys.stored_key,
+            server_key=keys.server_key,
+            iterations=ITERATIONS,
             for_super_user=for_super_user,
-        )  # fmt: skip
+        )
         self._apply(users_altered=metadata_log_pb2.UsersAltered(upsertions=[credential], salt_key=b"k" * 32))
 
     def delete(self, user: str) -> None:

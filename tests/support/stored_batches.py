@@ -24,9 +24,13 @@ def stored_batch(
     values = [b"%0*d" % (size, number) for number in range(offset, offset + count)]
     made = encode(batch_from_columns(list(keys), values, array("q", [1_000_000] * count), {}), codec)
     batch = build_batch(
-        made.payload, record_count=count, codec=codec, base_timestamp_ms=1, max_timestamp_ms=1,
+        made.payload,
+        record_count=count,
+        codec=codec,
+        base_timestamp_ms=1,
+        max_timestamp_ms=1,
         attributes=made.attributes,
-    )  # fmt: skip
+    )
     return seal_batch(batch, group=1, term=leader_epoch, index=1 + offset, previous_hash=0, base_offset=offset)
 
 

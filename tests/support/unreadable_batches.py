@@ -29,9 +29,13 @@ def unreadable_entry(kind: str, base_offset: int, *, timestamp_ms: int = NOW_MS)
         kind: one of ``UNREADABLE``.
     """
     return seal_batch(
-        unreadable_batch(kind, timestamp_ms=timestamp_ms), group=1, term=1, index=1 + base_offset, previous_hash=0,
+        unreadable_batch(kind, timestamp_ms=timestamp_ms),
+        group=1,
+        term=1,
+        index=1 + base_offset,
+        previous_hash=0,
         base_offset=base_offset,
-    )  # fmt: skip
+    )
 
 
 def unreadable_batch(kind: str, *, timestamp_ms: int = NOW_MS) -> bytes:

@@ -52,18 +52,25 @@ def active() -> ScriptedGroup:
     has = groups_pb2.TopicPartitions(topic_id=TOPIC_ID, topic="t", partitions=[0])
     target = groups_pb2.TopicPartitions(topic_id=TOPIC_ID, topic="t", partitions=[1, 0])
     member = groups_pb2.MemberDescription(
-        member_id="m", client_id="c", host="127.0.0.1", member_epoch=2, topics=["t"], assignment=[has], target=[target],
+        member_id="m",
+        client_id="c",
+        host="127.0.0.1",
+        member_epoch=2,
+        topics=["t"],
+        assignment=[has],
+        target=[target],
         present=True,
-    )  # fmt: skip
+    )
     return ScriptedGroup(members=[member])
 
 
 async def test_groups_of_all_coordinators_are_listed(script: ScriptedCoordinators, admin: AsyncAdmin) -> None:
     script.groups = {"c": ScriptedGroup(), "b": active(), "a": ScriptedGroup()}
     assert await admin.list_groups() == [
-        GroupListing("a", GroupState.EMPTY, 0), GroupListing("b", GroupState.STABLE, 1),
+        GroupListing("a", GroupState.EMPTY, 0),
+        GroupListing("b", GroupState.STABLE, 1),
         GroupListing("c", GroupState.EMPTY, 0),
-    ]  # fmt: skip
+    ]
     assert [group.group_id for group in await admin.list_groups(["stable", GroupState.ASSIGNING])] == ["b"]
 
 

@@ -222,9 +222,13 @@ def test_a_wrong_producer_configuration_is_one_line(wrong: dict[str, object], li
 
 def test_every_error_code_has_a_class_and_keeps_the_servers_word() -> None:
     internal = {
-        "NONE", "STALE_BROKER_EPOCH", "DUPLICATE_BROKER_REGISTRATION", "INCONSISTENT_CLUSTER_ID",
-        "INVALID_UPDATE_VERSION", "INELIGIBLE_REPLICA",
-    }  # fmt: skip
+        "NONE",
+        "STALE_BROKER_EPOCH",
+        "DUPLICATE_BROKER_REGISTRATION",
+        "INCONSISTENT_CLUSTER_ID",
+        "INVALID_UPDATE_VERSION",
+        "INELIGIBLE_REPLICA",
+    }
     for name, code in errors_pb2.ErrorCode.items():
         made = errors.error_from_proto(errors_pb2.Error(code=code, message="why", retriable=True, definite=False))
         assert (made.message, made.retriable, made.definite) == ("why", True, False)

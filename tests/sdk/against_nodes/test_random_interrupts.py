@@ -102,16 +102,23 @@ class Program:
 
     def _make_producer(self) -> Producer:
         return Producer(
-            bootstrap_servers=self._servers, linger_ms=self._rng.choice([0, 5]), compression_type="lz4",
+            bootstrap_servers=self._servers,
+            linger_ms=self._rng.choice([0, 5]),
+            compression_type="lz4",
             batch_size=self._rng.choice([500, 16_384]),
-        )  # fmt: skip
+        )
 
     def _make_consumer(self) -> Consumer:
         self._next.clear()
         return Consumer(
-            "t", bootstrap_servers=self._servers, group_id="g", auto_offset_reset="earliest", auto_commit_interval_ms=5,
-            max_poll_records=self._rng.choice([1, 7, 500]), consumer_timeout_ms=20,
-        )  # fmt: skip
+            "t",
+            bootstrap_servers=self._servers,
+            group_id="g",
+            auto_offset_reset="earliest",
+            auto_commit_interval_ms=5,
+            max_poll_records=self._rng.choice([1, 7, 500]),
+            consumer_timeout_ms=20,
+        )
 
     def step(self) -> None:
         """Does one thing, which may be interrupted."""

@@ -34,8 +34,12 @@ def test_a_backup_is_for_its_owner_alone(tmp_path: Path) -> None:
     store.write("topics/orders/0", b"1")
     made = [tmp_path / "far", *(tmp_path / "far").rglob("*")]
     assert {path.name: path.stat().st_mode & 0o777 for path in made} == {
-        "far": 0o700, "place": 0o700, "topics": 0o700, "orders": 0o700, "0": 0o600
-    }  # fmt: skip
+        "far": 0o700,
+        "place": 0o700,
+        "topics": 0o700,
+        "orders": 0o700,
+        "0": 0o600,
+    }
 
 
 def test_what_is_deleted_is_gone(store: BackupStore) -> None:

@@ -61,10 +61,14 @@ async def test_producers_are_of_one_index(copy: Callable[..., PartitionCopy]) ->
     """A client writes between two pages: the listing starts again."""
     asked: list[int] = []
     pages = [
-        page(5, 1, 2, more=True), page(6, 3, 4),
-        page(7, 1, 9, more=True), page(7, 11, more=True), page(8, 12),
-        page(9, 1, 2, more=True), page(9, 7),
-    ]  # fmt: skip
+        page(5, 1, 2, more=True),
+        page(6, 3, 4),
+        page(7, 1, 9, more=True),
+        page(7, 11, more=True),
+        page(8, 12),
+        page(9, 1, 2, more=True),
+        page(9, 7),
+    ]
     log, producers = await copy(pages, asked)._describe(10)
     assert (log.applied_index, [each.producer_id for each in producers]) == (9, [1, 2, 7])
     assert asked == [-1, 2, -1, 9, 11, -1, 2]

@@ -36,8 +36,11 @@ async def script(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ScriptedCoord
 async def cluster(script: ScriptedCoordinators) -> AsyncIterator[Cluster]:
     made = Cluster(
         script.cluster.bootstrap_servers.split(","),
-        request_timeout_s=LIMIT_S, bootstrap_timeout_s=LIMIT_S, backoff=Backoff(0.001, 0.01), client_id="test",
-    )  # fmt: skip
+        request_timeout_s=LIMIT_S,
+        bootstrap_timeout_s=LIMIT_S,
+        backoff=Backoff(0.001, 0.01),
+        client_id="test",
+    )
     yield made
     await made.close()
 
@@ -212,8 +215,11 @@ async def test_a_coordinator_of_an_older_epoch_is_none(
         return found.address
 
     assert [named(1, 4), named(2, 5), named(1, 4), named(3, 5)] == [
-        "127.0.0.1:7001", "127.0.0.1:7002", "127.0.0.1:7002", "127.0.0.1:7003",
-    ]  # fmt: skip
+        "127.0.0.1:7001",
+        "127.0.0.1:7002",
+        "127.0.0.1:7002",
+        "127.0.0.1:7003",
+    ]
 
 
 async def test_tasks_share_one_coordinator_look_up(

@@ -35,9 +35,7 @@ class Node:
         self.answers_at_once = True
         self.waiting: list[int] = []
         self.asked = 0
-        self.server = GrpcServer(
-            self.address, (DataPlaneService(self.requests, NodeLimits(), Meters()).handlers(),)
-        )  # fmt: skip
+        self.server = GrpcServer(self.address, (DataPlaneService(self.requests, NodeLimits(), Meters()).handlers(),))
 
     def _take(self, event: Event) -> None:
         if isinstance(event, ClientRequest):

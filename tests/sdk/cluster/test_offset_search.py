@@ -21,8 +21,12 @@ def test_questions_carry_every_field() -> None:
     assert request.timeout_ms == 900 and request.takes_kafka_batches
     (only,) = request.partitions
     assert (only.topic_id, only.partition, only.timestamp_ms, only.leader_epoch, only.first_offset) == (
-        b"i" * 16, 1, LATEST, 7, 0,
-    )  # fmt: skip
+        b"i" * 16,
+        1,
+        LATEST,
+        7,
+        0,
+    )
 
 
 def test_unfinished_searches_continue_where_they_were() -> None:

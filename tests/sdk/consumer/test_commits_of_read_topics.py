@@ -58,9 +58,12 @@ async def reader(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Reader]:
     await cluster.start()
     fill(cluster, 8)
     async with AsyncConsumer(
-        bootstrap_servers=cluster.bootstrap_servers, group_id="g", enable_auto_commit=False,
-        auto_offset_reset="earliest", fetch_max_wait_ms=50,
-    ) as consumer:  # fmt: skip
+        bootstrap_servers=cluster.bootstrap_servers,
+        group_id="g",
+        enable_auto_commit=False,
+        auto_offset_reset="earliest",
+        fetch_max_wait_ms=50,
+    ) as consumer:
         await consumer.assign([TP])
         assert values(await read(consumer, 8)) == list(range(8))
         yield Reader(cluster, script, consumer)

@@ -93,9 +93,14 @@ def holds(
 ) -> data_plane_pb2.FetchResult:
     """A result with entries."""
     return data_plane_pb2.FetchResult(
-        topic_id=TOPIC_ID, partition=partition, entries=entries, high_watermark=end, log_start_offset=start,
-        leader_epoch=epoch, compacted_offset=compacted,
-    )  # fmt: skip
+        topic_id=TOPIC_ID,
+        partition=partition,
+        entries=entries,
+        high_watermark=end,
+        log_start_offset=start,
+        leader_epoch=epoch,
+        compacted_offset=compacted,
+    )
 
 
 def fails(
@@ -470,8 +475,7 @@ async def test_a_topic_that_is_unknown_for_long_is_said_to_be_so_and_not_before(
 
 async def test_what_no_wait_will_help_is_said_at_once() -> None:
     bench = Bench()
-    await bench.answer(fails(Code.INVALID_REQUEST,
-                             retriable=False))  # fmt: skip
+    await bench.answer(fails(Code.INVALID_REQUEST, retriable=False))
     assert bench[P0].error is not None and bench.under_way() == []
 
 

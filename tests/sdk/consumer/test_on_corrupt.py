@@ -72,8 +72,10 @@ async def test_skip_returns_all_readable_records(
     assert figures["records-lag-max"] == 0
     said = skips(caplog)
     assert [message.partition(" cannot")[0] for message in said] == [
-        "t-0: offsets 5 to 7", "t-0: offsets 10 to 12", "t-0: offsets 15 to 17",
-    ]  # fmt: skip
+        "t-0: offsets 5 to 7",
+        "t-0: offsets 10 to 12",
+        "t-0: offsets 15 to 17",
+    ]
 
 
 async def test_arrow_and_iteration_skip_too(cluster: ScriptedCluster) -> None:

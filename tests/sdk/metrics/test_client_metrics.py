@@ -62,9 +62,13 @@ async def test_a_producer_counts_what_it_has_delivered(cluster: ScriptedCluster)
 
 async def test_a_consumer_counts_what_it_was_given_and_how_far_it_is_behind(cluster: ScriptedCluster) -> None:
     async with AsyncConsumer(
-        "t", bootstrap_servers=cluster.bootstrap_servers, group_id="g", auto_offset_reset="earliest",
-        enable_auto_commit=False, max_poll_records=8,
-    ) as consumer:  # fmt: skip
+        "t",
+        bootstrap_servers=cluster.bootstrap_servers,
+        group_id="g",
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+        max_poll_records=8,
+    ) as consumer:
         records: dict[TopicPartition, Any] = {}
         while not records:
             records = await consumer.poll(timeout_ms=5_000)

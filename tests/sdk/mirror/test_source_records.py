@@ -21,9 +21,14 @@ LATEST_MS = 1_700_000_000_000
 def message(kind: int, at_ms: int) -> Any:
     """A message as librdkafka hands it over: the kind of its timestamp (0 for none), and the timestamp."""
     return SimpleNamespace(
-        topic=lambda: "orders", partition=lambda: 0, offset=lambda: 7, key=lambda: b"k", value=lambda: b"v",
-        headers=lambda: None, timestamp=lambda: (kind, at_ms),
-    )  # fmt: skip
+        topic=lambda: "orders",
+        partition=lambda: 0,
+        offset=lambda: 7,
+        key=lambda: b"k",
+        value=lambda: b"v",
+        headers=lambda: None,
+        timestamp=lambda: (kind, at_ms),
+    )
 
 
 @pytest.mark.parametrize(

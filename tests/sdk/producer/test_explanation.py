@@ -16,8 +16,16 @@ ALL: Literal["all"] = "all"
 
 def told(durable: dict[int, int | None], *, copies: int = 2, witness: int | None = None) -> pb.BatchTrace:
     """A trace of node 1, which leads; when each node's disk had the batch, in µs."""
-    trace = pb.BatchTrace(node_id=1, appended_us=100, answered_us=3_000, voters=len(durable), copies_needed=copies,
-                          majority=len(durable) // 2 + 1, min_insync_replicas=1, committed_us=2_000)  # fmt: skip
+    trace = pb.BatchTrace(
+        node_id=1,
+        appended_us=100,
+        answered_us=3_000,
+        voters=len(durable),
+        copies_needed=copies,
+        majority=len(durable) // 2 + 1,
+        min_insync_replicas=1,
+        committed_us=2_000,
+    )
     for node, durable_us in durable.items():
         trace.replicas.add(node_id=node, durable_us=durable_us, sync_us=None, witness=node == witness)
     return trace

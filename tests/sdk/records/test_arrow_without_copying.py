@@ -28,9 +28,12 @@ def response(codec: Codec, batches: int = 20) -> data_plane_pb2.FetchResponse:
         times = array("q", [1_700_000_000_000_000_000] * ROWS)
         made = encode(batch_from_columns(keys, values, times, {}), codec)
         batch = build_batch(
-            made.payload, record_count=ROWS, codec=codec, base_timestamp_ms=made.base_timestamp_ms,
+            made.payload,
+            record_count=ROWS,
+            codec=codec,
+            base_timestamp_ms=made.base_timestamp_ms,
             max_timestamp_ms=made.max_timestamp_ms,
-        )  # fmt: skip
+        )
         result.entries.append(
             seal_batch(batch, group=1, term=1, index=number + 1, previous_hash=0, base_offset=number * ROWS)
         )

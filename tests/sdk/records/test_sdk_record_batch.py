@@ -44,9 +44,12 @@ def stored(
     )
     made = encode(columns, codec)
     batch = build_batch(
-        made.payload, record_count=made.record_count, codec=codec,
-        base_timestamp_ms=made.base_timestamp_ms, max_timestamp_ms=made.max_timestamp_ms,
-    )  # fmt: skip
+        made.payload,
+        record_count=made.record_count,
+        codec=codec,
+        base_timestamp_ms=made.base_timestamp_ms,
+        max_timestamp_ms=made.max_timestamp_ms,
+    )
     return seal_batch(
         batch, group=1, term=3, index=9, previous_hash=5, base_offset=base_offset, append_time_ms=append_time_ms
     )
@@ -168,9 +171,14 @@ def compacted(base_offset: int, deltas: list[int], codec: Codec = Codec.NONE, **
     columns = pa.RecordBatch.from_arrays([*plain.columns, pa.array(deltas, pa.uint32())], schema=COMPACTED_SCHEMA)
     header = {"base_offset": base_offset, "last_offset": base_offset + deltas[-1], "record_count": len(deltas)}
     return build_compacted(
-        write_payload(columns, codec), group=1, codec=codec, timestamp_type=TimestampType.LOG_APPEND_TIME,
-        base_timestamp_ms=0, max_timestamp_ms=5, **(header | changes),
-    )  # fmt: skip
+        write_payload(columns, codec),
+        group=1,
+        codec=codec,
+        timestamp_type=TimestampType.LOG_APPEND_TIME,
+        base_timestamp_ms=0,
+        max_timestamp_ms=5,
+        **(header | changes),
+    )
 
 
 @pytest.mark.parametrize("codec", list(Codec))

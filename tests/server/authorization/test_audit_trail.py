@@ -70,14 +70,10 @@ def test_changed_quotas_are_told_with_their_values(told: Told) -> None:
         quotas_pb2.ClientQuotaOp(key="request_rate"),
     ]
     change = quotas_pb2.ClientQuotaAlteration(principal="User:bob", ops=ops)
-    told.trail.change_begins(
-        ClientRequest(5, quotas_pb2.AlterClientQuotasRequest(alterations=[change]), client=ALICE)
-    )  # fmt: skip
+    told.trail.change_begins(ClientRequest(5, quotas_pb2.AlterClientQuotasRequest(alterations=[change]), client=ALICE))
     told.trail.replied(5, quotas_pb2.AlterClientQuotasResponse(altered=1))
     (line,) = told.lines()
-    assert line["what"] == [
-        "quotas of User:bob: producer_byte_rate=1000000 controller_mutation_rate=0.1 -request_rate"
-    ]  # fmt: skip
+    assert line["what"] == ["quotas of User:bob: producer_byte_rate=1000000 controller_mutation_rate=0.1 -request_rate"]
     assert (line["rpc"], line["outcome"], line["principal"]) == ("AlterClientQuotas", "done", "User:alice")
 
 
@@ -183,8 +179,12 @@ def test_lines_are_json_and_survive_a_rotation(tmp_path: Path) -> None:
     audit.close()
     (line,) = written(path, lines=1)
     assert line == {
-        "time": "2023-11-14T22:13:20.123+00:00", "event": "refused", "node": 3, "name": "größe % \n", "times": 1,
-    }  # fmt: skip
+        "time": "2023-11-14T22:13:20.123+00:00",
+        "event": "refused",
+        "node": 3,
+        "name": "größe % \n",
+        "times": 1,
+    }
     audit = AuditLog(path, 3, log)  # type: ignore[arg-type]
     path.rename(tmp_path / "audit.1")
     audit.write(AuditLine("changed", 0, {}))

@@ -74,8 +74,10 @@ def test_whatever_can_be_allowed_is_asked_for_somewhere() -> None:
 def test_nodes_health_and_sign_in_alone_ask_for_nothing() -> None:
     free = {name for name, row in PERMISSIONS.items() if row.scope in (Scope.OPEN, Scope.PEERS)}
     assert {name.partition("/")[0] for name in free} == {
-        "quorumlog.v1.Peer", "quorumlog.v1.SignIn", "grpc.health.v1.Health"
-    }  # fmt: skip
+        "quorumlog.v1.Peer",
+        "quorumlog.v1.SignIn",
+        "grpc.health.v1.Health",
+    }
 
 
 def test_what_nodes_pass_on_for_clients_has_a_row() -> None:

@@ -37,9 +37,11 @@ class Losing(Leaving):
         """Nodes say that they will not forget it."""
         for node in nodes:
             heartbeat = peer_pb2.BrokerHeartbeat(
-                node_id=node, broker_epoch=self.epoch(node), applied_index=self.image.applied_index,
+                node_id=node,
+                broker_epoch=self.epoch(node),
+                applied_index=self.image.applied_index,
                 lost_index=self.image.lost_disks.lost_index,
-            )  # fmt: skip
+            )
             assert not self.ask(heartbeat=heartbeat).HasField("error")
 
     def taken_out(self) -> None:

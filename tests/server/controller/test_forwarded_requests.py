@@ -26,9 +26,14 @@ def decided(principal: str, options: object = RESTRICTED, **body: object) -> lis
 
     def decide(request: peer_pb2.ControllerRequest) -> ControllerDecision:
         reached.append(request)
-        return answer_now(request.request_id, peer_pb2.ControllerResponse(create_topics=admin_pb2.CreateTopicsResponse(
-            results=[admin_pb2.CreateTopicResult(name=each.name) for each in request.create_topics.topics]
-        )))  # fmt: skip
+        return answer_now(
+            request.request_id,
+            peer_pb2.ControllerResponse(
+                create_topics=admin_pb2.CreateTopicsResponse(
+                    results=[admin_pb2.CreateTopicResult(name=each.name) for each in request.create_topics.topics]
+                )
+            ),
+        )
 
     request = peer_pb2.ControllerRequest(request_id=7, principal=principal, **body)  # type: ignore[arg-type]
     decision = ForwardedRequests(options, image).decide(request, decide)  # type: ignore[arg-type]

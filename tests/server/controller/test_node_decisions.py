@@ -56,9 +56,14 @@ class Leaving(Cluster):
                 report_leaders=peer_pb2.ReportLeaders(node_id=leader, broker_epoch=self.epoch(leader), reports=[report])
             )
             told = peer_pb2.ReplicasMoved(
-                node_id=leader, broker_epoch=self.epoch(leader), group=group, leader_epoch=epoch,
-                replicas=partition.wanted, log_index=7, wish=partition.wishes,
-            )  # fmt: skip
+                node_id=leader,
+                broker_epoch=self.epoch(leader),
+                group=group,
+                leader_epoch=epoch,
+                replicas=partition.wanted,
+                log_index=7,
+                wish=partition.wishes,
+            )
             assert not self.ask(replicas_moved=told).HasField("error")
 
     def led(self) -> None:

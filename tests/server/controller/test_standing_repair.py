@@ -76,9 +76,7 @@ def test_a_node_whose_disk_is_being_replaced_gets_its_replicas_back() -> None:
     cluster.moved()
     cluster.pass_time(seconds=90, without=(3,))
     partitions = cluster.image.partitions.values()
-    assert [(each.replicas, each.is_moving, each.returning) for each in partitions] == [
-        ((1, 2), False, (1, 2, 3))
-    ] * 6  # fmt: skip
+    assert [(each.replicas, each.is_moving, each.returning) for each in partitions] == [((1, 2), False, (1, 2, 3))] * 6
 
 
 @pytest.mark.parametrize("gone", [2, 3], ids=["a replica is gone", "the witness is gone"])

@@ -120,9 +120,15 @@ class Rig:
     def beat(self, member_id: str, epoch: int, number: int = 0, **fields: object) -> int:
         self.requests += 1
         request = groups_pb2.GroupHeartbeatRequest(
-            correlation_id=number or self.requests, group_id="g", member_id=member_id, member_epoch=epoch,
-            topics=["t"], session_timeout_ms=9_000, rebalance_timeout_ms=5_000, **fields,
-        )  # fmt: skip
+            correlation_id=number or self.requests,
+            group_id="g",
+            member_id=member_id,
+            member_epoch=epoch,
+            topics=["t"],
+            session_timeout_ms=9_000,
+            rebalance_timeout_ms=5_000,
+            **fields,
+        )
         wait_us = request.max_wait_ms * 1000
         now = self.clock.awake_us
         reply = self.replies.__setitem__
@@ -378,5 +384,7 @@ def test_a_client_that_numbers_nothing_is_heard_in_the_order_in_which_it_comes_a
     rig.step()
     rig.apply()
     assert [rig.heartbeat(number).error.code for number in numbered] == [
-        ErrorCode.NONE, ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_REQUEST,
-    ]  # fmt: skip
+        ErrorCode.NONE,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.INVALID_REQUEST,
+    ]

@@ -211,8 +211,10 @@ def test_range_gives_stretches_and_the_same_ones_in_each_topic() -> None:
 def test_range_counts_only_readers_of_the_topic() -> None:
     after = assign_ranges(problem({"a": "t", "b": "tu", "c": "u"}, {"t": 2, "u": 4, "v": 1}))
     assert after == {
-        "a": partitions("t", 0), "b": partitions("t", 1) | partitions("u", 0, 1), "c": partitions("u", 2, 3)
-    }  # fmt: skip
+        "a": partitions("t", 0),
+        "b": partitions("t", 1) | partitions("u", 0, 1),
+        "c": partitions("u", 2, 3),
+    }
 
 
 def test_range_keeps_static_members_in_their_places() -> None:

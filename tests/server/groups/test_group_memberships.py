@@ -162,9 +162,9 @@ def test_a_heartbeat_from_before_a_revocation_releases_nothing_at_the_next_coord
     m.revoke()
     m.beat()
     until_stable([m, z])
-    assert sorted(z.owned | m.owned) == sorted(coordinator.group.holders.keys() - set(
-        coordinator.group.members["x"].assigned
-    ))  # fmt: skip
+    assert sorted(z.owned | m.owned) == sorted(
+        coordinator.group.holders.keys() - set(coordinator.group.members["x"].assigned)
+    )
 
 
 def test_a_heartbeat_of_an_older_assignment_in_the_same_epoch_is_told_the_newest_and_changes_no_wish(

@@ -342,8 +342,9 @@ def test_a_description_has_what_was_committed_if_there_is_room_for_all_of_it(coo
     group, taken = described(1_000)
     assert group.has_offsets
     assert [(row.topic, row.partition, row.offset, row.metadata) for row in group.offsets] == [
-        ("t", 0, 7, "by hand"), ("u", 1, 9, "by hand"),
-    ]  # fmt: skip
+        ("t", 0, 7, "by hand"),
+        ("u", 1, 9, "by hand"),
+    ]
     assert taken == sum(row.ByteSize() for row in group.offsets)
     assert described(taken) == (group, taken)
     too_large, taken = described(taken - 1)

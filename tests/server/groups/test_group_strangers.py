@@ -38,10 +38,15 @@ class Strangers:
             owned = rng.choice([owned, set(member.held()), set(member.assigned)])
         epoch = rng.choice(epochs)
         return request(
-            member_id, epoch, owned=owned if epoch else (), topics=rng.choice([["t"], ["t", "u"], ["v"], []]),
-            pattern=rng.choice(["", "", "u|t", "("]), instance=rng.choice(["", "", "x", "y"]),
-            full=rng.random() < 0.3, assignor=rng.choice(["", "", "range", "none"]),
-        )  # fmt: skip
+            member_id,
+            epoch,
+            owned=owned if epoch else (),
+            topics=rng.choice([["t"], ["t", "u"], ["v"], []]),
+            pattern=rng.choice(["", "", "u|t", "("]),
+            instance=rng.choice(["", "", "x", "y"]),
+            full=rng.random() < 0.3,
+            assignor=rng.choice(["", "", "range", "none"]),
+        )
 
     def commit(self) -> pb.CommitOffsetsRequest:
         rng = self.rng
@@ -56,14 +61,16 @@ class Strangers:
         """A few things at once, in one draft."""
         rng, name = self.rng, self.rng.choice(MEMBERS)
         for _ in range(rng.randrange(3)):
-            rng.choice([
-                lambda: commit_offsets(draft, self.commit()),
-                lambda: delete_group(draft, GROUP),
-                lambda: expire_session(draft, GROUP, name),
-                lambda: expire_rebalance(draft, GROUP, name, rng.randrange(9)),
-                lambda: expire_offsets(draft, GROUP, rng.choice([0, 1_000])),
-                lambda: topics_changed(draft, GROUP),
-            ])()  # fmt: skip
+            rng.choice(
+                [
+                    lambda: commit_offsets(draft, self.commit()),
+                    lambda: delete_group(draft, GROUP),
+                    lambda: expire_session(draft, GROUP, name),
+                    lambda: expire_rebalance(draft, GROUP, name, rng.randrange(9)),
+                    lambda: expire_offsets(draft, GROUP, rng.choice([0, 1_000])),
+                    lambda: topics_changed(draft, GROUP),
+                ]
+            )()
         batch = [(self.heartbeat(), ORIGIN) for _ in range(rng.randrange(4))]
         assert len(heartbeats(draft, batch)) == len(batch)
         describe(draft, GROUP, 1)

@@ -89,11 +89,16 @@ class Mending:
         self.host = RaftHost(self.links.enqueue)
         witnesses = (witness,) if witness != NO_NODE else ()
         restored = RestoredReplica(
-            node_id=NODE, group=GROUP, configuration=Configuration((NODE, *peers), witnesses=witnesses),
-            hard_state=HardState(1, commit=applied), last=EntryId(3, 1, LAST.hash), first_index=1, anchor=ORIGIN,
+            node_id=NODE,
+            group=GROUP,
+            configuration=Configuration((NODE, *peers), witnesses=witnesses),
+            hard_state=HardState(1, commit=applied),
+            last=EntryId(3, 1, LAST.hash),
+            first_index=1,
+            anchor=ORIGIN,
             applied=applied,
             is_witness=witness == NODE,
-        )  # fmt: skip
+        )
         disk = self.disk = DamagedLog()
         raft = RaftGroup(restored, RaftLogServices(disk, SEALER), RaftOptions(), random.Random(1), now=0)  # type: ignore[arg-type]
         self.host.add(GROUP, HostedReplica(raft, Machine(), lazy_commit=False))

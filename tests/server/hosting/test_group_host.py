@@ -58,9 +58,15 @@ class Rig:
         self.machines: dict[int, Machine] = {}
         for group in range(1, groups + 1):
             restored = RestoredReplica(
-                node_id=1, group=group, configuration=Configuration(voters), hard_state=HardState(), last=ORIGIN,
-                first_index=1, anchor=ORIGIN, applied=0,
-            )  # fmt: skip
+                node_id=1,
+                group=group,
+                configuration=Configuration(voters),
+                hard_state=HardState(),
+                last=ORIGIN,
+                first_index=1,
+                anchor=ORIGIN,
+                applied=0,
+            )
             services = RaftLogServices(NoStore(), GroupSealer(group))
             raft = RaftGroup(restored, services, RaftOptions(), random.Random(group), now=0)
             self.machines[group] = Machine()

@@ -36,15 +36,16 @@ class Storage:
 def test_a_replica_begins_anew_once_all_that_have_records_have_compacted_what_it_lost() -> None:
     """The witness keeps its trace for as long as it likes: the partition would stand still."""
     raft = SimpleNamespace(
-        leader_id=LEADER, configuration=Configuration((LEADER, OWN, WITNESS), witnesses=(WITNESS,)),
-        first_index=1, durable_index=10, is_witness=False,
-    )  # fmt: skip
+        leader_id=LEADER,
+        configuration=Configuration((LEADER, OWN, WITNESS), witnesses=(WITNESS,)),
+        first_index=1,
+        durable_index=10,
+        is_witness=False,
+    )
     host = SimpleNamespace(replicas={GROUP: SimpleNamespace(raft=raft)})
     links = SimpleNamespace(find=lambda peer: SimpleNamespace(up=True))
     storage = Storage()
-    mender = EntryMender(
-        OWN, 0, 0, cast("Any", host), cast("Any", links), cast("Any", storage), lambda *_, **__: None
-    )  # fmt: skip
+    mender = EntryMender(OWN, 0, 0, cast("Any", host), cast("Any", links), cast("Any", storage), lambda *_, **__: None)
     mender.take_up(DamageError("damaged", GROUP, DAMAGED))
     mender.on_time(0)
     ((peer, asked),) = mender.collect()

@@ -68,9 +68,15 @@ class Leader:
         configuration = Configuration((LEADER,), (PEER,))
         for group in groups:
             restored = RestoredReplica(
-                node_id=LEADER, group=group, configuration=configuration, hard_state=HardState(), last=ORIGIN,
-                first_index=1, anchor=ORIGIN, applied=0,
-            )  # fmt: skip
+                node_id=LEADER,
+                group=group,
+                configuration=configuration,
+                hard_state=HardState(),
+                last=ORIGIN,
+                first_index=1,
+                anchor=ORIGIN,
+                applied=0,
+            )
             services = RaftLogServices(NoStore(), GroupSealer(group))
             raft = RaftGroup(restored, services, RaftOptions(), random.Random(group), now=0)
             self.host.create(RaftGroupWrite(group, create=configuration, hard_state=HardState()))

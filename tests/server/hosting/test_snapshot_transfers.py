@@ -84,14 +84,26 @@ class Side:
         self.host = RaftHost(lambda group, message: self.said.append(message))
         self.pace = CopyPace(0)
         self.snapshots = Snapshots(
-            options, self.host, self, random.Random(node_id), self.pace, lambda: True, self._install,  # type: ignore[arg-type]
+            options,
+            self.host,
+            self,
+            random.Random(node_id),
+            self.pace,
+            lambda: True,
+            self._install,  # type: ignore[arg-type]
             lambda level, event, **fields: self.logged.append(f"{event}: {fields.get('reason', '')}"),
-        )  # fmt: skip
+        )
         self.snapshot: Snapshot | None = None
         restored = RestoredReplica(
-            node_id=node_id, group=GROUP, configuration=CONFIGURATION, hard_state=HardState(last.term, -1, last.index),
-            last=last, first_index=last.index + 1, anchor=last, applied=last.index,
-        )  # fmt: skip
+            node_id=node_id,
+            group=GROUP,
+            configuration=CONFIGURATION,
+            hard_state=HardState(last.term, -1, last.index),
+            last=last,
+            first_index=last.index + 1,
+            anchor=last,
+            applied=last.index,
+        )
         services = RaftLogServices(Store(), GroupSealer(GROUP), snapshot_source=lambda: self.snapshot)
         self.raft = RaftGroup(restored, services, RaftOptions(), random.Random(node_id), now=0)
         self.machine = Machine(self.disk)

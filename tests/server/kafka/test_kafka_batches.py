@@ -107,21 +107,31 @@ def built(builder: Any, rows: list[Row]) -> bytes:
 def aiokafka_batch(rows: list[Row], codec: KafkaCodec) -> bytes:
     return built(
         AiokafkaBuilder(
-            magic=2, compression_type=int(codec), is_transactional=0, producer_id=77, producer_epoch=3,
-            base_sequence=1_000, batch_size=1 << 30,
+            magic=2,
+            compression_type=int(codec),
+            is_transactional=0,
+            producer_id=77,
+            producer_epoch=3,
+            base_sequence=1_000,
+            batch_size=1 << 30,
         ),
         rows,
-    )  # fmt: skip
+    )
 
 
 def kafka_python_batch(rows: list[Row], codec: KafkaCodec) -> bytes:
     return built(
         KafkaPythonBuilder(
-            magic=2, compression_type=int(codec), is_transactional=False, producer_id=77, producer_epoch=3,
-            base_sequence=1_000, batch_size=1 << 30,
+            magic=2,
+            compression_type=int(codec),
+            is_transactional=False,
+            producer_id=77,
+            producer_epoch=3,
+            base_sequence=1_000,
+            batch_size=1 << 30,
         ),
         rows,
-    )  # fmt: skip
+    )
 
 
 def their_rows(batch: Any) -> tuple[list[int], list[Row]]:
@@ -169,9 +179,15 @@ def test_what_is_written_clients_read(codec: KafkaCodec, random: Random) -> None
     for count in (1, 2, 100):
         rows = random_rows(random, count)
         batch = write_kafka_batch(
-            columns_of(rows), base_offset=70, last_offset=70 + count - 1, codec=codec, leader_epoch=5, producer_id=9,
-            producer_epoch=1, base_sequence=4,
-        )  # fmt: skip
+            columns_of(rows),
+            base_offset=70,
+            last_offset=70 + count - 1,
+            codec=codec,
+            leader_epoch=5,
+            producer_id=9,
+            producer_epoch=1,
+            base_sequence=4,
+        )
         readers = [AiokafkaBatch(batch)] + [KafkaPythonBatch(batch)] * (codec in KAFKA_PYTHON_CODECS)
         for reader in readers:
             assert their_rows(reader) == ([*range(70, 70 + count)], rows)

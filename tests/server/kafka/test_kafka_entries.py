@@ -82,9 +82,12 @@ def columns_of(rows: list[KafkaRow]) -> pa.RecordBatch:
 def arrow_entry(rows: list[KafkaRow], base_offset: int, codec: Codec, append_time_ms: int | None = None) -> bytes:
     times = [row[2] for row in rows]
     batch = build_batch(
-        write_payload(columns_of(rows), codec), record_count=len(rows), codec=codec, base_timestamp_ms=min(times),
+        write_payload(columns_of(rows), codec),
+        record_count=len(rows),
+        codec=codec,
+        base_timestamp_ms=min(times),
         max_timestamp_ms=max(times),
-    )  # fmt: skip
+    )
     return seal_batch(
         batch, group=1_000, term=3, index=9, previous_hash=5, base_offset=base_offset, append_time_ms=append_time_ms
     )
@@ -97,10 +100,16 @@ def compacted_entry(
         [*columns_of(rows).columns, pa.array(deltas, pa.uint32())], schema=COMPACTED_SCHEMA
     )
     return build_compacted(
-        write_payload(columns, codec), group=1_000, base_offset=base_offset, last_offset=last_offset,
-        record_count=len(rows), codec=codec, timestamp_type=TimestampType.CREATE_TIME,
-        base_timestamp_ms=NOW_MS, max_timestamp_ms=NOW_MS,
-    )  # fmt: skip
+        write_payload(columns, codec),
+        group=1_000,
+        base_offset=base_offset,
+        last_offset=last_offset,
+        record_count=len(rows),
+        codec=codec,
+        timestamp_type=TimestampType.CREATE_TIME,
+        base_timestamp_ms=NOW_MS,
+        max_timestamp_ms=NOW_MS,
+    )
 
 
 def batches_in(data: bytes) -> list[bytes]:
@@ -247,9 +256,12 @@ def lying_entries() -> list[Any]:
     batch = kafka_batch(ROWS)
     padded = batch + bytes(-len(batch) % 8)
     right: dict[str, Any] = {
-        "record_count": 3, "codec": Codec.NONE, "base_timestamp_ms": NOW_MS, "max_timestamp_ms": NOW_MS + 7,
+        "record_count": 3,
+        "codec": Codec.NONE,
+        "base_timestamp_ms": NOW_MS,
+        "max_timestamp_ms": NOW_MS + 7,
         "attributes": Attributes.KAFKA,
-    }  # fmt: skip
+    }
     lies: list[tuple[bytes, dict[str, Any], str]] = [
         (padded, {"record_count": 4}, "says"),
         (padded, {"codec": Codec.ZSTD}, "says"),

@@ -78,8 +78,9 @@ def test_a_batch_of_more_records_than_are_taken_at_once_is_read_in_parts(
     count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kafka_kernels, "MOST_FOR_KERNELS", 100)
-    batch = kafka_batch([(None if number % 7 == 0 else b"k" * (number % 70), b"v", NOW_MS + number, [])
-                         for number in range(count)])  # fmt: skip
+    batch = kafka_batch(
+        [(None if number % 7 == 0 else b"k" * (number % 70), b"v", NOW_MS + number, []) for number in range(count)]
+    )
     parts = plain_parts(inflated(batch, parse_kafka_header(batch)))
     assert parts is not None and [each.num_rows for each in parts[:-1]] == [100] * ((count - 1) // 100)
     found = pa.Table.from_batches(parts).combine_chunks().to_batches()[0]

@@ -272,9 +272,7 @@ async def test_requests_that_never_become_whole_fill_no_memory(monkeypatch: pyte
     assert await slow[0].is_closed()
     await door.until(lambda: door.listener.connections == 4, "one has made way")
     (line,) = door.log.of("kafka_connection_refused")
-    assert line == {
-        "address": "127.0.0.1", "reason": "of all requests that are not whole, its own began first"
-    }  # fmt: skip
+    assert line == {"address": "127.0.0.1", "reason": "of all requests that are not whole, its own began first"}
     assert door.meters.kafka_connections_ended == 1
     honest = await door.connect()
     honest.ask(3)

@@ -140,9 +140,13 @@ def values_of(owner: type, name: str, hint: Any) -> tuple[Any, list[Any]]:
     if origin is not None and issubclass(origin, Sequence):
         return [sample_of(owner, name, parts[0])], [[]]
     first, second = {
-        int: (1, 2), bool: (False, True), str: ("t", "u"), bytes: (TOPIC_IDS["t"], TOPIC_IDS["u"]),
-        Buffer: (b"one", b"other"), float: (1.0, 2.0),
-    }.get(hint, (None, None))  # fmt: skip
+        int: (1, 2),
+        bool: (False, True),
+        str: ("t", "u"),
+        bytes: (TOPIC_IDS["t"], TOPIC_IDS["u"]),
+        Buffer: (b"one", b"other"),
+        float: (1.0, 2.0),
+    }.get(hint, (None, None))
     if first is not None:
         return first, [second]
     return sample(hint), []

@@ -54,9 +54,14 @@ class Connected:
             served_versions(asks_to_sign_in=True), LIMITS, self.rig.time.now, asks_to_sign_in=True
         )
         self.client = KafkaClient(
-            self.connection, self, ImageView(self, 1).seen_by(self), False, lambda: self.rig.time.now, lambda: None,
+            self.connection,
+            self,
+            ImageView(self, 1).seen_by(self),
+            False,
+            lambda: self.rig.time.now,
+            lambda: None,
             self.sign_in,
-        )  # fmt: skip
+        )
 
     @property
     def image(self) -> object:

@@ -305,8 +305,9 @@ def test_busy_coordinators_are_named_by_group() -> None:
     wanted = [committed_requests.OffsetFetchRequestGroup(each, topics=None) for each in ("a", "b")]
     came = serve(committed_requests.OffsetFetchRequest(groups=wanted), 8, LOADING)
     assert [(each.group_id, each.error_code, list(each.topics)) for each in came.answer.groups] == [
-        ("a", KafkaError.COORDINATOR_LOAD_IN_PROGRESS, []), ("b", KafkaError.COORDINATOR_LOAD_IN_PROGRESS, [])
-    ]  # fmt: skip
+        ("a", KafkaError.COORDINATOR_LOAD_IN_PROGRESS, []),
+        ("b", KafkaError.COORDINATOR_LOAD_IN_PROGRESS, []),
+    ]
 
 
 OMITTED = {

@@ -93,9 +93,11 @@ def fetched(*codes: ErrorCode.ValueType, begins_session: bool = False) -> list[P
     """What a consumer is told of partitions that the node refuses so."""
     partitions = [FetchPartition(number, -1, 7, partition_max_bytes=1) for number in range(len(codes))]
     request = FetchRequest(
-        max_wait_ms=500, min_bytes=1, session_epoch=0 if begins_session else -1,
+        max_wait_ms=500,
+        min_bytes=1,
+        session_epoch=0 if begins_session else -1,
         topics=[FetchTopic("t", partitions=partitions)],
-    )  # fmt: skip
+    )
     reply = data_plane_pb2.FetchResponse()
     for number, code in enumerate(codes):
         reply.results.add(topic_id=TOPIC_ID, partition=number, error=error(code, "refused"))
@@ -107,12 +109,16 @@ def fetched(*codes: ErrorCode.ValueType, begins_session: bool = False) -> list[P
 @pytest.mark.parametrize("begins_session", [False, True], ids=["by itself", "in a session"])
 def test_a_leader_that_is_not_ready_is_to_a_consumer_as_one_that_leads_no_more(begins_session: bool) -> None:
     told = fetched(
-        ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.CLUSTER_NOT_FORMED, ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.CLUSTER_NOT_FORMED,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
         begins_session=begins_session,
-    )  # fmt: skip
+    )
     assert [each.error_code for each in told] == [
-        KafkaError.NOT_LEADER_OR_FOLLOWER, KafkaError.NOT_LEADER_OR_FOLLOWER, KafkaError.UNKNOWN_LEADER_EPOCH
-    ]  # fmt: skip
+        KafkaError.NOT_LEADER_OR_FOLLOWER,
+        KafkaError.NOT_LEADER_OR_FOLLOWER,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+    ]
     assert [each.current_leader for each in told] == [None] * 3
 
 
@@ -127,9 +133,11 @@ def test_what_cannot_be_translated_now_is_nothing_and_a_pause(begins_session: bo
     entry = build_batch(b"arrow", record_count=1, codec=Codec.NONE, base_timestamp_ms=0, max_timestamp_ms=0)
     partitions = [FetchPartition(0, -1, 0, partition_max_bytes=1 << 20)]
     request = FetchRequest(
-        max_wait_ms=500, min_bytes=1, session_epoch=0 if begins_session else -1,
+        max_wait_ms=500,
+        min_bytes=1,
+        session_epoch=0 if begins_session else -1,
         topics=[FetchTopic("t", partitions=partitions)],
-    )  # fmt: skip
+    )
     result = data_plane_pb2.FetchResult(topic_id=TOPIC_ID, partition=0, high_watermark=1, entries=[entry])
     fetches = ConnectionFetches(FetchSessionSpace())
     answer = answered(

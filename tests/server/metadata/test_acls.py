@@ -15,8 +15,12 @@ from quorumlog.v1.errors_pb2 import ErrorCode
 
 ALICE = "User:alice"
 READ, WRITE, ALTER, ALL, ANY = (
-    pb.ACL_OPERATION_READ, pb.ACL_OPERATION_WRITE, pb.ACL_OPERATION_ALTER, pb.ACL_OPERATION_ALL, pb.ACL_OPERATION_ANY
-)  # fmt: skip
+    pb.ACL_OPERATION_READ,
+    pb.ACL_OPERATION_WRITE,
+    pb.ACL_OPERATION_ALTER,
+    pb.ACL_OPERATION_ALL,
+    pb.ACL_OPERATION_ANY,
+)
 TOPIC, GROUP, CLUSTER = pb.ACL_RESOURCE_TOPIC, pb.ACL_RESOURCE_GROUP, pb.ACL_RESOURCE_CLUSTER
 LITERAL, PREFIXED, MATCH = pb.ACL_PATTERN_LITERAL, pb.ACL_PATTERN_PREFIXED, pb.ACL_PATTERN_MATCH
 DENY = pb.ACL_PERMISSION_DENY
@@ -25,9 +29,11 @@ DENY = pb.ACL_PERMISSION_DENY
 def wanted(name: str | None = None, **fields: object) -> pb.AclFilter:
     """A filter that means every rule but for what is said."""
     anything = {
-        "resource_type": pb.ACL_RESOURCE_ANY, "pattern_type": pb.ACL_PATTERN_ANY, "operation": ANY,
+        "resource_type": pb.ACL_RESOURCE_ANY,
+        "pattern_type": pb.ACL_PATTERN_ANY,
+        "operation": ANY,
         "permission": pb.ACL_PERMISSION_ANY,
-    }  # fmt: skip
+    }
     return pb.AclFilter(resource_name=name, **{**anything, **fields})  # type: ignore[arg-type]
 
 
@@ -84,10 +90,12 @@ def test_rules_that_make_sense_are_taken(acl: pb.Acl) -> None:
 @pytest.mark.parametrize(
     ("field", "said"),
     [
-        ("resource_type", "resource type"), ("pattern_type", "pattern type"), ("operation", "operation"),
+        ("resource_type", "resource type"),
+        ("pattern_type", "pattern type"),
+        ("operation", "operation"),
         ("permission", "permission"),
     ],
-)  # fmt: skip
+)
 def test_a_filter_says_all_that_it_means(field: str, said: str) -> None:
     problem = check_filter(wanted("t", **{field: 0}))
     assert problem is not None
@@ -123,9 +131,15 @@ def test_filters_mean_what_they_name_and_nothing_else() -> None:
     assert is_meant(one, wanted())
     assert is_meant(one, wanted("t", principal=ALICE, operation=READ, resource_type=TOPIC))
     for other in (
-        wanted(principal="User:*"), wanted(operation=WRITE), wanted(operation=ALL), wanted(resource_type=GROUP),
-        wanted(permission=DENY), wanted("T"), wanted(""), wanted(principal=""),
-    ):  # fmt: skip
+        wanted(principal="User:*"),
+        wanted(operation=WRITE),
+        wanted(operation=ALL),
+        wanted(resource_type=GROUP),
+        wanted(permission=DENY),
+        wanted("T"),
+        wanted(""),
+        wanted(principal=""),
+    ):
         assert not is_meant(one, other)
 
 

@@ -167,8 +167,14 @@ def test_names_are_listed_in_pages() -> None:
     ]
     listed = [[each.name for each in producers.page(*page)] for page in pages]
     assert listed == [
-        ["p", "q", "q-0", "q-1", "q-2", "r"], ["q", "q-0", "q-1", "q-2"], ["q-0", "q-1"], ["q-2"], [], ["q-0"], [],
-    ]  # fmt: skip
+        ["p", "q", "q-0", "q-1", "q-2", "r"],
+        ["q", "q-0", "q-1", "q-2"],
+        ["q-0", "q-1"],
+        ["q-2"],
+        [],
+        ["q-0"],
+        [],
+    ]
 
 
 @pytest.mark.parametrize(("names", "before_ms"), [([], 0), (["a"] * 1_001, 0), (["a"], -1), (["x" * 250], 0)])

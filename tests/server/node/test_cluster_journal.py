@@ -66,8 +66,12 @@ def test_topics_are_created_changed_and_deleted() -> None:
     told = Told().three()
     (created, *configs) = told(told.image.create("clicks", (1, 2, 3), (2, 3, 1)))
     assert created == {
-        "level": "info", "event": "topic_created", "topic": "clicks", "partitions": 2, "replication_factor": 3,
-    }  # fmt: skip
+        "level": "info",
+        "event": "topic_created",
+        "topic": "clicks",
+        "partitions": 2,
+        "replication_factor": 3,
+    }
     assert [line["config"] for line in configs] == ["cleanup.policy", "retention.ms"]
     changed = told(told.image.apply(change_config("clicks", set={"retention.ms": "9"}, clear=["cleanup.policy"])))
     assert [(line["event"], line["config"], line["before"], line["value"]) for line in changed] == [
@@ -87,8 +91,11 @@ def test_who_leads_a_partition_tells_of_its_elections_and_of_who_is_in_sync() ->
     shrunk = told(told.image.alter(1, told.image.change(1, 2)))
     expanded = told(told.image.alter(1, told.image.change(1, 2, 3)))
     assert told.lines[0] == {
-        "level": "info", "event": "leader_elected", "partition": "orders-0", "leader_epoch": 7,
-    }  # fmt: skip
+        "level": "info",
+        "event": "leader_elected",
+        "partition": "orders-0",
+        "leader_epoch": 7,
+    }
     assert [(line["level"], line["event"], line["isr"]) for line in shrunk + expanded] == [
         ("warning", "isr_shrunk", (1, 2)),
         ("info", "isr_expanded", (1, 2, 3)),

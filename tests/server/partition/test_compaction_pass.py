@@ -177,9 +177,14 @@ def test_a_compacted_log_hashes_the_same_whoever_wrote_it(
 
 @pytest.mark.parametrize(
     ("written", "left"),
-    [(KafkaCodec.NONE, Codec.NONE), (KafkaCodec.GZIP, Codec.ZSTD), (KafkaCodec.SNAPPY, Codec.LZ4),
-     (KafkaCodec.LZ4, Codec.LZ4), (KafkaCodec.ZSTD, Codec.ZSTD)],
-)  # fmt: skip
+    [
+        (KafkaCodec.NONE, Codec.NONE),
+        (KafkaCodec.GZIP, Codec.ZSTD),
+        (KafkaCodec.SNAPPY, Codec.LZ4),
+        (KafkaCodec.LZ4, Codec.LZ4),
+        (KafkaCodec.ZSTD, Codec.ZSTD),
+    ],
+)
 def test_what_a_kafka_client_compressed_stays_compressed(written: KafkaCodec, left: Codec) -> None:
     log = [stored_by_kafka(0, [Sample(b"%d" % number, b"v" * 100) for number in range(50)], written)]
     state = Compacted(WHOLE)

@@ -41,9 +41,12 @@ class Log:
             entries.append(Entry(index, abs(term), EntryKind.BATCH if batch else EntryKind.NOOP, index, data))
         self.high_watermark = offset
         self.log = RaftLog(
-            store=cast(Any, None), anchor=EntryId(anchor, anchor_term, 0), last=EntryId(anchor, anchor_term, 0),
-            commit=anchor, applied=anchor,
-        )  # fmt: skip
+            store=cast(Any, None),
+            anchor=EntryId(anchor, anchor_term, 0),
+            last=EntryId(anchor, anchor_term, 0),
+            commit=anchor,
+            applied=anchor,
+        )
         self.log.append(entries)
         self.applied_index = self.log.last.index
         self.durable_index = min(durable, self.applied_index)

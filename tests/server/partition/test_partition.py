@@ -191,9 +191,15 @@ def test_batches_that_nobody_waits_for_are_not_remembered_for_ever(rig: Rig) -> 
 def test_a_negative_producer_id_is_refused_since_it_would_never_be_recognised_again(rig: Rig) -> None:
     for producer in (-2, -5):
         bad = build_batch(
-            b"x", record_count=1, codec=Codec.NONE, base_timestamp_ms=NOW_MS, max_timestamp_ms=NOW_MS,
-            producer_id=producer, producer_epoch=0, base_sequence=0,
-        )  # fmt: skip
+            b"x",
+            record_count=1,
+            codec=Codec.NONE,
+            base_timestamp_ms=NOW_MS,
+            max_timestamp_ms=NOW_MS,
+            producer_id=producer,
+            producer_epoch=0,
+            base_sequence=0,
+        )
         problem, _ = rig.produce(bad)
         assert problem is not None
         assert problem.code == ErrorCode.INVALID_RECORD

@@ -443,9 +443,16 @@ def test_an_epoch_is_replayable_from_its_first_batch_on_or_not_at_all() -> None:
 def test_the_digest_is_of_the_records_and_not_of_their_place() -> None:
     def made(payload: bytes, sequence: int, count: int = 1) -> bytes:
         return build_batch(
-            payload, record_count=count, codec=Codec.NONE, base_timestamp_ms=1, max_timestamp_ms=1,
-            producer_id=NAMED, producer_epoch=0, base_sequence=sequence, attributes=Attributes.REPLAYABLE,
-        )  # fmt: skip
+            payload,
+            record_count=count,
+            codec=Codec.NONE,
+            base_timestamp_ms=1,
+            max_timestamp_ms=1,
+            producer_id=NAMED,
+            producer_epoch=0,
+            base_sequence=sequence,
+            attributes=Attributes.REPLAYABLE,
+        )
 
     def digest(batch: bytes) -> int:
         return content_digest(parse_header(batch), batch)

@@ -78,9 +78,16 @@ def backed_up(*batches: bytes) -> tuple[list[bytes], list[ProducerRecord]]:
 
 def compacted(base_offset: int, last_offset: int) -> bytes:
     return build_compacted(
-        b"x" * 16, group=7, base_offset=base_offset, last_offset=last_offset, record_count=2, codec=Codec.NONE,
-        timestamp_type=TimestampType.CREATE_TIME, base_timestamp_ms=1, max_timestamp_ms=2,
-    )  # fmt: skip
+        b"x" * 16,
+        group=7,
+        base_offset=base_offset,
+        last_offset=last_offset,
+        record_count=2,
+        codec=Codec.NONE,
+        timestamp_type=TimestampType.CREATE_TIME,
+        base_timestamp_ms=1,
+        max_timestamp_ms=2,
+    )
 
 
 def test_a_restored_log_has_the_same_batches_at_the_same_offsets(rig: Rig) -> None:

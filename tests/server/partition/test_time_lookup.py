@@ -33,17 +33,29 @@ class Log:
         self.read_bytes = 0
         for times in batches:
             unsealed = build_batch(
-                b"x" * 100, record_count=len(times), codec=Codec.NONE, base_timestamp_ms=min(times),
+                b"x" * 100,
+                record_count=len(times),
+                codec=Codec.NONE,
+                base_timestamp_ms=min(times),
                 max_timestamp_ms=max(times),
-            )  # fmt: skip
+            )
             entry = seal_batch(
-                unsealed, group=1, term=1, index=1, previous_hash=0, base_offset=self.high_watermark,
+                unsealed,
+                group=1,
+                term=1,
+                index=1,
+                previous_hash=0,
+                base_offset=self.high_watermark,
                 append_time_ms=max(times) if append_time else None,
-            )  # fmt: skip
+            )
             row = next_row(
-                self.rows[-1] if self.rows else None, len(self.entries) + 1, self.high_watermark, len(times),
-                max(times), len(entry),
-            )  # fmt: skip
+                self.rows[-1] if self.rows else None,
+                len(self.entries) + 1,
+                self.high_watermark,
+                len(times),
+                max(times),
+                len(entry),
+            )
             assert row is not None
             self.rows.append(row)
             self.entries.append(entry)

@@ -12,9 +12,13 @@ from quorumlog.server.settings import Settings, SettingsError, load
 
 PLAIN = {"node_id": 1, "listen": "127.0.0.1:19092", "data_dir": "d", "controllers": "1@127.0.0.1:19092"}
 TLS = {
-    "peer_listen": "127.0.0.1:19093", "tls_certificate": "n.crt", "tls_key": "n.key", "node_ca": "nodes.crt",
-    "client_ca": "clients.crt", "controllers": "1@127.0.0.1:19093",
-}  # fmt: skip
+    "peer_listen": "127.0.0.1:19093",
+    "tls_certificate": "n.crt",
+    "tls_key": "n.key",
+    "node_ca": "nodes.crt",
+    "client_ca": "clients.crt",
+    "controllers": "1@127.0.0.1:19093",
+}
 
 
 def loaded(**more: object) -> Settings:

@@ -47,9 +47,7 @@ class Served:
         self.failed: list[tuple[str, str]] = []
         self._told = asyncio.Event()
         secured = SecuredPages(self.address, watched, self._refuse, self._note_failed)
-        self.exporter = Exporter(
-            None, secured, Meters(), dict, lambda: "", ("0", False), RequestTimes()
-        )  # fmt: skip
+        self.exporter = Exporter(None, secured, Meters(), dict, lambda: "", ("0", False), RequestTimes())
 
     async def _refuse(self, client: ClientOrigin) -> str:
         self.asked.append(client)
@@ -163,9 +161,7 @@ async def test_strangers_who_stay_silent_hold_only_so_many_connections(
     host, _, port = served.address.rpartition(":")
     with monkeypatch.context() as hurried:
         hurried.setattr(page_server, "HANDSHAKE_S", 0.3)
-        silent = [
-            socket.create_connection((host, int(port)), LIMIT_S) for _ in range(page_server.MAX_CONNECTIONS + 8)
-        ]  # fmt: skip
+        silent = [socket.create_connection((host, int(port)), LIMIT_S) for _ in range(page_server.MAX_CONNECTIONS + 8)]
 
         def ended() -> bool:
             return all(each.recv(1) == b"" for each in silent)

@@ -15,14 +15,19 @@ from quorumlog.server.settings import Settings, SettingsError, load
 PLAIN = {"node_id": 1, "listen": "127.0.0.1:19092", "data_dir": "d", "controllers": "1@127.0.0.1:19093"}
 TLS = {
     **PLAIN,
-    "peer_listen": "127.0.0.1:19093", "tls_certificate": "n.crt", "tls_key": "n.key", "node_ca": "nodes.crt",
+    "peer_listen": "127.0.0.1:19093",
+    "tls_certificate": "n.crt",
+    "tls_key": "n.key",
+    "node_ca": "nodes.crt",
     "client_ca": "clients.crt",
-}  # fmt: skip
+}
 #: Ports that no cluster on default ports has.
 _PORT = free_base_port(2)
 FREE = {
-    "listen": f"127.0.0.1:{_PORT}", "peer_listen": f"127.0.0.1:{_PORT + 1}", "controllers": f"1@127.0.0.1:{_PORT + 1}",
-}  # fmt: skip
+    "listen": f"127.0.0.1:{_PORT}",
+    "peer_listen": f"127.0.0.1:{_PORT + 1}",
+    "controllers": f"1@127.0.0.1:{_PORT + 1}",
+}
 
 
 def loaded(**more: object) -> Settings:
@@ -35,20 +40,24 @@ def test_a_node_with_certificates_has_a_listener_for_nodes_and_one_for_clients()
     assert options.address == "127.0.0.1:19093"
     assert options.peer_listener is Listener.PEER
     assert set(options.endpoints) == {
-        Endpoint(Listener.PEER, "127.0.0.1", 19093), Endpoint(Listener.CLIENT, "127.0.0.1", 19092),
-    }  # fmt: skip
+        Endpoint(Listener.PEER, "127.0.0.1", 19093),
+        Endpoint(Listener.CLIENT, "127.0.0.1", 19092),
+    }
     assert settings.pair_files(Listener.PEER).authorities == Path("nodes.crt")
     assert settings.pair_files(Listener.CLIENT).authorities == Path("clients.crt")
 
 
 def test_where_a_node_listens_everywhere_all_its_listeners_are_at_the_host_that_is_advertised() -> None:
     settings = loaded(
-        listen="0.0.0.0:19092", peer_listen="0.0.0.0:19093", advertise="[2001:db8::1]:443",
+        listen="0.0.0.0:19092",
+        peer_listen="0.0.0.0:19093",
+        advertise="[2001:db8::1]:443",
         controllers="1@[2001:db8::1]:19093",
-    )  # fmt: skip
+    )
     assert set(settings.node_options().endpoints) == {
-        Endpoint(Listener.CLIENT, "[2001:db8::1]", 443), Endpoint(Listener.PEER, "[2001:db8::1]", 19093),
-    }  # fmt: skip
+        Endpoint(Listener.CLIENT, "[2001:db8::1]", 443),
+        Endpoint(Listener.PEER, "[2001:db8::1]", 19093),
+    }
 
 
 @pytest.mark.parametrize(

@@ -39,9 +39,11 @@ def test_a_file_an_issuer_and_an_audience_are_enough() -> None:
 
 def test_everything_can_be_chosen() -> None:
     settings = loaded(
-        sasl_oauthbearer_sub_claim_name="client_id", sasl_oauthbearer_algorithms="EdDSA, PS512,EdDSA",
-        sasl_oauthbearer_clock_skew_seconds=0, sasl_oauthbearer_shared_users="User:admin",
-    )  # fmt: skip
+        sasl_oauthbearer_sub_claim_name="client_id",
+        sasl_oauthbearer_algorithms="EdDSA, PS512,EdDSA",
+        sasl_oauthbearer_clock_skew_seconds=0,
+        sasl_oauthbearer_shared_users="User:admin",
+    )
     options = settings.token_options()
     assert options is not None
     assert (options.name_claim, options.algorithms, options.clock_skew_s) == ("client_id", ("EdDSA", "PS512"), 0)

@@ -145,8 +145,10 @@ def test_requests_of_all_kinds_are_counted_but_for_memberships_and_sign_in() -> 
     served = [rig.ask(each) for each in (FETCH, METADATA, produce())]
     waiting = [rig.ask(each) for each in (FETCH, METADATA, produce())]
     sign_in = (
-        sign_in_pb2.BeginScramRequest(), sign_in_pb2.FinishScramRequest(), sign_in_pb2.SignInByTokenRequest(),
-    )  # fmt: skip
+        sign_in_pb2.BeginScramRequest(),
+        sign_in_pb2.FinishScramRequest(),
+        sign_in_pb2.SignInByTokenRequest(),
+    )
     heartbeats = (groups_pb2.GroupHeartbeatRequest(), groups_pb2.ClassicHeartbeatRequest())
     free = [rig.ask(each) for each in (*heartbeats, *sign_in)]
     assert rig.served == served + free

@@ -45,12 +45,16 @@ def commands(name: str = "t") -> list[metadata_log_pb2.MetadataCommand]:
     made = [
         metadata_log_pb2.MetadataCommand(
             register_broker=peer_pb2.RegisterBroker(
-                node_id=node, directory_id=f"disk-{node}", boot_id=node, host="127.0.0.1", port=9000 + node,
+                node_id=node,
+                directory_id=f"disk-{node}",
+                boot_id=node,
+                host="127.0.0.1",
+                port=9000 + node,
                 feature_level=2,
             )
         )
         for node in range(1, 6)
-    ]  # fmt: skip
+    ]
     topic = metadata_log_pb2.CreateTopic(name=name, topic_id=b"0123456789abcdef")
     for replicas in REPLICAS:
         topic.partitions.add(replicas=replicas)
@@ -88,8 +92,10 @@ def directory(tmp_path: Path, node: int, *writes: RaftGroupWrite, metadata: Raft
     place = tmp_path / f"node-{node}"
     membership = Membership(FORMER, tuple((each, f"disk-{each}", f"127.0.0.1:{9000 + each}") for each in (1, 2, 3)))
     rows: dict[bytes, bytes | None] = {
-        NODE_ROW: b"%d" % node, DIRECTORY_ROW: b"disk-%d" % node, CLUSTER_ROW: membership.encode(),
-    }  # fmt: skip
+        NODE_ROW: b"%d" % node,
+        DIRECTORY_ROW: b"disk-%d" % node,
+        CLUSTER_ROW: membership.encode(),
+    }
     with Storage(place, reserve_bytes=0) as storage:
         storage.commit(Transaction(1, [metadata or metadata_write(), *writes], rows))
     return place

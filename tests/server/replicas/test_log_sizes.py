@@ -26,9 +26,12 @@ def sizes_of(batches: list[int], first_kept: int = 0) -> int:
         rows.append(row)
     kept = rows[first_kept:]
     partition = SimpleNamespace(
-        group=GROUP, log_start_offset=first_kept * 10, compacted_log=None, snapshot=None,
+        group=GROUP,
+        log_start_offset=first_kept * 10,
+        compacted_log=None,
+        snapshot=None,
         raft=SimpleNamespace(durable_index=len(batches)),
-    )  # fmt: skip
+    )
     reader = SimpleNamespace(last_batch=lambda group: kept[-1] if kept else None, find_batch=lambda *_: kept[0])
     host = SimpleNamespace(led=lambda: [(GROUP, None)])
     told = LogSizes(cast(Any, reader), cast(Any, host), cast(Any, SimpleNamespace(logs={GROUP: partition})))

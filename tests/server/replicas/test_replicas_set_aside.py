@@ -98,10 +98,13 @@ def test_a_replica_beside_one_other_and_a_witness_is_kept_until_its_partition_is
     assert watched.jobs == []
 
 
-@pytest.mark.parametrize("record", [
-    PartitionRecord(TOPIC, 0, GROUP, (1,), (1,), 1, 3, target=(2,)),
-    PartitionRecord(TOPIC, 0, GROUP, (1, 2, 3), (1, 3), 1, 3),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "record",
+    [
+        PartitionRecord(TOPIC, 0, GROUP, (1,), (1,), 1, 3, target=(2,)),
+        PartitionRecord(TOPIC, 0, GROUP, (1, 2, 3), (1, 3), 1, 3),
+    ],
+)
 def test_a_damaged_replica_is_kept_until_the_leader_itself_has_spoken_just_now(record: PartitionRecord) -> None:
     """The metadata name the leader that was. Its replica may be damaged, too: then nobody leads, and what is here may
     be all that there is."""

@@ -126,13 +126,15 @@ class Rig:
         self.requests += 1
         offsets = wanted if isinstance(wanted, dict) else dict.fromkeys(wanted, 0)
         request = pb.FetchRequest(
-            correlation_id=self.requests, max_wait_ms=500, session_epoch=epoch,
+            correlation_id=self.requests,
+            max_wait_ms=500,
+            session_epoch=epoch,
             partitions=[
                 pb.FetchPartition(topic_id=TOPIC, partition=number, fetch_offset=offset, leader_epoch=-1)
                 for number, offset in offsets.items()
             ],
             forgotten=[pb.ForgottenPartition(topic_id=TOPIC, partition=number) for number in forgotten],
-        )  # fmt: skip
+        )
         for name, value in fields.items():
             setattr(request, name, value)
         self.fetches.fetch(StepTime(self.now, 0), ClientRequest(self.requests, request, stream=stream), request)

@@ -102,7 +102,7 @@ def test_a_look_up_that_lost_its_leader_tells_nothing_to_whom_rules_hide_the_top
     image = MetadataImage()
     body = metadata_log_pb2.CreateTopic(
         name="t", topic_id=TOPIC, partitions=[metadata_log_pb2.ReplicaSet(replicas=[1])]
-    )  # fmt: skip
+    )
     image.apply(1, metadata_log_pb2.MetadataCommand(create_topic=body))
     allow(image, rule("User:alice", ACL_OPERATION_DESCRIBE, ACL_RESOURCE_TOPIC, "t"))
     led, replies = Led(), Replies()

@@ -40,10 +40,15 @@ def test_keys_are_found_by_their_names() -> None:
 def test_what_is_of_no_use_here_is_passed_over() -> None:
     other_curve = ECAlgorithm.to_jwk(ec.generate_private_key(ec.SECP384R1()).public_key(), as_dict=True)
     others: list[dict[str, Any]] = [
-        public("encrypts", use="enc"), public("unwraps", key_ops=["unwrapKey"]), public("strange", key_ops=5),
-        public_rsa("wraps", alg="RSA-OAEP"), {"kty": "AKP", "kid": "of tomorrow"}, other_curve,
-        {"kty": "OKP", "crv": "X25519", "x": "AAAA"}, {"kty": "EC", "crv": "secp256k1"},
-    ]  # fmt: skip
+        public("encrypts", use="enc"),
+        public("unwraps", key_ops=["unwrapKey"]),
+        public("strange", key_ops=5),
+        public_rsa("wraps", alg="RSA-OAEP"),
+        {"kty": "AKP", "kid": "of tomorrow"},
+        other_curve,
+        {"kty": "OKP", "crv": "X25519", "x": "AAAA"},
+        {"kty": "EC", "crv": "secp256k1"},
+    ]
     keys = parse_keys(file_of(*others, public("a")), ("ES256", "RS256", "EdDSA"))
     assert [key.key_id for key in keys.keys] == ["a"]
     with pytest.raises(KeySetError, match="it has no key for ES512"):

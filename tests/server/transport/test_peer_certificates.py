@@ -72,15 +72,23 @@ class Side:
 
         self.supervisor = Supervisor(lambda name, error: None)
         self.links = PeerLinks(
-            identity=lambda: self.identity, accepts=lambda identity: None, emit=self.events.append,
-            supervisor=self.supervisor, log=log, meters=Meters(), on_cluster=lambda address, cluster: None,
+            identity=lambda: self.identity,
+            accepts=lambda identity: None,
+            emit=self.events.append,
+            supervisor=self.supervisor,
+            log=log,
+            meters=Meters(),
+            on_cluster=lambda address, cluster: None,
             dialer=PeerDialer(watched()),
-        )  # fmt: skip
+        )
         service = PeerService(
-            identity=lambda: self.identity, standing=lambda asker: ClusterStanding((), "", 0),
-            accepts=lambda identity: None, links=self.links, refused=RefusedPeers(log, self.audited.append),
+            identity=lambda: self.identity,
+            standing=lambda asker: ClusterStanding((), "", 0),
+            accepts=lambda identity: None,
+            links=self.links,
+            refused=RefusedPeers(log, self.audited.append),
             by_certificate=True,
-        )  # fmt: skip
+        )
         self.server = GrpcServer(self.address, (service.handlers(),), credentials=server_credentials(watched()))
 
     def has(self, kind: type[Event]) -> bool:

@@ -35,8 +35,12 @@ def test_a_reason_is_told_once_and_in_the_audit_log_again_while_it_goes_on() -> 
     assert len(told.log) == 1
     assert [line.fields["times"] for line in told.audit] == [1, 50]
     assert told.audit[0].fields == {
-        "principal": "Node:2", "host": "10.0.0.7", "peer": 3, "reason": "another cluster", "times": 1
-    }  # fmt: skip
+        "principal": "Node:2",
+        "host": "10.0.0.7",
+        "peer": 3,
+        "reason": "another cluster",
+        "times": 1,
+    }
 
 
 def test_another_reason_and_a_refusal_after_a_welcome_are_news() -> None:

@@ -37,8 +37,12 @@ def test_each_stage_has_its_part_of_the_time() -> None:
     watched.after(0.008).answered(1, PRODUCED)
     watched.after(0.016).written(1)
     assert watched.stages() == {
-        "queue": 0.001, "append": 0.002, "fsync": 0.004, "replication": 0.008, "answer": 0.016,
-    }  # fmt: skip
+        "queue": 0.001,
+        "append": 0.002,
+        "fsync": 0.004,
+        "replication": 0.008,
+        "answer": 0.016,
+    }
     assert round(watched.times.seconds["Produce"].total, 6) == 0.031
 
 

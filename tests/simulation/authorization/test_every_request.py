@@ -22,13 +22,19 @@ FORBIDDEN = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
 }
 ANY = acls_pb2.AclFilter(
-    resource_type=acls_pb2.ACL_RESOURCE_ANY, pattern_type=acls_pb2.ACL_PATTERN_ANY,
-    operation=acls_pb2.ACL_OPERATION_ANY, permission=acls_pb2.ACL_PERMISSION_ANY,
-)  # fmt: skip
+    resource_type=acls_pb2.ACL_RESOURCE_ANY,
+    pattern_type=acls_pb2.ACL_PATTERN_ANY,
+    operation=acls_pb2.ACL_OPERATION_ANY,
+    permission=acls_pb2.ACL_PERMISSION_ANY,
+)
 RULE = acls_pb2.Acl(
-    resource_type=acls_pb2.ACL_RESOURCE_TOPIC, resource_name="*", pattern_type=acls_pb2.ACL_PATTERN_LITERAL,
-    principal="User:bob", operation=acls_pb2.ACL_OPERATION_ALL, permission=acls_pb2.ACL_PERMISSION_ALLOW,
-)  # fmt: skip
+    resource_type=acls_pb2.ACL_RESOURCE_TOPIC,
+    resource_name="*",
+    pattern_type=acls_pb2.ACL_PATTERN_LITERAL,
+    principal="User:bob",
+    operation=acls_pb2.ACL_OPERATION_ALL,
+    permission=acls_pb2.ACL_PERMISSION_ALLOW,
+)
 
 #: One of each kind, made of the id of a topic that exists.
 REQUESTS: dict[str, Callable[[bytes], ProtoMessage]] = {

@@ -22,9 +22,11 @@ from quorumlog.wire.entry import Codec, build_batch
 
 SECRET = "secret"
 ALL, TOPICS, GROUPS, CLUSTER = (
-    acls_pb2.ACL_OPERATION_ALL, acls_pb2.ACL_RESOURCE_TOPIC, acls_pb2.ACL_RESOURCE_GROUP,
+    acls_pb2.ACL_OPERATION_ALL,
+    acls_pb2.ACL_RESOURCE_TOPIC,
+    acls_pb2.ACL_RESOURCE_GROUP,
     acls_pb2.ACL_RESOURCE_CLUSTER,
-)  # fmt: skip
+)
 PREFIXED = acls_pb2.ACL_PATTERN_PREFIXED
 
 
@@ -370,9 +372,15 @@ def test_a_member_waits_for_a_hidden_topic_as_for_one_that_is_to_be_created(
         nonlocal sent
         sent += 1
         request = groups_pb2.GroupHeartbeatRequest(
-            correlation_id=sent, group_id="g", member_id="m", member_epoch=epoch, session_timeout_ms=45_000,
-            rebalance_timeout_ms=60_000, full=True, **subscription,  # type: ignore[arg-type]
-        )  # fmt: skip
+            correlation_id=sent,
+            group_id="g",
+            member_id="m",
+            member_epoch=epoch,
+            session_timeout_ms=45_000,
+            rebalance_timeout_ms=60_000,
+            full=True,
+            **subscription,  # type: ignore[arg-type]
+        )
         return cluster.ask("alice", request, groups_pb2.GroupHeartbeatResponse, node)
 
     joined = beat(0)
@@ -380,9 +388,11 @@ def test_a_member_waits_for_a_hidden_topic_as_for_one_that_is_to_be_created(
     again = beat(joined.member_epoch)
     assert [each.topic for each in again.assignment.topics] == ["mine"]
     described = cluster.ask(
-        "alice", groups_pb2.DescribeGroupsRequest(group_ids=["g"], timeout_ms=1_000),
-        groups_pb2.DescribeGroupsResponse, node,
-    )  # fmt: skip
+        "alice",
+        groups_pb2.DescribeGroupsRequest(group_ids=["g"], timeout_ms=1_000),
+        groups_pb2.DescribeGroupsResponse,
+        node,
+    )
     (member,) = described.groups[0].members
     assert {each.topic for each in (*member.assignment, *member.target)} == {"mine"}
     assert SECRET not in member.topics
@@ -398,17 +408,24 @@ def test_a_member_waits_for_a_hidden_topic_as_for_one_that_is_to_be_created(
     image = cluster.cluster.processes[node].image
     assert image is not None
     described = cluster.ask(
-        "admin", groups_pb2.DescribeGroupsRequest(group_ids=["g"], timeout_ms=1_000),
-        groups_pb2.DescribeGroupsResponse, node,
-    )  # fmt: skip
+        "admin",
+        groups_pb2.DescribeGroupsRequest(group_ids=["g"], timeout_ms=1_000),
+        groups_pb2.DescribeGroupsResponse,
+        node,
+    )
     assert {each.topic for each in described.groups[0].members[0].target} == {SECRET}
 
 
 def test_a_member_that_names_a_topic_which_it_sees_and_may_not_read_is_told_so(cluster: Restricted) -> None:
     request = groups_pb2.GroupHeartbeatRequest(
-        correlation_id=1, group_id="g", member_id="m", session_timeout_ms=45_000, rebalance_timeout_ms=60_000,
-        topics=[TOPIC], full=True,
-    )  # fmt: skip
+        correlation_id=1,
+        group_id="g",
+        member_id="m",
+        session_timeout_ms=45_000,
+        rebalance_timeout_ms=60_000,
+        topics=[TOPIC],
+        full=True,
+    )
     answer = cluster.ask("alice", request, groups_pb2.GroupHeartbeatResponse, coordinator(cluster))
     assert answer.error.code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
     other = groups_pb2.GroupHeartbeatRequest(correlation_id=1, group_id="other", member_id="m", topics=[TOPIC])
@@ -429,11 +446,16 @@ def test_a_member_hears_nothing_of_a_hidden_topic_that_comes_and_goes(
         """What the member and its group are told, with a partition of the hidden topic among those that it owns."""
         nonlocal epoch
         request = groups_pb2.GroupHeartbeatRequest(
-            correlation_id=next(numbers), group_id="g", member_id="m", member_epoch=epoch, session_timeout_ms=45_000,
-            rebalance_timeout_ms=60_000, full=True,
+            correlation_id=next(numbers),
+            group_id="g",
+            member_id="m",
+            member_epoch=epoch,
+            session_timeout_ms=45_000,
+            rebalance_timeout_ms=60_000,
+            full=True,
             owned=[groups_pb2.TopicPartitions(topic_id=owned, partitions=[0])] if epoch else [],
             **subscription,  # type: ignore[arg-type]
-        )  # fmt: skip
+        )
         beat = cluster.ask("alice", request, groups_pb2.GroupHeartbeatResponse, node)
         assert not beat.HasField("error"), beat
         epoch, beat.correlation_id = beat.member_epoch, 0
@@ -458,9 +480,15 @@ def test_a_group_tells_nothing_of_a_hidden_topic_that_its_members_had(cluster: R
     epoch = 0
     for number in (1, 2):
         request = groups_pb2.GroupHeartbeatRequest(
-            correlation_id=number, group_id="g", member_id="m", member_epoch=epoch, session_timeout_ms=45_000,
-            rebalance_timeout_ms=60_000, topics=[SECRET], full=True,
-        )  # fmt: skip
+            correlation_id=number,
+            group_id="g",
+            member_id="m",
+            member_epoch=epoch,
+            session_timeout_ms=45_000,
+            rebalance_timeout_ms=60_000,
+            topics=[SECRET],
+            full=True,
+        )
         epoch = cluster.ask("admin", request, groups_pb2.GroupHeartbeatResponse, node).member_epoch
 
     def rows_for(client: str) -> list[bytes]:

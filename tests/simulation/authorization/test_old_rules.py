@@ -24,9 +24,12 @@ from quorumlog.wire.entry import Codec, build_batch
 TOPIC = "elsewhere"
 LIMIT_MS = 3_000
 BATCH = build_batch(
-    text_payload(["hope"]), record_count=1, codec=Codec.NONE, base_timestamp_ms=1_700_000_000_000,
+    text_payload(["hope"]),
+    record_count=1,
+    codec=Codec.NONE,
+    base_timestamp_ms=1_700_000_000_000,
     max_timestamp_ms=1_700_000_000_000,
-)  # fmt: skip
+)
 
 
 class WithoutQuorum(Restricted):
@@ -39,10 +42,12 @@ class WithoutQuorum(Restricted):
         placed.replica_assignments.add(replicas=[4, 1, 2])
         made = self.ask("admin", request, admin_pb2.CreateTopicsResponse)
         assert not made.results[0].error.code, made
-        self.allow(*(
-            rule("User:alice", operation, ACL_RESOURCE_TOPIC, TOPIC)
-            for operation in (ACL_OPERATION_READ, ACL_OPERATION_WRITE, ACL_OPERATION_DELETE)
-        ))  # fmt: skip
+        self.allow(
+            *(
+                rule("User:alice", operation, ACL_RESOURCE_TOPIC, TOPIC)
+                for operation in (ACL_OPERATION_READ, ACL_OPERATION_WRITE, ACL_OPERATION_DELETE)
+            )
+        )
         self.until(lambda: self.leads() is not None, 10)
 
     def lose_quorum(self) -> None:
@@ -79,8 +84,11 @@ class WithoutQuorum(Restricted):
 def test_whoever_needs_permission_waits_while_the_metadata_quorum_is_lost() -> None:
     cluster = WithoutQuorum(LIMIT_MS)
     every: tuple[Callable[[], Error], ...] = (
-        cluster.produce, lambda: cluster.fetch().error, cluster.look_up, cluster.delete,
-    )  # fmt: skip
+        cluster.produce,
+        lambda: cluster.fetch().error,
+        cluster.look_up,
+        cluster.delete,
+    )
     assert [each().code for each in every] == [ErrorCode.NONE] * 4
     cluster.lose_quorum()
     cluster.run(LIMIT_MS / 2_000)

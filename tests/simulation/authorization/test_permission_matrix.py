@@ -33,8 +33,11 @@ READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS, I
     acls.ACL_OPERATION_ALTER_CONFIGS, acls.ACL_OPERATION_IDEMPOTENT_WRITE, acls.ACL_OPERATION_ALL,
 )  # fmt: skip
 TOPICS, GROUPS, CLUSTER, NAMES = (
-    acls.ACL_RESOURCE_TOPIC, acls.ACL_RESOURCE_GROUP, acls.ACL_RESOURCE_CLUSTER, acls.ACL_RESOURCE_PRODUCER_NAME
-)  # fmt: skip
+    acls.ACL_RESOURCE_TOPIC,
+    acls.ACL_RESOURCE_GROUP,
+    acls.ACL_RESOURCE_CLUSTER,
+    acls.ACL_RESOURCE_PRODUCER_NAME,
+)
 LITERAL, PREFIXED, DENY = acls.ACL_PATTERN_LITERAL, acls.ACL_PATTERN_PREFIXED, acls.ACL_PERMISSION_DENY
 
 #: Kafka's documentation, "Operations and Resources on Protocols": request -> (operation, resource) for each row. Rows
@@ -89,10 +92,11 @@ DIFFERENT: dict[str, tuple[set[tuple[int, int]], str]] = {
     "FindCoordinators": ({(DESCRIBE, GROUPS)}, "names are kept by the controller"),
     "Heartbeat": ({(READ, GROUPS), (READ, TOPICS)}, "the coordinator assigns, and so has to know who may read"),
     "InitProducerId": (
-        {(WRITE, NAMES), (IDEMPOTENT_WRITE, CLUSTER), (WRITE, TOPICS)}, "as Kafka since 3.0: Write on any topic does"
+        {(WRITE, NAMES), (IDEMPOTENT_WRITE, CLUSTER), (WRITE, TOPICS)},
+        "as Kafka since 3.0: Write on any topic does",
     ),
     "ElectLeaders": ({(ALTER, CLUSTER)}, "nodes are known by certificate, and there is no ClusterAction"),
-}  # fmt: skip
+}
 #: What Kafka has no request for; what comes nearest.
 OURS_ALONE = {"WatchCluster", "DeleteProducers", "CheckAcls", "AlterRevocations", "DescribeRevocations", "DescribeNode",
               "RebalancePartitions", "RestorePartition", "RestoreProducerNames"}  # fmt: skip
@@ -100,14 +104,20 @@ OURS_ALONE = {"WatchCluster", "DeleteProducers", "CheckAcls", "AlterRevocations"
 Need = tuple[int, int, str]
 GROUP, NAME, NEW, ABSENT, INTERNAL = "a-group", "an-etl", "new-topic", "absent-thing", "__groups"
 ANY_FILTER = acls.AclFilter(
-    resource_type=acls.ACL_RESOURCE_ANY, pattern_type=acls.ACL_PATTERN_ANY, principal="User:nobody",
-    operation=acls.ACL_OPERATION_ANY, permission=acls.ACL_PERMISSION_ANY,
-)  # fmt: skip
+    resource_type=acls.ACL_RESOURCE_ANY,
+    pattern_type=acls.ACL_PATTERN_ANY,
+    principal="User:nobody",
+    operation=acls.ACL_OPERATION_ANY,
+    permission=acls.ACL_PERMISSION_ANY,
+)
 KNOWN_RULE = rule("User:known", READ, TOPICS, "known")
 REFUSED = {
-    ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-    ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.PRODUCER_NAME_AUTHORIZATION_FAILED,
-}  # fmt: skip
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    ErrorCode.PRODUCER_NAME_AUTHORIZATION_FAILED,
+}
 MS = {"timeout_ms": 2_000}
 
 
@@ -142,8 +152,11 @@ def rows(topic: bytes = b"") -> dict[str, Row]:
     label = str(CommitLabel(OUTSIDER, -1, 0))
     offset = groups.CommittedOffset(topic_id=topic, offset=0, leader_epoch=-1, metadata=label)
     heartbeat: dict[str, object] = {
-        "correlation_id": 1, "group_id": GROUP, "session_timeout_ms": 45_000, "rebalance_timeout_ms": 60_000
-    }  # fmt: skip
+        "correlation_id": 1,
+        "group_id": GROUP,
+        "session_timeout_ms": 45_000,
+        "rebalance_timeout_ms": 60_000,
+    }
     read_both: list[set[Need]] = [{(READ, GROUPS, GROUP), (READ, TOPICS, TOPIC)}]
     alter, describe = on_cluster(ALTER), on_cluster(DESCRIBE)
 

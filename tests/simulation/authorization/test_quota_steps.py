@@ -63,9 +63,12 @@ class Limited(Quiet):
 
     def batch(self) -> pb.ProduceRequest:
         batch = build_batch(
-            text_payload(["hope " + "x" * SIZE]), record_count=1, codec=Codec.NONE,
-            base_timestamp_ms=1_700_000_000_000, max_timestamp_ms=1_700_000_000_000,
-        )  # fmt: skip
+            text_payload(["hope " + "x" * SIZE]),
+            record_count=1,
+            codec=Codec.NONE,
+            base_timestamp_ms=1_700_000_000_000,
+            max_timestamp_ms=1_700_000_000_000,
+        )
         body = pb.PartitionBatch(topic_id=self.topic_id(), partition=0, batch=batch)
         return pb.ProduceRequest(correlation_id=1, acks=-1, timeout_ms=60_000, batches=[body])
 
@@ -74,9 +77,7 @@ class Limited(Quiet):
 
     def fetch(self, client: str, epoch: int, stream: int, max_wait_ms: int = 0) -> list[object]:
         named = [pb.FetchPartition(topic_id=self.topic_id(), leader_epoch=-1)] if epoch == 1 else []
-        request = pb.FetchRequest(
-            correlation_id=epoch, session_epoch=epoch, max_wait_ms=max_wait_ms, partitions=named
-        )  # fmt: skip
+        request = pb.FetchRequest(correlation_id=epoch, session_epoch=epoch, max_wait_ms=max_wait_ms, partitions=named)
         return self.send(client, request, self.leader().node_id, stream)
 
 
@@ -186,7 +187,7 @@ def test_what_waited_for_somebody_who_was_revoked_meanwhile_is_not_done() -> Non
     cluster = Limited(15)
     cluster.cluster.clients["alice"] = ClientOrigin(
         host="10.0.0.7", principal=ALICE, listener=Listener.CLIENT, serial="1f"
-    )  # fmt: skip
+    )
     cluster.limit(ALICE, producer_byte_rate=2_000, request_rate=1)
     node = cluster.leader().node_id
     stream = cluster.cluster.open_stream(node)

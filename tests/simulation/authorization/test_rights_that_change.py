@@ -53,9 +53,12 @@ class Reading(Restricted):
 
     def write(self) -> None:
         batch = build_batch(
-            text_payload(["hope"]), record_count=1, codec=Codec.NONE, base_timestamp_ms=1_700_000_000_000,
+            text_payload(["hope"]),
+            record_count=1,
+            codec=Codec.NONE,
+            base_timestamp_ms=1_700_000_000_000,
             max_timestamp_ms=1_700_000_000_000,
-        )  # fmt: skip
+        )
         body = pb.PartitionBatch(topic_id=self.topic_id(TOPIC), partition=0, batch=batch)
         request = pb.ProduceRequest(correlation_id=1, acks=-1, timeout_ms=5_000, batches=[body])
         answer = self.ask("admin", request, pb.ProduceResponse, self.node)
@@ -168,9 +171,12 @@ def test_a_deletion_that_comes_late_takes_no_rule_that_was_made_since() -> None:
     cluster = Restricted(14)
     cluster.allow(READS)
     wanted = acls_pb2.AclFilter(
-        resource_type=acls_pb2.ACL_RESOURCE_ANY, pattern_type=acls_pb2.ACL_PATTERN_ANY, principal="User:alice",
-        operation=acls_pb2.ACL_OPERATION_ANY, permission=acls_pb2.ACL_PERMISSION_ANY,
-    )  # fmt: skip
+        resource_type=acls_pb2.ACL_RESOURCE_ANY,
+        pattern_type=acls_pb2.ACL_PATTERN_ANY,
+        principal="User:alice",
+        operation=acls_pb2.ACL_OPERATION_ANY,
+        permission=acls_pb2.ACL_PERMISSION_ANY,
+    )
     listed = cluster.ask(
         "admin", acls_pb2.DescribeAclsRequest(filter=wanted, timeout_ms=5_000), acls_pb2.DescribeAclsResponse
     )
@@ -205,9 +211,16 @@ def test_who_may_alter_the_cluster_makes_rules_and_who_may_not_makes_none() -> N
     )
     told = cluster.ask("alice", question, acls_pb2.CheckAclsResponse)
     assert not told.HasField("error"), "Alter implies Describe"
-    refused_question = cluster.ask("bob", acls_pb2.CheckAclsRequest(
-        operation=ACL_OPERATION_DELETE, resource_type=ACL_RESOURCE_TOPIC, resource_name=TOPIC, principal="User:alice"
-    ), acls_pb2.CheckAclsResponse)  # fmt: skip
+    refused_question = cluster.ask(
+        "bob",
+        acls_pb2.CheckAclsRequest(
+            operation=ACL_OPERATION_DELETE,
+            resource_type=ACL_RESOURCE_TOPIC,
+            resource_name=TOPIC,
+            principal="User:alice",
+        ),
+        acls_pb2.CheckAclsResponse,
+    )
     assert refused_question.error.code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 

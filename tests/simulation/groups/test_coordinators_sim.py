@@ -64,9 +64,15 @@ class Grouped(Quiet):
         """The answer to a member's heartbeat."""
         self.numbers += 1
         request = groups_pb2.GroupHeartbeatRequest(
-            correlation_id=self.numbers, group_id="g", member_id=member_id, member_epoch=epoch, topics=[TOPIC],
-            session_timeout_ms=SESSION_MS, rebalance_timeout_ms=SESSION_MS, **fields,
-        )  # fmt: skip
+            correlation_id=self.numbers,
+            group_id="g",
+            member_id=member_id,
+            member_epoch=epoch,
+            topics=[TOPIC],
+            session_timeout_ms=SESSION_MS,
+            rebalance_timeout_ms=SESSION_MS,
+            **fields,
+        )
         answer = self.ask_coordinator(node, request)
         assert isinstance(answer, groups_pb2.GroupHeartbeatResponse)
         return answer
@@ -154,10 +160,16 @@ def test_news_reach_a_waiting_member_at_once() -> None:
     first = quiet.beat(node, "a", 0, full=True)
     heard: list[Message | Unanswered] = []
     waiting = groups_pb2.GroupHeartbeatRequest(
-        correlation_id=100, group_id="g", member_id="a", member_epoch=first.member_epoch, topics=[TOPIC],
-        session_timeout_ms=SESSION_MS, rebalance_timeout_ms=SESSION_MS, max_wait_ms=3_000,
+        correlation_id=100,
+        group_id="g",
+        member_id="a",
+        member_epoch=first.member_epoch,
+        topics=[TOPIC],
+        session_timeout_ms=SESSION_MS,
+        rebalance_timeout_ms=SESSION_MS,
+        max_wait_ms=3_000,
         owned=first.assignment.topics,
-    )  # fmt: skip
+    )
     quiet.cluster.request("waiting", node, waiting, heard.append)
     quiet.run(1)
     assert not heard

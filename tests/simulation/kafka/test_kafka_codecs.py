@@ -23,9 +23,11 @@ def fetched(rig: Rig, topic: str, version: int, *, offset: int = 0, max_bytes: i
     """Returns the batches of one fetch."""
     partition = fetch_requests.FetchPartition(0, -1, offset, partition_max_bytes=1 << 20)
     request = fetch_requests.FetchRequest(
-        max_bytes=max_bytes, max_wait_ms=0, min_bytes=1,
+        max_bytes=max_bytes,
+        max_wait_ms=0,
+        min_bytes=1,
         topics=[fetch_requests.FetchTopic(topic, partitions=[partition])],
-    )  # fmt: skip
+    )
     (answer,) = rig.ask(request, version, FetchResponse, rig.topic_leader(topic)).responses[0].partitions
     assert answer.error_code == KafkaError.NONE
     return bytes(answer.records or b"")

@@ -286,8 +286,9 @@ def test_members_commit_and_read_by_their_epoch_and_name_topics_by_id(rig: Group
     unknown = OffsetFetchRequestTopics(topic_id=NOWHERE, partition_indexes=[0])
     known, other = rig.committed(10, ask, unknown, member_id="one", member_epoch=epoch).topics
     assert (known.topic_id, [(each.committed_offset, each.error_code) for each in known.partitions]) == (
-        rig.topic_id(), [(0, 0), (-1, 0)],
-    )  # fmt: skip
+        rig.topic_id(),
+        [(0, 0), (-1, 0)],
+    )
     assert (other.topic_id, other.partitions[0].error_code) == (NOWHERE, KafkaError.UNKNOWN_TOPIC_ID)
     everything = rig.committed(10).topics
     assert [(each.topic_id, each.partitions[0].metadata) for each in everything] == [(rig.topic_id(), note)]
@@ -325,9 +326,14 @@ def test_members_share_a_group_with_those_of_our_own_clients(rig: GroupRig) -> N
     epoch = rig.join("one").member_epoch
     answers: list[object] = []
     ours = groups_pb2.GroupHeartbeatRequest(
-        correlation_id=1, group_id=GROUP, member_id="sdk", topics=[TOPIC], session_timeout_ms=10_000,
-        rebalance_timeout_ms=10_000, full=True,
-    )  # fmt: skip
+        correlation_id=1,
+        group_id=GROUP,
+        member_id="sdk",
+        topics=[TOPIC],
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=10_000,
+        full=True,
+    )
     rig.cluster.cluster.request("sdk", rig.node, ours, answers.append)
     rig.cluster.until(lambda: bool(answers), 5)
     kept = given(rig.beat("one", epoch))
@@ -335,8 +341,11 @@ def test_members_share_a_group_with_those_of_our_own_clients(rig: GroupRig) -> N
     (group,) = rig.ask(ConsumerGroupDescribeRequest([GROUP]), 1, ConsumerGroupDescribeResponse).groups
     assert [(each.member_id, each.member_type) for each in group.members] == [("one", 1), ("sdk", 1)]
     assert sorted(kept + [n for t in group.members[1].target_assignment.topic_partitions for n in t.partitions]) == [  # type: ignore[union-attr]
-        0, 1, 2, 3,
-    ]  # fmt: skip
+        0,
+        1,
+        2,
+        3,
+    ]
 
 
 def test_members_may_do_what_rules_say() -> None:
@@ -346,10 +355,14 @@ def test_members_may_do_what_rules_say() -> None:
     def allow(operation: int, kind: int, name: str) -> None:
         cluster.allow(
             Acl(
-                principal="User:ANONYMOUS", operation=operation, permission=ACL_PERMISSION_ALLOW, resource_type=kind,  # type: ignore[arg-type]
-                resource_name=name, pattern_type=ACL_PATTERN_LITERAL,
+                principal="User:ANONYMOUS",
+                operation=operation,
+                permission=ACL_PERMISSION_ALLOW,
+                resource_type=kind,  # type: ignore[arg-type]
+                resource_name=name,
+                pattern_type=ACL_PATTERN_LITERAL,
             )
-        )  # fmt: skip
+        )
 
     assert rig.join("one").error_code == KafkaError.GROUP_AUTHORIZATION_FAILED
     (told,) = rig.ask(ConsumerGroupDescribeRequest([GROUP]), 1, ConsumerGroupDescribeResponse).groups

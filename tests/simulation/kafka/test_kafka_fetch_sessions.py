@@ -237,8 +237,9 @@ def test_an_offset_out_of_range_is_told_until_the_consumer_names_another(rig: Fe
     assert consumer.fetch() == {}
 
 
-@pytest.mark.parametrize(("version", "code"), [(BY_NAME, KafkaError.UNKNOWN_TOPIC_OR_PARTITION),
-                                               (BY_ID, KafkaError.UNKNOWN_TOPIC_ID)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("version", "code"), [(BY_NAME, KafkaError.UNKNOWN_TOPIC_OR_PARTITION), (BY_ID, KafkaError.UNKNOWN_TOPIC_ID)]
+)
 def test_a_topic_that_is_deleted_is_told_of_and_by_name_its_successor_is_read(version: int, code: KafkaError) -> None:
     rig = FetchingRig(4)
     rig.produce(3)
@@ -379,17 +380,24 @@ def test_rights_that_change_are_told_in_a_session_and_epochs_need_describe() -> 
     def allow(operation: AclOperation.ValueType) -> None:
         cluster.allow(
             Acl(
-                principal="User:ANONYMOUS", operation=operation, permission=ACL_PERMISSION_ALLOW,
-                resource_type=ACL_RESOURCE_TOPIC, resource_name=TOPIC, pattern_type=ACL_PATTERN_LITERAL,
+                principal="User:ANONYMOUS",
+                operation=operation,
+                permission=ACL_PERMISSION_ALLOW,
+                resource_type=ACL_RESOURCE_TOPIC,
+                resource_name=TOPIC,
+                pattern_type=ACL_PATTERN_LITERAL,
             )
-        )  # fmt: skip
+        )
 
     def fetch(session: int, epoch: int, max_wait_ms: int = 0, *, names: bool = False) -> FetchResponse:
         wanted = [fetch_requests.FetchTopic(TOPIC, partitions=[fetch_requests.FetchPartition(0, -1, 0, -1, -1, 1_000)])]
         request = fetch_requests.FetchRequest(
-            max_wait_ms=max_wait_ms, min_bytes=1, session_id=session, session_epoch=epoch,
+            max_wait_ms=max_wait_ms,
+            min_bytes=1,
+            session_id=session,
+            session_epoch=epoch,
             topics=wanted if names else [],
-        )  # fmt: skip
+        )
         return ask(request, BY_NAME, FetchResponse)
 
     def epoch_end() -> int:

@@ -42,9 +42,12 @@ from quorumlog.wire.request_limits import MAX_ITEMS
 
 SECRET, ALICE = "secret", "User:alice"
 ALL, DESCRIBE, DESCRIBE_CONFIGS, TOPICS, GROUPS = (
-    acls_pb2.ACL_OPERATION_ALL, acls_pb2.ACL_OPERATION_DESCRIBE, acls_pb2.ACL_OPERATION_DESCRIBE_CONFIGS,
-    acls_pb2.ACL_RESOURCE_TOPIC, acls_pb2.ACL_RESOURCE_GROUP,
-)  # fmt: skip
+    acls_pb2.ACL_OPERATION_ALL,
+    acls_pb2.ACL_OPERATION_DESCRIBE,
+    acls_pb2.ACL_OPERATION_DESCRIBE_CONFIGS,
+    acls_pb2.ACL_RESOURCE_TOPIC,
+    acls_pb2.ACL_RESOURCE_GROUP,
+)
 #: Groups: one that alice may use, and one that she may not.
 OWN, OTHERS = "g", "not-hers"
 #: One more that she may use, and in which she has a member.
@@ -408,7 +411,7 @@ NAMING: dict[str, Make] = {
     "ConsumerGroupHeartbeat of one who leaves": membership(JOINED, None, epoch=-1),
     "ConsumerGroupDescribe": group_description(OWN, OTHERS),
     "ConsumerGroupDescribe with what is allowed": group_description(OWN, OTHERS, OWN, operations=True),
-}  # fmt: skip
+}
 #: Those that name no topic, or in bytes only that a node hands on unread.
 NAMELESS = {
     "InitProducerId", "DescribeCluster", "FindCoordinator", "JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup",

@@ -130,9 +130,15 @@ class Rig(Quiet):
         return answer
 
     def produce(
-        self, batch: bytes | None = BATCH, topic: str = TOPIC, partition: int = 0, *, acks: int = -1,
-        version: int = PRODUCE, node: int | None = None,
-    ) -> PartitionProduceResponse:  # fmt: skip
+        self,
+        batch: bytes | None = BATCH,
+        topic: str = TOPIC,
+        partition: int = 0,
+        *,
+        acks: int = -1,
+        version: int = PRODUCE,
+        node: int | None = None,
+    ) -> PartitionProduceResponse:
         answer = self.ask(produce_of(batch, topic, partition, acks=acks), version, ProduceResponse, node)
         return answer.responses[0].partition_responses[0]
 
@@ -474,8 +480,10 @@ def test_places_are_found_by_time_beginning_end_and_latest_record() -> None:
 def test_nodes_are_told_with_the_addresses_of_kafkas_listener(rig: Rig) -> None:
     answer = rig.metadata(node=2)
     assert sorted((each.node_id, each.host, each.port) for each in answer.brokers) == [
-        (1, "node-1", 9092), (2, "node-2", 9092), (3, "node-3", 9092)
-    ]  # fmt: skip
+        (1, "node-1", 9092),
+        (2, "node-2", 9092),
+        (3, "node-3", 9092),
+    ]
     assert answer.controller_id == 2
     described = rig.ask(metadata_requests.DescribeClusterRequest(True), 2, DescribeClusterResponse, node=3)
     assert (described.controller_id, len(described.brokers), described.cluster_id) == (3, 3, answer.cluster_id)
@@ -536,10 +544,14 @@ def test_topics_are_created_as_kafkas_defaults_have_it_and_told_as_they_are() ->
     ]
     answer = rig.ask(creation(*wanted), 7, CreateTopicsResponse)
     assert [(each.name, each.error_code) for each in answer.topics] == [
-        ("plain", KafkaError.NONE), ("kept", KafkaError.NONE), ("unclean", KafkaError.INVALID_CONFIG),
-        ("__groups", KafkaError.INVALID_TOPIC_EXCEPTION), ("twice", KafkaError.INVALID_REQUEST),
-        ("twice", KafkaError.INVALID_REQUEST), ("odd", KafkaError.INVALID_CONFIG),
-    ]  # fmt: skip
+        ("plain", KafkaError.NONE),
+        ("kept", KafkaError.NONE),
+        ("unclean", KafkaError.INVALID_CONFIG),
+        ("__groups", KafkaError.INVALID_TOPIC_EXCEPTION),
+        ("twice", KafkaError.INVALID_REQUEST),
+        ("twice", KafkaError.INVALID_REQUEST),
+        ("odd", KafkaError.INVALID_CONFIG),
+    ]
     plain, kept = answer.topics[:2]
     assert (plain.num_partitions, plain.replication_factor, kept.num_partitions) == (1, 3, 2)
     assert {each.name: each.value for each in kept.configs or ()}["retention.ms"] == "5000"
@@ -580,9 +592,10 @@ def test_topics_grow_lose_records_and_go() -> None:
     ]
     gone = rig.ask(topic_requests.DeleteTopicsRequest(states, timeout_ms=5_000), 6, DeleteTopicsResponse, node=1)
     assert [(each.name, each.error_code) for each in gone.responses] == [
-        (TOPIC, KafkaError.NONE), (None, KafkaError.UNKNOWN_TOPIC_ID),
+        (TOPIC, KafkaError.NONE),
+        (None, KafkaError.UNKNOWN_TOPIC_ID),
         ("nowhere", KafkaError.UNKNOWN_TOPIC_OR_PARTITION),
-    ]  # fmt: skip
+    ]
 
 
 def test_configurations_are_described_replaced_and_changed_key_by_key() -> None:
@@ -654,8 +667,10 @@ def test_unsupported_keys_have_defaults_only(rig: Rig, topic: str, name: str, de
                     )
                 ]
             ),
-            2, AlterConfigsResponse, 1,
-        ).responses[0]  # fmt: skip
+            2,
+            AlterConfigsResponse,
+            1,
+        ).responses[0]
         increment = config_requests.IncrementalAlterConfigsRequestAlterableConfig(name, 0, value)
         resource = config_requests.IncrementalAlterConfigsRequestAlterConfigsResource(2, topic, [increment])
         incremental = rig.ask(
@@ -783,8 +798,10 @@ def test_a_name_that_a_request_repeats_is_answered_at_length_once() -> None:
     resources = [config_requests.DescribeConfigsResource(2, TOPIC, None)] * 3
     told = rig.ask(config_requests.DescribeConfigsRequest(resources), 4, DescribeConfigsResponse, node=1).results
     assert [(each.error_code, bool(each.configs)) for each in told] == [
-        (KafkaError.NONE, True), (KafkaError.INVALID_REQUEST, False), (KafkaError.INVALID_REQUEST, False),
-    ]  # fmt: skip
+        (KafkaError.NONE, True),
+        (KafkaError.INVALID_REQUEST, False),
+        (KafkaError.INVALID_REQUEST, False),
+    ]
 
 
 def test_a_node_that_does_not_coordinate_a_group_says_so() -> None:
@@ -824,10 +841,14 @@ def test_kafkas_clients_may_do_what_rules_say_of_the_anonymous() -> None:
     assert ask(beat, 4, GroupHeartbeatResponse).error_code == KafkaError.GROUP_AUTHORIZATION_FAILED
     cluster.allow(
         Acl(
-            principal="User:ANONYMOUS", operation=ACL_OPERATION_WRITE, permission=ACL_PERMISSION_ALLOW,
-            resource_type=ACL_RESOURCE_TOPIC, resource_name=TOPIC, pattern_type=ACL_PATTERN_LITERAL,
+            principal="User:ANONYMOUS",
+            operation=ACL_OPERATION_WRITE,
+            permission=ACL_PERMISSION_ALLOW,
+            resource_type=ACL_RESOURCE_TOPIC,
+            resource_name=TOPIC,
+            pattern_type=ACL_PATTERN_LITERAL,
         )
-    )  # fmt: skip
+    )
     assert produced() == KafkaError.NONE
 
 
@@ -855,8 +876,9 @@ def test_a_batch_with_damaged_records_is_refused_by_a_compacted_topic_and_ends_n
     assert rig.produce(BATCH, "compacted", node=leader).error_code == KafkaError.INVALID_RECORD
     damaged = keyed[:-6] + bytes(6)
     assert rig.produce(damaged, "compacted", node=leader).error_code in (
-        KafkaError.INVALID_RECORD, KafkaError.CORRUPT_MESSAGE
-    )  # fmt: skip
+        KafkaError.INVALID_RECORD,
+        KafkaError.CORRUPT_MESSAGE,
+    )
 
 
 def test_batches_behind_one_that_is_looked_at_stay_behind_it() -> None:

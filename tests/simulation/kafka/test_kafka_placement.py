@@ -180,11 +180,13 @@ def listed(nodes: KafkaNodes, *topics: ListPartitionReassignmentsTopics) -> dict
     assert answer.error_code == KafkaError.NONE
     return {
         (topic.name, each.partition_index): (
-            tuple(each.replicas), tuple(each.adding_replicas), tuple(each.removing_replicas)
+            tuple(each.replicas),
+            tuple(each.adding_replicas),
+            tuple(each.removing_replicas),
         )
         for topic in answer.topics
         for each in topic.partitions
-    }  # fmt: skip
+    }
 
 
 def test_a_partition_moves_and_is_listed_while_it_does() -> None:
@@ -362,6 +364,10 @@ def test_who_may_not_is_told_so_and_nothing_happens() -> None:
 
 def allowance(operation: AclOperation.ValueType) -> Acl:
     return Acl(
-        principal="User:ANONYMOUS", operation=operation, permission=ACL_PERMISSION_ALLOW,
-        resource_type=ACL_RESOURCE_CLUSTER, resource_name="kafka-cluster", pattern_type=ACL_PATTERN_LITERAL,
-    )  # fmt: skip
+        principal="User:ANONYMOUS",
+        operation=operation,
+        permission=ACL_PERMISSION_ALLOW,
+        resource_type=ACL_RESOURCE_CLUSTER,
+        resource_name="kafka-cluster",
+        pattern_type=ACL_PATTERN_LITERAL,
+    )

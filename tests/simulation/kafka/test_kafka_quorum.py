@@ -128,10 +128,14 @@ def test_who_may_not_describe_the_cluster_is_told_so() -> None:
     assert (refused.error_code, refused.topics) == (KafkaError.CLUSTER_AUTHORIZATION_FAILED, [])
     cluster.allow(
         Acl(
-            principal="User:ANONYMOUS", operation=ACL_OPERATION_DESCRIBE, permission=ACL_PERMISSION_ALLOW,
-            resource_type=ACL_RESOURCE_CLUSTER, resource_name="kafka-cluster", pattern_type=ACL_PATTERN_LITERAL,
+            principal="User:ANONYMOUS",
+            operation=ACL_OPERATION_DESCRIBE,
+            permission=ACL_PERMISSION_ALLOW,
+            resource_type=ACL_RESOURCE_CLUSTER,
+            resource_name="kafka-cluster",
+            pattern_type=ACL_PATTERN_LITERAL,
         )
-    )  # fmt: skip
+    )
     told = ask_through(cluster, link, METADATA, DescribeQuorumResponse)
     assert told.error_code == KafkaError.NONE
     assert told.topics[0].partitions[0].leader_id in (1, 2, 3)

@@ -67,16 +67,28 @@ def nodes() -> KafkaNodes:
 
 
 def creation(
-    name: str = "orders", operation: int = READ, *, kind: int = TOPIC, pattern: int = LITERAL,
-    principal: str = "User:alice", host: str = "*", permission: int = ALLOW,
-) -> AclCreation:  # fmt: skip
+    name: str = "orders",
+    operation: int = READ,
+    *,
+    kind: int = TOPIC,
+    pattern: int = LITERAL,
+    principal: str = "User:alice",
+    host: str = "*",
+    permission: int = ALLOW,
+) -> AclCreation:
     return AclCreation(kind, name, pattern, principal, host, operation, permission)
 
 
 def filter_of(
-    name: str | None = None, *, kind: int = ANY, pattern: int = ANY, principal: str | None = None,
-    host: str | None = None, operation: int = ANY, permission: int = ANY,
-) -> tuple[int, str | None, int, str | None, str | None, int, int]:  # fmt: skip
+    name: str | None = None,
+    *,
+    kind: int = ANY,
+    pattern: int = ANY,
+    principal: str | None = None,
+    host: str | None = None,
+    operation: int = ANY,
+    permission: int = ANY,
+) -> tuple[int, str | None, int, str | None, str | None, int, int]:
     return kind, name, pattern, principal, host, operation, permission
 
 
@@ -116,14 +128,16 @@ def test_rules_are_created_found_by_filters_and_deleted(nodes: KafkaNodes) -> No
     assert rules(nodes, filter_of(kind=TOPIC, pattern=MATCH)) == concerning
     assert rules(nodes, filter_of(permission=DENY)) == {"User:alice 3 3 team 3"}
     assert rules(nodes, filter_of(principal="User:*", host="*")) == {"User:* 8 2 * 3"}
-    for nothing in (
-        filter_of(host="10.0.0.1"), filter_of(kind=DELEGATION_TOKEN), filter_of(operation=CLUSTER_ACTION)
-    ):  # fmt: skip
+    for nothing in (filter_of(host="10.0.0.1"), filter_of(kind=DELEGATION_TOKEN), filter_of(operation=CLUSTER_ACTION)):
         assert rules(nodes, nothing) == set()
     asked = DeleteAclsRequest(
-        [DeleteAclsFilter(*filter_of("orders")), DeleteAclsFilter(*filter_of(host="10.0.0.1")),
-         DeleteAclsFilter(*filter_of(kind=0)), DeleteAclsFilter(*filter_of(permission=DENY))]
-    )  # fmt: skip
+        [
+            DeleteAclsFilter(*filter_of("orders")),
+            DeleteAclsFilter(*filter_of(host="10.0.0.1")),
+            DeleteAclsFilter(*filter_of(kind=0)),
+            DeleteAclsFilter(*filter_of(permission=DENY)),
+        ]
+    )
     results = nodes.ask(asked, DeleteAclsResponse).filter_results
     assert [each.error_code for each in results] == [0, 0, KafkaError.INVALID_REQUEST, 0]
     assert [[one.resource_name for one in each.matching_acls] for each in results] == [["orders"], [], [], ["team"]]
@@ -240,8 +254,10 @@ def test_each_user_is_changed_by_itself(nodes: KafkaNodes) -> None:
     assert set(users(nodes)) == {"last", "new", "stays"}
     told = users(nodes, "stays", "leaves", "new", "new")
     assert {name: code for name, (code, _) in told.items()} == {
-        "stays": 0, "leaves": KafkaError.RESOURCE_NOT_FOUND, "new": KafkaError.DUPLICATE_RESOURCE
-    }  # fmt: skip
+        "stays": 0,
+        "leaves": KafkaError.RESOURCE_NOT_FOUND,
+        "new": KafkaError.DUPLICATE_RESOURCE,
+    }
 
 
 def test_more_users_than_are_taken_are_not_changed(nodes: KafkaNodes) -> None:
@@ -359,14 +375,20 @@ def test_who_may_not_learns_and_changes_nothing() -> None:
     changed = ask_through(cluster, link, change, AlterUserScramCredentialsResponse)
     limits = ask_through(cluster, link, DescribeClientQuotasRequest(), DescribeClientQuotasResponse)
     limited = ask_through(
-        cluster, link, AlterClientQuotasRequest([entry("a", ("producer_byte_rate", 5_000.0))]),
+        cluster,
+        link,
+        AlterClientQuotasRequest([entry("a", ("producer_byte_rate", 5_000.0))]),
         AlterClientQuotasResponse,
-    )  # fmt: skip
+    )
     codes = [
-        acls.error_code, *(each.error_code for each in created_acls.results), deleted.filter_results[0].error_code,
-        shown.error_code, *(each.error_code for each in changed.results), limits.error_code,
+        acls.error_code,
+        *(each.error_code for each in created_acls.results),
+        deleted.filter_results[0].error_code,
+        shown.error_code,
+        *(each.error_code for each in changed.results),
+        limits.error_code,
         limited.entries[0].error_code,
-    ]  # fmt: skip
+    ]
     assert codes == [KafkaError.CLUSTER_AUTHORIZATION_FAILED] * 9
     cluster.run(0.5)
     assert (image.acls.index, image.credentials.users.keys() | set(), image.client_quotas.index) == before

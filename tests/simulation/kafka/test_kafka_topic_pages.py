@@ -72,8 +72,10 @@ def test_a_topic_is_described_as_by_metadata(nodes: KafkaNodes) -> None:
     assert described.topic_authorized_operations == expected.topic_authorized_operations == EVERYTHING
     assert [
         (partition.leader_id, partition.leader_epoch, list(partition.replica_nodes), list(partition.isr_nodes))
-    ] == [(each.leader_id, each.leader_epoch, list(each.replica_nodes), list(each.isr_nodes)) for each in
-          expected.partitions]  # fmt: skip
+    ] == [
+        (each.leader_id, each.leader_epoch, list(each.replica_nodes), list(each.isr_nodes))
+        for each in expected.partitions
+    ]
     assert (list(partition.offline_replicas), answer.next_cursor) == ([], None)
 
 

@@ -39,9 +39,12 @@ def test_no_request_whatever_it_says_meets_a_fault_of_a_node(seed: int) -> None:
                 name = f"{api.name}Request"
                 body = their_bytes(name, version, random_content(name, version, chance))
                 link = SimKafkaLink(
-                    f"client-{len(asked)}", cluster.cluster, chance.choice((1, 2, 3)), cluster.scheduler,
+                    f"client-{len(asked)}",
+                    cluster.cluster,
+                    chance.choice((1, 2, 3)),
+                    cluster.scheduler,
                     creates_topics=chance.random() < 0.1,
-                )  # fmt: skip
+                )
                 link.send(decode(api.request, body, version), version)
                 asked.append((api.name, version, link))
                 cluster.run(0.01)

@@ -51,9 +51,7 @@ SPOILED: dict[str, Spoil] = {
     "an entry on another history": lambda disk, state: RaftGroupWrite(
         GROUP, entries=[next_entry(disk, EntryId(state.last.index, state.last.term, state.last.hash ^ 1))]
     ),
-    "an entry once more": lambda disk, state: RaftGroupWrite(
-        GROUP, entries=[entry := next_entry(disk), entry]
-    ),
+    "an entry once more": lambda disk, state: RaftGroupWrite(GROUP, entries=[entry := next_entry(disk), entry]),
     "an offset left out": lambda disk, state: RaftGroupWrite(
         GROUP, entries=[one := next_entry(disk), entry_after(last_of(one), one.term, 1 << 40, b"payload.")]
     ),
@@ -105,7 +103,7 @@ SPOILED: dict[str, Spoil] = {
     "compaction to another history": lambda disk, state: RaftGroupWrite(
         GROUP, compact_to=state.last._replace(hash=state.last.hash ^ 1)
     ),
-}  # fmt: skip
+}
 
 
 def last_of(entry: Entry) -> EntryId:

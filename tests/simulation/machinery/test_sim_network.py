@@ -55,9 +55,7 @@ def make(seed: int = 1) -> tuple[Scheduler, SimNetwork, Ends]:
 def connect(scheduler: Scheduler, network: SimNetwork) -> None:
     network.want(1, (2,))
     network.want(2, (1,))
-    assert scheduler.run(
-        scheduler.now + SECOND, lambda: network.connected(1, 2) and network.connected(2, 1)
-    )  # fmt: skip
+    assert scheduler.run(scheduler.now + SECOND, lambda: network.connected(1, 2) and network.connected(2, 1))
 
 
 def send(network: SimNetwork, *numbers: int) -> None:

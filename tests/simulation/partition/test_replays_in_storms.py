@@ -84,10 +84,16 @@ class Replaying:
         value = f"{self._partition}.{self.epoch}.{self._next}"
         self._first_us.setdefault(value, self._scheduler.now)
         batch = build_batch(
-            arrow_payload(None, [value], AT_MS), record_count=1, codec=Codec.NONE, base_timestamp_ms=AT_MS,
-            max_timestamp_ms=AT_MS, producer_id=self._producer_id, producer_epoch=self.epoch,
-            base_sequence=self._next, attributes=Attributes.REPLAYABLE,
-        )  # fmt: skip
+            arrow_payload(None, [value], AT_MS),
+            record_count=1,
+            codec=Codec.NONE,
+            base_timestamp_ms=AT_MS,
+            max_timestamp_ms=AT_MS,
+            producer_id=self._producer_id,
+            producer_epoch=self.epoch,
+            base_sequence=self._next,
+            attributes=Attributes.REPLAYABLE,
+        )
         request = pb.ProduceRequest(acks=-1, timeout_ms=500)
         request.batches.add(topic_id=known.topic_id, partition=self._partition.number, batch=batch)
         self._ask(request, lambda answer: self._produced(value, answer), known.leader)

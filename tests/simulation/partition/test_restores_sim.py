@@ -22,9 +22,15 @@ TIME_MS = 1_700_000_000_000
 def batch(value: str, sequence: int) -> bytes:
     """One record of the producer, as it sends it."""
     return build_batch(
-        value.encode().ljust(8, b"\0"), record_count=1, codec=Codec.NONE, base_timestamp_ms=TIME_MS,
-        max_timestamp_ms=TIME_MS, producer_id=PRODUCER, producer_epoch=0, base_sequence=sequence,
-    )  # fmt: skip
+        value.encode().ljust(8, b"\0"),
+        record_count=1,
+        codec=Codec.NONE,
+        base_timestamp_ms=TIME_MS,
+        max_timestamp_ms=TIME_MS,
+        producer_id=PRODUCER,
+        producer_epoch=0,
+        base_sequence=sequence,
+    )
 
 
 def stored(number: int) -> bytes:

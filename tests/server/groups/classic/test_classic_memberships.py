@@ -99,8 +99,13 @@ def test_heartbeats_are_taken_while_the_leader_assigns(rig: ClassicRig) -> None:
 def test_several_members_leave_at_once(rig: ClassicRig) -> None:
     (a, b, c), generation = rig.form("a", "b", "c")
     assert rig.leave((a, ""), (b, ""), (b, ""), ("stranger", ""), ("", "nobody"), ("", "")) == [
-        "NONE", "NONE", "UNKNOWN_MEMBER_ID", "UNKNOWN_MEMBER_ID", "UNKNOWN_MEMBER_ID", "UNKNOWN_MEMBER_ID",
-    ]  # fmt: skip
+        "NONE",
+        "NONE",
+        "UNKNOWN_MEMBER_ID",
+        "UNKNOWN_MEMBER_ID",
+        "UNKNOWN_MEMBER_ID",
+        "UNKNOWN_MEMBER_ID",
+    ]
     assert list(rig.classic.members) == [c]
     assert rig.beat(c, generation) == "REBALANCE_IN_PROGRESS"
 
@@ -202,10 +207,15 @@ def consumer(*topics: str, owns: int = 0, generation: int = -1) -> bytes:
     owned = struct.pack(f">i{owns}i", owns, *range(owns))
     return b"".join(
         (
-            struct.pack(">hi", 2, len(topics)), *names, struct.pack(">i", -1), struct.pack(">i", 1), names[0], owned,
+            struct.pack(">hi", 2, len(topics)),
+            *names,
+            struct.pack(">i", -1),
+            struct.pack(">i", 1),
+            names[0],
+            owned,
             struct.pack(">i", generation),
         )
-    )  # fmt: skip
+    )
 
 
 def test_a_static_consumer_that_starts_anew_owns_nothing_and_comes_back_all_the_same(rig: ClassicRig) -> None:

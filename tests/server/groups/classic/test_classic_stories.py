@@ -24,9 +24,16 @@ PROTOCOLS = st.lists(
     st.tuples(st.sampled_from(["range", "sticky", "range", ""]), st.sampled_from([b"", b"m", bytes(400)])), max_size=3
 )
 JOIN = st.tuples(
-    st.just("join"), WHO, NAMES, PROTOCOLS, st.sampled_from([-5, 1_000, 3_000]), NUMBERS, st.booleans(), st.booleans(),
+    st.just("join"),
+    WHO,
+    NAMES,
+    PROTOCOLS,
+    st.sampled_from([-5, 1_000, 3_000]),
+    NUMBERS,
+    st.booleans(),
+    st.booleans(),
     st.sampled_from(["consumer", "consumer", "connect", ""]),
-)  # fmt: skip
+)
 SYNC = st.tuples(st.just("sync"), WHO, NAMES, NUMBERS, st.lists(st.tuples(WHO, st.binary(max_size=9)), max_size=3))
 BEAT = st.tuples(st.just("beat"), WHO, NAMES, NUMBERS)
 LEAVE = st.tuples(st.just("leave"), st.lists(st.tuples(WHO, NAMES), max_size=3))
@@ -84,16 +91,34 @@ class Story:
         rig = self.rig
         match what, how:
             case "join", (who, name, protocols, session_ms, rebalance_ms, named_first, can_skip, kind):
-                self.calls.append(rig.send(join_request(
-                    self.who(who), instance=name, protocols=protocols, session_ms=session_ms, kind=kind,  # type: ignore[arg-type]
-                    rebalance_ms=rebalance_ms, named_first=named_first, can_skip=can_skip,  # type: ignore[arg-type]
-                ), wait_ms=8_000))  # fmt: skip
+                self.calls.append(
+                    rig.send(
+                        join_request(
+                            self.who(who),
+                            instance=name,
+                            protocols=protocols,
+                            session_ms=session_ms,
+                            kind=kind,  # type: ignore[arg-type]
+                            rebalance_ms=rebalance_ms,
+                            named_first=named_first,
+                            can_skip=can_skip,  # type: ignore[arg-type]
+                        ),
+                        wait_ms=8_000,
+                    )
+                )
             case "sync", (who, name, generation, parts):
                 self.sync(self.who(who), generation, {self.who(key): part for key, part in parts}, name)  # type: ignore[arg-type, attr-defined, misc]
             case "beat", (who, name, generation):
-                self.calls.append(rig.send(pb.ClassicHeartbeatRequest(
-                    group_id=GROUP, member_id=self.who(who), generation=generation, instance_id=name,  # type: ignore[arg-type]
-                )))  # fmt: skip
+                self.calls.append(
+                    rig.send(
+                        pb.ClassicHeartbeatRequest(
+                            group_id=GROUP,
+                            member_id=self.who(who),
+                            generation=generation,
+                            instance_id=name,  # type: ignore[arg-type]
+                        )
+                    )
+                )
             case "leave", (members,):
                 rows = [pb.LeavingClassicMember(member_id=self.who(who), instance_id=name) for who, name in members]  # type: ignore[attr-defined]
                 self.calls.append(rig.send(pb.LeaveClassicGroupRequest(group_id=GROUP, members=rows)))
