@@ -137,6 +137,7 @@ check: $(STAMP)  ## lint, types, generated code fresh
 	@$(MAKE) --no-print-directory proto OUT=build/proto
 	@generated() { cd "$$1" && find quorumlog -name '*_pb2*' ! -name '*.pyc' | LC_ALL=C sort | xargs cksum; }; \
 	[ "$$(generated proto)" = "$$(generated build/proto)" ] || { echo "generated code is stale: run make proto and commit" >&2; exit 1; }
+	@$(BIN)/python tools/kafka_codec.py --check
 
 OUT ?= proto
 proto: $(STAMP)  ## generate the code of proto/

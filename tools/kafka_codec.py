@@ -1,10 +1,11 @@
-"""Writes the messages of ``server/kafka/codec`` from Kafka's own schemas, which lie in the jar of Kafka's clients.
+"""Writes the messages of ``server/kafka/codec`` from Kafka's own schemas, which are in ``proto/kafka``.
 
-python tools/kafka_codec.py                            # from build/peers, where make bench-peers puts the jar
-python tools/kafka_codec.py --jar kafka-clients.jar    # from another place
-python tools/kafka_codec.py --to /tmp/codec            # into another folder
+python tools/kafka_codec.py                                       # write the modules
+python tools/kafka_codec.py --check                               # compare them with the schemas, as make check does
+python tools/kafka_codec.py --to /tmp/codec                       # write them into another folder
+python tools/kafka_codec.py --update-schemas kafka-clients.jar    # replace the schemas first
 
-What is written is committed. An API more, or a version more of one, is a line in :data:`FAMILIES`.
+The output is committed. To add an API, or a version of one, add a line to :data:`FAMILIES`.
 """
 
 from __future__ import annotations
@@ -14,15 +15,19 @@ import hashlib
 import subprocess
 import sys
 import sysconfig
+import tempfile
 from pathlib import Path
 
 from kafka_codec_source import KAFKA, PREFACE, MessageWriter, Source
-from kafka_schemas import SchemaError, Schemas, Structure
+from kafka_schemas import SchemaError, Schemas, Structure, extract
 
 ROOT = Path(__file__).resolve().parent.parent
 CODEC = ROOT / "server" / "kafka" / "codec"
-JAR = ROOT / "build" / "peers" / f"kafka-{KAFKA}" / f"kafka-clients-{KAFKA}.jar"
+SCHEMAS = ROOT / "proto" / "kafka"
+JAR = f"kafka-clients-{KAFKA}.jar"
 CHECKSUMS = ROOT / "bench" / "peers" / "kafka.sha256"
+#: Every module that this tool has written contains it.
+MARK = "Written by tools/kafka_codec.py"
 
 #: Family -> what its modules say of themselves, and its APIs with the versions that are written, lowest and highest.
 #: Each has a module of requests and one of responses. What stands before a slash is a room inside of the codec's.
@@ -157,14 +162,14 @@ def table(apis: dict[str, list[tuple[str, Structure]]]) -> str:
     )
 
 
-def modules(jar: Path) -> dict[str, str]:
-    """Source of every module that is generated, not formatted, by file name.
+def modules() -> dict[str, str]:
+    """Returns the source of every generated module, not formatted, by file name.
 
     Raises:
         SchemaError: a schema has something that is not understood.
     """
     apis = [api for _, family in FAMILIES.values() for api in family]
-    schemas = Schemas(jar, [api + end for api in apis for end in ENDS], RENAMED)
+    schemas = Schemas(SCHEMAS, [api + end for api in apis for end in ENDS], RENAMED)
     sources: dict[str, str] = {}
     messages: dict[str, list[tuple[str, Structure]]] = {api: [] for api in apis}
     for family, (about, members) in FAMILIES.items():
@@ -179,42 +184,65 @@ def modules(jar: Path) -> dict[str, str]:
 
 
 def check_jar(jar: Path) -> None:
-    """Checks that a jar is the one whose schemas are meant.
+    """Checks that a jar is the pinned one.
 
     Raises:
         SchemaError: it is another one.
     """
     pinned = dict(reversed(line.split()) for line in CHECKSUMS.read_text().splitlines())
     found = hashlib.sha256(jar.read_bytes()).hexdigest()
-    if found != pinned[JAR.name]:
-        raise SchemaError(f"{jar} has the SHA-256 {found}, which is not that of {JAR.name} in {CHECKSUMS.name}")
+    if found != pinned[JAR]:
+        raise SchemaError(f"{jar} has the SHA-256 {found}, which is not that of {JAR} in {CHECKSUMS.name}")
 
 
-def write(jar: Path, folder: Path) -> None:
+def write(folder: Path) -> None:
     """Writes all modules, formatted as ``make format`` would.
 
     Raises:
-        SchemaError: the jar is not the one that is pinned, or a schema is not understood.
+        SchemaError: a schema is not understood.
     """
-    check_jar(jar)
     written = []
-    for name, source in modules(jar).items():
+    for name, source in modules().items():
         written.append(folder / name)
-        written[-1].parent.mkdir(exist_ok=True)
+        written[-1].parent.mkdir(parents=True, exist_ok=True)
         written[-1].write_text(source)
     ruff = Path(sysconfig.get_path("scripts")) / "ruff"
     settings = ["--config", str(ROOT / "pyproject.toml")]
     subprocess.run([ruff, "format", "--quiet", *settings, *written], check=True)
 
 
+def check(folder: Path) -> None:
+    """Checks that the modules in a folder are those that the schemas give, no more and no fewer.
+
+    Raises:
+        SchemaError: they are not, or a schema is not understood.
+    """
+    with tempfile.TemporaryDirectory() as temporary:
+        write(Path(temporary))
+        fresh = _sources(Path(temporary))
+    found = {name: source for name, source in _sources(folder).items() if MARK in source}
+    if stale := sorted(name for name in fresh.keys() | found.keys() if fresh.get(name) != found.get(name)):
+        raise SchemaError(f"stale in {folder}: {', '.join(stale)}: run python tools/kafka_codec.py and commit")
+
+
+def _sources(folder: Path) -> dict[str, str]:
+    return {path.relative_to(folder).as_posix(): path.read_text() for path in folder.rglob("*.py")}
+
+
 def main() -> int:
-    """Writes the modules; 0 when that is done."""
+    """Writes or checks the modules; returns 0 when they are as they should be."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--jar", type=Path, default=JAR, help="of Kafka's clients, in the version that is pinned")
-    parser.add_argument("--to", type=Path, default=CODEC, help="where the modules go")
-    asked = parser.parse_args()
+    parser.add_argument("--check", action="store_true", help="write nothing, and fail if a module is stale")
+    parser.add_argument("--to", type=Path, default=CODEC, help="folder of the modules")
+    parser.add_argument(
+        "--update-schemas", type=Path, metavar="JAR", help=f"replace proto/kafka with the schemas in {JAR} first"
+    )
+    options = parser.parse_args()
     try:
-        write(asked.jar, asked.to)
+        if options.update_schemas:
+            check_jar(options.update_schemas)
+            extract(options.update_schemas, SCHEMAS)
+        (check if options.check else write)(options.to)
     except (OSError, SchemaError) as error:
         print(f"kafka_codec: {error}", file=sys.stderr)
         return 1

@@ -1,18 +1,21 @@
-"""The schemas of Kafka's messages, as they lie in the jar of Kafka's clients: JSON with comments, a file a message.
+"""The schemas of Kafka's messages in ``proto/kafka``: JSON with comments, one file per message.
 
 What the keys mean is described in Kafka's ``clients/src/main/resources/common/message/README.md``.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import zipfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
+#: The digests of all schemas, as sha256sum writes them.
+SUMS = "SHA256SUMS"
 _NO_END = 1 << 15
 
 
@@ -220,7 +223,7 @@ class _Within(NamedTuple):
 
 
 class Schemas:
-    """The schemas in a jar.
+    """The schemas in a folder.
 
     Arguments:
         messages: the names of those that are wanted. Structures of one name in two of them get the message's name
@@ -228,9 +231,8 @@ class Schemas:
         renamed: names of Kafka -> names here.
     """
 
-    def __init__(self, jar: Path, messages: Iterable[str], renamed: dict[str, str]) -> None:
-        with zipfile.ZipFile(jar) as archive:
-            self._schemas = {name: _load(archive, name) for name in messages}
+    def __init__(self, folder: Path, messages: Iterable[str], renamed: dict[str, str]) -> None:
+        self._schemas = {name: _load(folder, name) for name in messages}
         self._renamed = renamed
         names = [name for schema in self._schemas.values() for name in {*_structure_names(schema)}]
         self._shared = {name for name in names if names.count(name) > 1}
@@ -303,9 +305,24 @@ class Schemas:
         return made
 
 
-def _load(archive: zipfile.ZipFile, name: str) -> Any:
-    text = archive.read(f"common/message/{name}.json").decode()
-    return json.loads(re.sub(r"^\s*//.*$", "", text, flags=re.M))
+def extract(jar: Path, folder: Path) -> None:
+    """Replaces all schemas in a folder with those in the jar of Kafka's clients, and writes their digests."""
+    with zipfile.ZipFile(jar) as archive:
+        schemas = [name for name in archive.namelist() if PurePosixPath(name).match("common/message/*.json")]
+        found = {PurePosixPath(name).name: archive.read(name) for name in schemas}
+    for schema in folder.glob("*.json"):
+        schema.unlink()
+    for name, content in found.items():
+        (folder / name).write_bytes(content)
+    sums = [f"{hashlib.sha256(content).hexdigest()}  {name}\n" for name, content in sorted(found.items())]
+    (folder / SUMS).write_text("".join(sums))
+
+
+def _load(folder: Path, name: str) -> Any:
+    path = folder / f"{name}.json"
+    if not path.exists():
+        raise SchemaError(f"{path} does not exist: use the name of an API that has a schema there")
+    return json.loads(re.sub(r"^\s*//.*$", "", path.read_text(), flags=re.M))
 
 
 def _structure_names(schema: Any) -> Iterator[str]:

@@ -28,7 +28,8 @@ NOTICE = ROOT / "NOTICE"
 PREFACE = """quorumlog
 Licensed under the Apache License, Version 2.0 (see LICENSE).
 
-server/kafka/codec is written by tools/kafka_codec.py after the message schemas of Apache Kafka 4.3.1 (Apache-2.0):
+proto/kafka contains the message schemas of Apache Kafka 4.3.1 (Apache-2.0), from which tools/kafka_codec.py generates
+server/kafka/codec:
 
 Apache Kafka
 Copyright 2026 The Apache Software Foundation.

@@ -71,6 +71,13 @@ def test_a_wheel_is_pure_and_brings_manual_pages_and_completion(wheel: Path) -> 
     assert {top for top in tops if "-" not in top} == {"quorumlog", "pyspark_quorumlog.py"}
 
 
+def test_a_wheel_contains_no_schemas(wheel: Path) -> None:
+    """Kafka's schemas are input of a generator whose output is in the wheel."""
+    schemas = {each.name for each in (ROOT / "proto" / "kafka").glob("*.json")}
+    assert schemas
+    assert schemas.isdisjoint(Path(name).name for name in zipfile.ZipFile(wheel).namelist())
+
+
 def test_sums_say_what_was_built(built: Path) -> None:
     subprocess.run(["sha256sum", "--check", "--strict", "--quiet", "SHA256SUMS"], cwd=built, check=True)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import shutil
 import struct
 import subprocess
 import sys
@@ -16,7 +18,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.peers.artifacts import HOME
 from quorumlog.server.kafka.codec import headers, primitives
 from quorumlog.server.kafka.codec.apis import APIS
 from quorumlog.server.kafka.codec.fetch_requests import FetchPartition, FetchRequest, FetchTopic
@@ -42,7 +43,7 @@ from tests.support import kafka_oracle
 
 ROOT = Path(__file__).resolve().parents[3]
 CODEC = ROOT / "server" / "kafka" / "codec"
-JAR = HOME / "kafka-4.3.1" / "kafka-clients-4.3.1.jar"
+SCHEMAS = ROOT / "proto" / "kafka"
 
 #: Kafka's name of a message, and ours.
 MESSAGES: list[tuple[str, type[KafkaMessage]]] = [
@@ -295,16 +296,47 @@ def test_a_responses_header_comes_back(flexible: bool) -> None:
             headers.unpack_response_header(data[:end], flexible=flexible)
 
 
-def test_what_is_committed_is_what_kafkas_schemas_give(tmp_path: Path) -> None:
-    if not JAR.exists():
-        pytest.skip(f"needs {JAR.name}, which make bench-peers brings")
-    tool = [sys.executable, str(ROOT / "tools" / "kafka_codec.py"), "--jar", str(JAR), "--to", str(tmp_path)]
-    subprocess.run(tool, check=True, timeout=60)
-    made = {module.relative_to(tmp_path) for module in tmp_path.rglob("*.py")}
-    for name in sorted(made):
-        assert (tmp_path / name).read_text() == (CODEC / name).read_text(), f"run tools/kafka_codec.py: {name}"
-    marked = (module for module in CODEC.rglob("*.py") if "Written by tools/kafka_codec.py" in module.read_text())
-    assert made == {module.relative_to(CODEC) for module in marked}
+def run_generator(*options: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(ROOT / "tools" / "kafka_codec.py"), *map(str, options)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+
+def test_the_committed_codec_is_fresh() -> None:
+    done = run_generator("--check")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_stale_modules_are_reported(tmp_path: Path) -> None:
+    """A module that was edited, removed, or left behind by an API that is no longer listed."""
+    copy = Path(shutil.copytree(CODEC, tmp_path / "codec", ignore=shutil.ignore_patterns("__pycache__")))
+    with (copy / "apis.py").open("a") as edited:
+        edited.write("# edited\n")
+    (copy / "sasl_requests.py").unlink()
+    shutil.copyfile(copy / "fetch_requests.py", copy / "left_requests.py")
+    done = run_generator("--check", "--to", copy)
+    stale = "apis.py, left_requests.py, sasl_requests.py"
+    message = f"kafka_codec: stale in {copy}: {stale}: run python tools/kafka_codec.py and commit\n"
+    assert (done.returncode, done.stderr) == (1, message)
+
+
+def test_schemas_are_kafkas_own() -> None:
+    """The schemas have the digests that were written when they were taken out of the jar."""
+    recorded = dict(reversed(line.split()) for line in (SCHEMAS / "SHA256SUMS").read_text().splitlines())
+    assert {each.name: hashlib.sha256(each.read_bytes()).hexdigest() for each in SCHEMAS.glob("*.json")} == recorded
+
+
+def test_another_jar_is_refused(tmp_path: Path) -> None:
+    """Schemas come only from the jar that bench/peers pins, which is the one that their README names."""
+    jar = tmp_path / "kafka-clients-4.3.1.jar"
+    jar.write_bytes(b"")
+    before = sorted(SCHEMAS.iterdir())
+    done = run_generator("--update-schemas", jar)
+    digest = hashlib.sha256(b"").hexdigest()
+    message = f"kafka_codec: {jar} has the SHA-256 {digest}, which is not that of {jar.name} in kafka.sha256\n"
+    assert (done.returncode, done.stderr) == (1, message)
+    assert sorted(SCHEMAS.iterdir()) == before
+    pinned = dict(reversed(line.split()) for line in (ROOT / "bench/peers/kafka.sha256").read_text().splitlines())
+    assert pinned[jar.name] in (SCHEMAS / "README.md").read_text()
 
 
 def test_the_codec_imports_nothing_of_the_project_but_itself() -> None:
