@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pkgutil
 import re
 import signal
 import sys
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 
 #: The first PySpark whose streaming sources take limits and whose streaming sinks take Arrow.
 OLDEST_PYSPARK = (4, 2)
-_REGISTRATION_MODULE = "pyspark_quorumlog"
 
 _DEFAULTS = {
     "spark.ui.enabled": "false",
@@ -72,7 +70,6 @@ def local_session(app_name: str, master: str = "local[2]", *, log_level: str = "
     os.environ["JAVA_HOME"] = str(find_java_home())
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    _make_registration_visible()
     builder = SparkSession.builder.appName(app_name).master(master)
     settings = _DEFAULTS | {name.replace("__", "."): value for name, value in conf.items()}
     with tempfile.TemporaryDirectory(prefix="quorumlog-spark-") as folder:
@@ -144,13 +141,3 @@ def require_pyspark() -> None:
             f"PySpark {pyspark.__version__} is too old, the format quorumlog needs {needed} or newer:"
             " pip install --upgrade 'quorumlog[spark]'"
         )
-
-
-def _make_registration_visible() -> None:
-    """Spark finds the format's module by listing the folders of sys.path: a lenient editable install is in none."""
-    if any(module.name == _REGISTRATION_MODULE for module in pkgutil.iter_modules()):
-        return
-    folder = str(Path(__file__).parent / "registration")
-    paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    if folder not in paths:
-        os.environ["PYTHONPATH"] = os.pathsep.join([folder, *filter(None, paths)])
