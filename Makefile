@@ -3,8 +3,6 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-# An editable install is a tree of links: a module that is added or taken away changes its folder, and the tree with it.
-FOLDERS := $(addsuffix /.,$(shell find proto wire raft storage server sdk chaos console cli -type d -not -name __pycache__ -not -name mutants))
 PROTOS := $(sort $(wildcard proto/quorumlog/v1/*.proto))
 
 # Compiled code is kept: without it, every node, worker of Spark and command of the tests compiles our sources anew.
@@ -19,15 +17,15 @@ help:  ## this list
 
 $(VENV)/.requirements: requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "quorumlog needs Python 3.11 or newer; say which: make PYTHON=python3.11 ..." >&2; exit 1; }
+	@test -d src/quorumlog/raft || { echo "src/quorumlog/raft is not a link to raft: git config core.symlinks true && git checkout -- src" >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing into $(VENV) (a few minutes the first time: PySpark is large)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
 	@touch $@
 
-# Strict: every tool sees the packages, not only Python's own import (mypy, and Spark, which lists the folders of sys.path).
-$(STAMP): $(VENV)/.requirements pyproject.toml setup.py native/kafka_records.c $(FOLDERS)
-	@rm -rf build/__editable__.*
-	@PYTHONWARNINGS="ignore:Editable installation" $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --config-settings editable_mode=strict --editable .
+# The editable install is one .pth file that names src/.
+$(STAMP): $(VENV)/.requirements pyproject.toml setup.py native/kafka_records.c
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
 setup: $(STAMP)  ## make .venv and install everything, locked
@@ -133,7 +131,7 @@ test-kafka-clients: $(STAMP)  ## Kafka's clients, their own suites, Spark's Kafk
 check: $(STAMP)  ## lint, types, generated code fresh
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
-	@cd build/__editable__.* && MYPYPATH=. $(CURDIR)/$(BIN)/mypy --config-file $(CURDIR)/pyproject.toml --cache-dir $(CURDIR)/.mypy_cache -p quorumlog
+	@$(BIN)/mypy
 	@$(MAKE) --no-print-directory proto OUT=build/proto
 	@generated() { cd "$$1" && find quorumlog -name '*_pb2*' ! -name '*.pyc' | LC_ALL=C sort | xargs cksum; }; \
 	[ "$$(generated proto)" = "$$(generated build/proto)" ] || { echo "generated code is stale: run make proto and commit" >&2; exit 1; }
@@ -177,4 +175,4 @@ mutants: $(STAMP)  ## plant faults into copies of the packages and show what not
 	@$(BIN)/python -m quorumlog.chaos.mutate $(if $(ONLY),--only $(ONLY))
 
 clean:  ## remove what was made
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

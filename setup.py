@@ -1,12 +1,11 @@
-"""Which packages there are, what a wheel holds of them and beside them, and what is compiled. All else is in
-pyproject.toml."""
+"""What a wheel holds beside its packages, and what is compiled. Everything else is in pyproject.toml."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
-import tempfile
 import time
 import tomllib
 from pathlib import Path
@@ -20,19 +19,17 @@ from setuptools.command.sdist import sdist
 from distutils.command.install_data import install_data  # isort: skip
 
 ROOT = Path(__file__).resolve().parent
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]
+#: Links to all packages, under their import names.
+SOURCES = ROOT / "src"
+UNITS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["quorumlog"]["compiled"]
 
-#: What tests the log store itself needs a checkout: it stays out of wheels, and so does a room below one of these.
-CHECKOUT_ONLY = tuple(
-    f"quorumlog.chaos.{room}" for room in ("clients", "consumer_groups", "models", "mutation", "seeds", "simulator")
-)
-CHECKOUT_ONLY_MODULES = {("quorumlog.chaos", "mutate"), ("quorumlog.chaos", "simulate")}
+#: Modules that only a checkout can use, like the packages that pyproject.toml excludes.
+CHECKOUT_ONLY = {("quorumlog.chaos", "mutate"), ("quorumlog.chaos", "simulate")}
 
 #: With this in the environment, the modules of ``[tool.quorumlog.compiled]`` are compiled as well. It needs mypy and a
 #: C compiler: ``pip wheel --no-build-isolation .``, or ``make compile``.
 COMPILE = "QUORUMLOG_COMPILE"
-#: Links to all packages under the names that they are imported by, which mypyc needs; ``make compile`` puts what it
-#: compiles beside them.
+#: ``make compile`` puts compiled modules here, beside links to all sources.
 TREE = ROOT / "build" / "compiled"
 
 #: Where they go below an environment, and which files: shells look for completion there, operators for what they copy.
@@ -49,33 +46,13 @@ SHARED_FILES = {
 MANUAL_PAGES = "share/man/man1"
 
 
-def folders() -> dict[str, Path]:
-    """The folder of every package, by its import name: each in a floor that has an ``__init__.py``."""
-    floors = PROJECT["setuptools"]["package-dir"]
-    found = {}
-    for name, folder in floors.items():
-        for module in (ROOT / folder).rglob("__init__.py") if name else ():
-            found[".".join((name, *module.parent.relative_to(ROOT / folder).parts))] = module.parent
-    return dict(sorted(found.items()))
-
-
-def link_tree(tree: Path) -> None:
-    """Makes links to all packages anew, under the names that they are imported by. What was compiled there stays, so
-    that only units that have changed are compiled."""
-    sources = {
-        tree.joinpath(*name.split("."), each.name): each
-        for name, folder in folders().items()
-        for each in folder.iterdir()
-        if each.is_file() and each.suffix != ".so"
-    }
-    page = ROOT / "console" / "static"
-    sources |= {tree / "quorumlog" / each.relative_to(ROOT): each for each in page.rglob("*") if each.is_file()}
-    for each in [*tree.rglob("*")] if tree.exists() else ():
+def link_sources() -> None:
+    """Links all sources into ``TREE`` again. Compiled modules stay there, so that only changed units are compiled."""
+    for each in TREE.rglob("*"):
         if each.is_symlink():
             each.unlink()
-    for link, source in sources.items():
-        link.parent.mkdir(parents=True, exist_ok=True)
-        link.symlink_to(source)
+    ignored = shutil.ignore_patterns("__pycache__", "*.egg-info", "*.so", "mutants")
+    shutil.copytree(SOURCES, TREE, copy_function=os.symlink, ignore=ignored, dirs_exist_ok=True)
 
 
 def compiled() -> list[Extension]:
@@ -84,14 +61,13 @@ def compiled() -> list[Extension]:
         from mypyc.build import mypycify
     except ImportError:
         sys.exit(f"{COMPILE} needs mypy: pip install mypy, and build without isolation")
-    link_tree(TREE)
-    os.environ["MYPYPATH"] = str(TREE)
+    link_sources()
     extensions: list[Any] = []
     modules: set[Path] = set()
-    for unit, patterns in PROJECT["quorumlog"]["compiled"].items():
-        sources = sorted({each for pattern in patterns for each in TREE.joinpath("quorumlog").glob(pattern)})
+    for unit, patterns in UNITS.items():
+        sources = sorted({each for pattern in patterns for each in SOURCES.joinpath("quorumlog").glob(pattern)})
         paths = [str(each.relative_to(ROOT)) for each in sources if each.name != "__init__.py"]
-        modules.update(each.with_suffix("") for each in sources)
+        modules.update(TREE / each.relative_to(SOURCES).with_suffix("") for each in sources)
         extensions += mypycify(
             ["--config-file", "pyproject.toml", *paths],
             group_name=f"quorumlog_{unit}",
@@ -128,18 +104,11 @@ def extensions() -> list[Extension]:
 
 
 class BuildPy(build_py):
-    """Leaves out of wheels what only a checkout can use; an editable install has everything."""
-
-    def finalize_options(self) -> None:
-        super().finalize_options()
-        if not self.editable_mode:
-            self.packages = [name for name in self.packages if not name.startswith(CHECKOUT_ONLY)]
+    """Omits from wheels the modules that only a checkout can use."""
 
     def find_package_modules(self, package: str, package_dir: str) -> list[tuple[str, str, str]]:
         modules = super().find_package_modules(package, package_dir)
-        if self.editable_mode:
-            return modules
-        return [module for module in modules if module[:2] not in CHECKOUT_ONLY_MODULES]
+        return [module for module in modules if module[:2] not in CHECKOUT_ONLY]
 
 
 class InstallData(install_data):
@@ -148,19 +117,23 @@ class InstallData(install_data):
     def run(self) -> None:
         super().run()
         pages = Path(self.install_dir, MANUAL_PAGES)
-        with tempfile.TemporaryDirectory() as tree:
-            link_tree(Path(tree))
-            below = [tree, *filter(None, [os.environ.get("PYTHONPATH")])]
-            subprocess.run(
-                [sys.executable, str(ROOT / "packaging/manual_pages.py"), str(pages), self.distribution.get_version()],
-                env=os.environ | {"PYTHONPATH": os.pathsep.join(below)},
-                check=True,
-            )
+        below = [str(SOURCES), *filter(None, [os.environ.get("PYTHONPATH")])]
+        subprocess.run(
+            [sys.executable, str(ROOT / "packaging/manual_pages.py"), str(pages), self.distribution.get_version()],
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(below)},
+            check=True,
+        )
         self.outfiles += map(str, sorted(pages.iterdir()))
 
 
 class SourceDistribution(sdist):
-    """Packs the same bytes for the same files, where SOURCE_DATE_EPOCH says what time they are of."""
+    """Keeps the links, and packs the same bytes for the same files where SOURCE_DATE_EPOCH gives their time."""
+
+    def make_release_tree(self, base_dir: str, files: list[str]) -> None:
+        # setuptools would put a second copy of every package in the place of its link.
+        super().make_release_tree(base_dir, [each for each in files if not each.startswith("src/")])
+        ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
+        shutil.copytree(SOURCES, Path(base_dir, "src"), symlinks=True, ignore=ignored)
 
     def make_archive(self, base_name: str, format: str, *, base_dir: str, **_: Any) -> str:
         sys.path.insert(0, str(ROOT / "packaging"))
@@ -172,8 +145,9 @@ class SourceDistribution(sdist):
         return str(archive)
 
 
+if not (SOURCES / "quorumlog" / "raft").is_dir():
+    sys.exit("src/quorumlog/raft is not a link to raft: git config core.symlinks true && git checkout -- src")
 setup(
-    packages=list(folders()),
     data_files=[*SHARED_FILES.items()],
     cmdclass={"build_py": BuildPy, "install_data": InstallData, "sdist": SourceDistribution},
     ext_modules=extensions(),

@@ -302,6 +302,9 @@ def lay_out(commit: str, folder: Path) -> Path | None:
     source, packages = folder / "source", folder / "packages"
     with tarfile.open(fileobj=io.BytesIO(archive)) as files:
         files.extractall(source, filter="data")
+    if (source / "src" / "quorumlog").is_dir():
+        return source / "src"
+    # Earlier commits map their folders to packages.
     floors = tomllib.loads((source / "pyproject.toml").read_text())["tool"]["setuptools"]["package-dir"]
     root = packages / "quorumlog"
     packages.mkdir()

@@ -32,9 +32,10 @@ def copy_tracked(to: Path) -> None:
             continue  # Deleted, and not committed yet.
         target = to / name
         target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(ROOT / name, target)
+        shutil.copyfile(ROOT / name, target, follow_symlinks=False)
         # Of a file's mode git keeps only this: what the builder's umask took away must not show.
-        target.chmod(0o755 if os.access(ROOT / name, os.X_OK) else 0o644)
+        if not target.is_symlink():
+            target.chmod(0o755 if os.access(ROOT / name, os.X_OK) else 0o644)
 
 
 def time_of_sources() -> str:

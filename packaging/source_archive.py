@@ -21,9 +21,13 @@ def write_source_archive(folder: Path, archive: Path, epoch_s: int) -> None:
         tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar,
     ):
         for path in sorted(folder.rglob("*")):
-            if path.is_file():
-                member = tarfile.TarInfo(str(path.relative_to(folder.parent)))
-                member.size, member.mtime = path.stat().st_size, epoch_s
+            member = tarfile.TarInfo(str(path.relative_to(folder.parent)))
+            member.mtime = epoch_s
+            if path.is_symlink():
+                member.type, member.linkname = tarfile.SYMTYPE, str(path.readlink())
+                tar.addfile(member)
+            elif path.is_file():
+                member.size = path.stat().st_size
                 member.mode = 0o755 if path.stat().st_mode & 0o100 else 0o644
                 with path.open("rb") as content:
                     tar.addfile(member, content)

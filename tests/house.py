@@ -16,7 +16,7 @@ from functools import cached_property
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-FLOORS = ("proto", "wire", "raft", "storage", "server", "sdk", "chaos", "console", "cli", "bench")
+FLOORS = ("src", "proto", "wire", "raft", "storage", "server", "sdk", "chaos", "console", "cli", "bench")
 #: What else is Python: counted where figures are about all of the repository.
 BESIDE_THE_FLOORS = ("tests", "tools", "packaging", "examples")
 
@@ -103,7 +103,7 @@ def all_modules(root: Path = ROOT) -> list[Module]:
     for floor in FLOORS:
         for path in sorted((root / floor).rglob("*.py")):
             inside = str(path.relative_to(root))
-            name = inside.removeprefix("proto/quorumlog/").removesuffix(".py").replace("/", ".")
+            name = re.sub(r"^(src|proto)/quorumlog/", "", inside).removesuffix(".py").replace("/", ".")
             prefix = "" if floor == "bench" else "quorumlog."
             found.append(Module(inside, prefix + name.removesuffix(".__init__"), path.read_text()))
     return found

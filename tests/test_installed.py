@@ -8,7 +8,7 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Iterator
-from importlib.metadata import version
+from importlib.metadata import files, version
 from pathlib import Path
 
 import pytest
@@ -20,7 +20,8 @@ pytestmark = pytest.mark.timeout(400)
 
 ROOT = Path(__file__).resolve().parent.parent
 FLOORS = {
-    "quorumlog": "proto/quorumlog",
+    "quorumlog": "src/quorumlog",
+    "quorumlog/v1": "proto/quorumlog/v1",
     "quorumlog/wire": "wire",
     "quorumlog/raft": "raft",
     "quorumlog/storage": "storage",
@@ -51,7 +52,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
     """A wheel of this checkout, built in a copy: what an earlier build has left must not get into it."""
     copy, target = tmp_path_factory.mktemp("checkout"), tmp_path_factory.mktemp("wheel")
     for folder in {"packaging", *(path.split("/")[0] for path in FLOORS.values())}:
-        shutil.copytree(ROOT / folder, copy / folder, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / folder, copy / folder, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE", "NOTICE"):
         shutil.copy2(ROOT / name, copy)
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
@@ -64,7 +65,7 @@ def shipped() -> Iterator[str]:
     for package, folder in FLOORS.items():
         for module in (ROOT / folder).rglob("*.py"):
             inside = str(module.relative_to(ROOT / folder))
-            if not (package == "quorumlog/chaos" and inside.startswith(CHECKOUT_ONLY)) and "registration" not in inside:
+            if not (package == "quorumlog/chaos" and inside.startswith(CHECKOUT_ONLY)):
                 yield f"{package}/{inside}"
 
 
@@ -87,6 +88,37 @@ def test_the_commands_of_a_wheel_do_without_the_simulator(wheel: zipfile.ZipFile
         )
         assert done.returncode == 0, done.stderr
         assert done.stdout
+
+
+def test_the_editable_install_is_one_path() -> None:
+    """Type checkers, IDEs and Spark read the paths of .pth files, but not import hooks."""
+    paths = [each.read_text().strip() for each in files("quorumlog") or () if each.suffix == ".pth"]
+    assert paths == [str(ROOT / "src")]
+
+
+def test_a_new_module_needs_no_setup(tmp_path: Path) -> None:
+    """The links lead to folders, so Python finds modules that were added after the installation."""
+    shutil.copytree(ROOT / "src", tmp_path / "src", symlinks=True)
+    (tmp_path / "raft").mkdir()
+    for module in ("__init__", "added"):
+        (tmp_path / "raft" / f"{module}.py").touch()
+    environment = os.environ | {"PYTHONPATH": str(tmp_path / "src")}
+    program = "import quorumlog.raft.added as added; print(added.__file__)"
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == str(tmp_path / "src/quorumlog/raft/added.py")
+
+
+@pytest.mark.parametrize("command", [["make", "setup"], [sys.executable, "setup.py", "--version"]], ids=["make", "pip"])
+def test_a_checkout_without_links_is_refused(command: list[str], tmp_path: Path) -> None:
+    """With core.symlinks=false, git writes where a link leads into a text file."""
+    for name in ("Makefile", "pyproject.toml", "requirements.lock", "setup.py"):
+        shutil.copy(ROOT / name, tmp_path)
+    (tmp_path / "src/quorumlog").mkdir(parents=True)
+    (tmp_path / "src/quorumlog/raft").write_text("../../raft")
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
+    said = "src/quorumlog/raft is not a link to raft: git config core.symlinks true && git checkout -- src"
+    assert done.returncode != 0 and done.stderr.splitlines()[0] == said
+    assert not (tmp_path / ".venv").exists()
 
 
 def test_the_package_says_its_version() -> None:

@@ -24,7 +24,7 @@ class StalePatchError(Exception):
 
 @dataclass(slots=True, frozen=True)
 class SourceChange:
-    """One replacement of text in one file, which must hold ``before`` exactly once."""
+    """One replacement of text in one file of ``src/quorumlog``, which must hold ``before`` exactly once."""
 
     file: str
     before: str
@@ -96,17 +96,9 @@ def _load(path: Path) -> Mutant:
 
 
 def copy_packages(target: Path, checkout: Path = CHECKOUT) -> None:
-    """Lays the packages of a checkout out as ``target``/quorumlog/..., importable with ``target`` on the path."""
-    mapping = tomllib.loads((checkout / "pyproject.toml").read_text())["tool"]["setuptools"]["package-dir"]
-    for name, folder in mapping.items():
-        root = checkout / folder
-        # The folder without a name has modules that are no package's: the one by which Spark finds the format.
-        for module in root.rglob("*.py") if name else root.glob("*.py"):
-            if not name or (module.parent / "__init__.py").exists():
-                place = target.joinpath(*filter(None, name.split(".")), *module.parent.relative_to(root).parts)
-                place.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(module, place)
-    shutil.copytree(checkout / PAGE, target / "quorumlog" / PAGE)
+    """Copies the packages of a checkout to ``target``/quorumlog/..., importable with ``target`` on the path."""
+    ignored = shutil.ignore_patterns("__pycache__", "*.egg-info", "*.so", "*.proto", "*.pyi", "mutants")
+    shutil.copytree(checkout / "src", target, ignore=ignored)
 
 
 def copy_tree(source: Path, target: Path) -> None:

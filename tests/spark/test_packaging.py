@@ -39,7 +39,7 @@ def test_a_pyspark_that_is_too_old_is_told_by_the_session_and_by_the_format(monk
     with pytest.raises(SparkMissingError, match=r"PySpark 4\.1\.1 is too old, .* needs 4\.2 or newer: pip install"):
         local_session("never")
     # Spark looks at all such modules, and at none when one cannot be imported.
-    monkeypatch.syspath_prepend(str(ROOT / "sdk" / "spark" / "registration"))
+    monkeypatch.syspath_prepend(str(ROOT / "src"))
     monkeypatch.delitem(sys.modules, "pyspark_quorumlog", raising=False)
     found = importlib.import_module("pyspark_quorumlog").DefaultSource
     del sys.modules["pyspark_quorumlog"]
@@ -69,7 +69,8 @@ def test_an_interrupt_while_java_starts_counts_once_it_has() -> None:
 def test_spark_finds_the_registration_module_where_the_package_puts_it() -> None:
     setuptools = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
     folder = ROOT / setuptools["package-dir"][""]
-    assert [module.name for module in pkgutil.iter_modules([str(folder)])] == setuptools["py-modules"]
+    found = [module.name for module in pkgutil.iter_modules([str(folder)]) if not module.ispkg]
+    assert found == setuptools["py-modules"]
     program = "import pyspark_quorumlog as found; assert found.DefaultSource.name() == 'quorumlog'"
     environment = os.environ | {"PYTHONPATH": str(folder)}
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60, env=environment)

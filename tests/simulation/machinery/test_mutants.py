@@ -59,7 +59,7 @@ def test_every_patch_fits_the_source_and_its_checks_exist(planted: Mutant, prist
         source = (tmp_path / "copy" / "quorumlog" / change.file).read_text()
         if change.file.endswith(".py"):
             compile(source, change.file, "exec")
-        assert source != (CHECKOUT / change.file).read_text(), "the patch changes nothing"
+        assert source != (CHECKOUT / "src" / "quorumlog" / change.file).read_text(), "the patch changes nothing"
     for check in planted.checks:
         parts = seeded(check)
         assert (CHECKOUT / check.partition("::")[0]).is_file() if parts is None else list(seeds_of(parts[1]))
