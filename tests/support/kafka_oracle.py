@@ -1,11 +1,12 @@
 """Kafka's messages with random content, written by kafka-python, and what was put into them.
 
 kafka-python has the schemas too, and code of its own that follows them: what it writes, ours has to read, and to write
-in the same bytes. Those that it lacks are in :mod:`tests.support.kafka_schemas`.
+in the same bytes. Those that it lacks are read from ``proto/kafka``.
 """
 
 from __future__ import annotations
 
+import importlib
 import uuid
 from random import Random
 from typing import Any
@@ -16,8 +17,6 @@ import kafka.protocol.metadata
 import kafka.protocol.producer
 import kafka.protocol.sasl
 from kafka.protocol.api_message import ApiMessage
-
-from tests.support import kafka_schemas
 
 _MODULES = (
     kafka.protocol.admin,
@@ -31,13 +30,15 @@ THEIR_NAMES = {
     "cluster_authorized_operations": "authorized_operations",
     "topic_authorized_operations": "authorized_operations",
 }
+#: A package without ``__init__.py``: the folder ``proto/kafka``, in the form that kafka-python accepts.
+_SCHEMAS = importlib.import_module("proto.kafka")
 _WIDTHS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 _MOST_ELEMENTS = 3
 _TEXTS = ("", "orders", "größe", "x" * 127, "y" * 128, "z" * 300)
 
 
 _ADDED: dict[str, Any] = {
-    name: type(ApiMessage)(name, (ApiMessage,), {}, load_json=kafka_schemas)
+    name: type(ApiMessage)(name, (ApiMessage,), {}, load_json=_SCHEMAS)
     for name in (
         "ConsumerGroupHeartbeatRequest",
         "ConsumerGroupHeartbeatResponse",

@@ -1,1 +1,0 @@
-"""Kafka's schemas of messages that kafka-python does not have, in the form in which it reads them."""
