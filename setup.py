@@ -132,6 +132,7 @@ class SourceDistribution(sdist):
     def make_release_tree(self, base_dir: str, files: list[str]) -> None:
         # setuptools would put a second copy of every package in the place of its link.
         super().make_release_tree(base_dir, [each for each in files if not each.startswith("src/")])
+        shutil.rmtree(Path(base_dir, "src"), ignore_errors=True)  # an interrupted build left it
         ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
         shutil.copytree(SOURCES, Path(base_dir, "src"), symlinks=True, ignore=ignored)
 
