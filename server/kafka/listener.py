@@ -414,7 +414,6 @@ class _KafkaSocket(asyncio.Protocol):
             self.close()
         elif self._client is not None:
             self._client.on_time()
-            self._client.go_on()
             self._flush()
 
     def close(self) -> None:

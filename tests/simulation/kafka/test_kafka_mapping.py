@@ -889,8 +889,16 @@ def test_batches_behind_one_that_is_looked_at_stay_behind_it() -> None:
     rig.run(0.5)
     link = rig.links[rig.topic_leader("compacted") or 1]
     made = rig.ask(produce_requests.InitProducerIdRequest(None), 4, InitProducerIdResponse)
+    # The first is compressed: its records are read beside the steps, and those of the second at once.
     batches = [
-        batch_of(b"key", producer_id=made.producer_id, producer_epoch=0, base_sequence=sequence) for sequence in (0, 1)
+        kafka_batch(
+            [(b"key", b"looked at %d" % sequence, WALL_MS, [])],
+            codec,
+            producer_id=made.producer_id,
+            producer_epoch=0,
+            base_sequence=sequence,
+        )
+        for sequence, codec in enumerate((KafkaCodec.GZIP, KafkaCodec.NONE))
     ]
     both = produce_of(batches[0], "compacted")
     # A batch of another partition stands before it, and is looked at first.
