@@ -35,14 +35,14 @@ COMPILED := build/compiled
 compile: $(STAMP)  ## compile the core and the node's path; PYTHONPATH=build/compiled uses it
 	@QUORUMLOG_COMPILE=1 $(BIN)/python setup.py -q build_ext --build-lib $(COMPILED) --build-temp build/mypyc/objects
 
-# What looks at packages, in an environment of its own: nobody needs it to work here.
-PACKAGES := build/packages/venv
-$(PACKAGES)/.installed: pyproject.toml
-	@test -x $(PACKAGES)/bin/python || $(PYTHON) -m venv $(PACKAGES)
-	@$(PACKAGES)/bin/python -m pip install --quiet --disable-pip-version-check "pip>=25.1"
-	@$(PACKAGES)/bin/python -m pip install --quiet --disable-pip-version-check --group packages
+# Tools in environments of their own: nobody needs them to work here. Each is a dependency group of pyproject.toml.
+build/%/venv/.installed: pyproject.toml
+	@test -x build/$*/venv/bin/python || $(PYTHON) -m venv build/$*/venv
+	@build/$*/venv/bin/python -m pip install --quiet --disable-pip-version-check "pip>=25.1"
+	@build/$*/venv/bin/python -m pip install --quiet --disable-pip-version-check --group $*
 	@touch $@
 
+PACKAGES := build/packages/venv
 package: $(STAMP) $(PACKAGES)/.installed  ## wheel and source distribution in dist/, built twice and compared
 	@rm -rf dist
 	@$(BIN)/python packaging/distributions.py --to dist
@@ -58,12 +58,6 @@ sbom: package  ## the software bill of materials of the wheel, in dist/
 	@$(PACKAGES)/bin/python packaging/sbom.py --environment $(SBOM)/bin/python --to dist/quorumlog.cdx.json
 
 WHEELS := build/wheels/venv
-$(WHEELS)/.installed: pyproject.toml
-	@test -x $(WHEELS)/bin/python || $(PYTHON) -m venv $(WHEELS)
-	@$(WHEELS)/bin/python -m pip install --quiet --disable-pip-version-check "pip>=25.1"
-	@$(WHEELS)/bin/python -m pip install --quiet --disable-pip-version-check --group wheels
-	@touch $@
-
 wheels: $(WHEELS)/.installed  ## compiled wheels for this platform, in dist/compiled; on Linux with Docker or Podman
 	@$(WHEELS)/bin/cibuildwheel --archs native --output-dir dist/compiled
 
