@@ -11,7 +11,9 @@ from google.protobuf.message import Message as ProtoMessage
 
 from quorumlog.chaos.simulator.durable_raft_group import DurableRaftGroup, apply_write
 from quorumlog.raft.types import Entry
-from quorumlog.server.events import (
+from quorumlog.server.config.options import NodeOptions, ScrubOptions
+from quorumlog.server.node.node import Node
+from quorumlog.server.step.events import (
     ClientRequest,
     Effects,
     Event,
@@ -22,9 +24,7 @@ from quorumlog.server.events import (
     PeerIdentified,
     StorageDone,
 )
-from quorumlog.server.node.node import Node
-from quorumlog.server.options import NodeOptions, ScrubOptions
-from quorumlog.server.transport.peer_codec import decode_frame, encode_frame, parse_frame
+from quorumlog.server.transport.peers.peer_codec import decode_frame, encode_frame, parse_frame
 from quorumlog.storage.batch_row import BatchRow
 from quorumlog.storage.interface import OpeningDamage
 from quorumlog.storage.transaction import RaftGroupState, Space, Transaction

@@ -28,14 +28,14 @@ TRACEBACK_VARIABLE = "QUORUMLOG_TRACEBACK"
 #: Families of errors, by module and name, that are a wrong command line or configuration: nothing was asked for yet.
 WRONG_USAGE_ERRORS = (
     ("quorumlog.sdk.errors", "IllegalArgumentError"),
-    ("quorumlog.server.settings", "SettingsError"),
+    ("quorumlog.server.config.settings", "SettingsError"),
     ("quorumlog.server.local.node_process", "ClusterSettingsError"),
 )
 #: Families whose messages are written for users.
 ERRORS_FOR_USERS = (
     ("quorumlog.sdk.errors", "QuorumlogError"),
     ("quorumlog.storage.interface", "StorageEngineError"),
-    ("quorumlog.server.settings", "SettingsError"),
+    ("quorumlog.server.config.settings", "SettingsError"),
     ("quorumlog.server.certificates.x509", "CertificateError"),
     ("quorumlog.server.local.node_process", "ClusterError"),
     ("quorumlog.chaos.processes.nemesis", "ChaosError"),

@@ -125,7 +125,7 @@ def _refuse_odd_numbers(command: Any) -> None:
 def _in_plain_digits(
     parameter: Any, process: Callable[[Any, Any], object], is_whole: bool, context: Any, value: Any
 ) -> object:
-    from quorumlog.server.plain_numbers import parse_decimal, parse_integer
+    from quorumlog.server.config.plain_numbers import parse_decimal, parse_integer
 
     for text in value if isinstance(value, list | tuple) else (value,):
         if isinstance(text, str):

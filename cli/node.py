@@ -64,9 +64,9 @@ def start(
     Every flag is also an environment variable (QUORUMLOG_NODE_ID, …) and a key of the file (node_id = …); flags win,
     then the environment, then the file. There are more of those than flags: docs/operations.md has all.
     """
+    from quorumlog.server.config.settings import SettingsError, load
     from quorumlog.server.process.runtime import run
     from quorumlog.server.process.start_log import StartLog, chosen_format
-    from quorumlog.server.settings import SettingsError, load
 
     flags: dict[str, object] = {
         "node_id": node_id,

@@ -14,9 +14,9 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 # without where there is none.
 sys.modules.setdefault("rich", None)  # type: ignore[arg-type]  # the documented way to forbid an import
 
+from quorumlog.server.config.settings import Settings, SettingsError, load  # noqa: E402
 from quorumlog.server.process.runtime import run  # noqa: E402  # after what it must find
 from quorumlog.server.process.start_log import StartLog, chosen_format  # noqa: E402
-from quorumlog.server.settings import Settings, SettingsError, load  # noqa: E402
 
 
 class _Parser(argparse.ArgumentParser):

@@ -18,8 +18,8 @@ from quorumlog.sdk import Admin, Consumer, Producer, errors
 from quorumlog.sdk.admin.config import AdminConfig
 from quorumlog.sdk.consumer.config import ConsumerConfig
 from quorumlog.sdk.producer.config import ProducerConfig
-from quorumlog.server.metric_catalogue import CATALOGUE, MetricKind
-from quorumlog.server.settings import Settings
+from quorumlog.server.config.settings import Settings
+from quorumlog.server.observability.metric_catalogue import CATALOGUE, MetricKind
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = [

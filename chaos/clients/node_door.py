@@ -18,13 +18,13 @@ from quorumlog.chaos.models.coordinator_model import OUTSIDER, CommitLabel
 from quorumlog.chaos.simulator.cluster import SimCluster
 from quorumlog.chaos.simulator.process import DOOR_NUMBERS, SimProcess
 from quorumlog.chaos.simulator.scheduler import Scheduler
-from quorumlog.server.events import ClientGone, ClientRequest, Event, Reply, StreamClosed, StreamPause
-from quorumlog.server.metrics import Meters
-from quorumlog.server.options import NodeLimits
-from quorumlog.server.transport.admin_service import admin_handlers
-from quorumlog.server.transport.client_requests import ClientRequests
-from quorumlog.server.transport.data_plane_service import DataPlaneService
-from quorumlog.server.transport.groups_service import GroupsService
+from quorumlog.server.config.options import NodeLimits
+from quorumlog.server.observability.metrics import Meters
+from quorumlog.server.step.events import ClientGone, ClientRequest, Event, Reply, StreamClosed, StreamPause
+from quorumlog.server.transport.clients.admin_service import admin_handlers
+from quorumlog.server.transport.clients.client_requests import ClientRequests
+from quorumlog.server.transport.clients.data_plane_service import DataPlaneService
+from quorumlog.server.transport.clients.groups_service import GroupsService
 from quorumlog.v1 import admin_pb2, groups_pb2
 
 _END_OF_STREAM: Any = grpc.aio.EOF  # type: ignore[attr-defined]

@@ -29,9 +29,9 @@ from quorumlog.server.kafka.codec.groups.consumer_group_requests import (
     OwnedTopicPartitions,
 )
 from quorumlog.server.kafka.codec.groups.consumer_group_responses import ConsumerGroupHeartbeatResponse
-from quorumlog.server.kafka.mapping import consumer_groups
-from quorumlog.server.kafka.mapping.error_codes import KafkaError
-from quorumlog.server.kafka.mapping.steps import KafkaCall, Questions, Steps
+from quorumlog.server.kafka.handlers import consumer_groups
+from quorumlog.server.kafka.handlers.error_codes import KafkaError
+from quorumlog.server.kafka.handlers.handler import KafkaCall, Questions, Steps
 from quorumlog.v1 import groups_pb2
 
 _NOTHING = AssignmentChange()

@@ -39,7 +39,7 @@ from quorumlog.server.kafka.codec.produce_requests import (
 )
 from quorumlog.server.kafka.codec.sasl_requests import SaslAuthenticateRequest, SaslHandshakeRequest
 from quorumlog.server.kafka.codec.version_requests import ApiVersionsRequest
-from quorumlog.server.kafka.mapping.error_codes import KafkaError
+from quorumlog.server.kafka.handlers.error_codes import KafkaError
 from quorumlog.wire.scram import MECHANISM as SCRAM
 
 _SIZE = struct.Struct(">i")

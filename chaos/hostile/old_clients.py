@@ -26,7 +26,7 @@ from quorumlog.server.kafka.codec.headers import RequestHead, pack_request_heade
 from quorumlog.server.kafka.codec.primitives import decode, encode
 from quorumlog.server.kafka.codec.produce_requests import PartitionProduceData, ProduceRequest, TopicProduceData
 from quorumlog.server.kafka.codec.produce_responses import ProduceResponse
-from quorumlog.server.kafka.mapping.error_codes import KafkaError
+from quorumlog.server.kafka.handlers.error_codes import KafkaError
 from quorumlog.server.local import LocalCluster
 
 Say = Callable[[str], None]

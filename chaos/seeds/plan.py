@@ -21,9 +21,15 @@ from quorumlog.chaos.simulator.kafka_readers import KafkaReaderPlan
 from quorumlog.chaos.simulator.limited_clients import WRITER
 from quorumlog.chaos.simulator.network import NetworkOptions
 from quorumlog.raft.options import RaftOptions
-from quorumlog.server.kafka.mapping.fetch_session import MOST_KEPT_PARTITIONS
-from quorumlog.server.options import AuthorizationOptions, BalanceOptions, NodeLimits, RepairOptions, ScrubOptions
-from quorumlog.server.request_context import ANONYMOUS
+from quorumlog.server.config.options import (
+    AuthorizationOptions,
+    BalanceOptions,
+    NodeLimits,
+    RepairOptions,
+    ScrubOptions,
+)
+from quorumlog.server.kafka.handlers.fetch_session import MOST_KEPT_PARTITIONS
+from quorumlog.server.step.request_context import ANONYMOUS
 
 SECOND = 1_000_000
 #: Partitions beyond these are written to and compared in the end, but nobody reads them under way.

@@ -10,8 +10,8 @@ from quorumlog.chaos.consumer_groups.classic_groups import ClassicPlan
 from quorumlog.chaos.consumer_groups.classic_members import ClassicHabits
 from quorumlog.chaos.consumer_groups.group_members import MemberHabits
 from quorumlog.chaos.consumer_groups.groups import GroupPlan
-from quorumlog.server.consumer_group_limits import ConsumerGroupLimits
-from quorumlog.server.options import ConsumerGroupOptions
+from quorumlog.server.config.consumer_group_limits import ConsumerGroupLimits
+from quorumlog.server.config.options import ConsumerGroupOptions
 
 #: What may happen to members.
 KINDS = ("join", "leave", "crash", "pause", "cut", "resubscribe")

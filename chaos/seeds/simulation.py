@@ -39,7 +39,7 @@ from quorumlog.chaos.simulator.operators import (
 from quorumlog.chaos.simulator.readers import EndOffsetProbe, SimConsumer
 from quorumlog.chaos.simulator.restricted_clients import PRINCIPALS, RestrictedClient, RightsChanger
 from quorumlog.chaos.simulator.scheduler import Scheduler
-from quorumlog.server.kafka.mapping.fetch_session import FetchSessionSpace
+from quorumlog.server.kafka.handlers.fetch_session import FetchSessionSpace
 from quorumlog.server.metadata.records import METADATA_GROUP
 from quorumlog.v1 import admin_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode

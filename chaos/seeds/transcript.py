@@ -12,7 +12,7 @@ from quorumlog.chaos.seeds.simulation import SeedResult, Simulation
 from quorumlog.chaos.simulator.cluster import SimCluster
 from quorumlog.chaos.simulator.process import SimProcess
 from quorumlog.raft.types import Entry, Heartbeat, HeartbeatResponse, InstallSnapshot, Message, Role
-from quorumlog.server.events import Effects, Event, FrameReceived
+from quorumlog.server.step.events import Effects, Event, FrameReceived
 from quorumlog.storage.transaction import RaftGroupWrite
 
 #: As much is remembered; as much of the group's story is told. Faults are told all.

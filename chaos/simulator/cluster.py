@@ -22,13 +22,7 @@ from quorumlog.chaos.simulator.rights_judge import RightsJudge
 from quorumlog.chaos.simulator.scheduler import Scheduler
 from quorumlog.raft.options import RaftOptions
 from quorumlog.raft.types import NO_NODE, ORIGIN
-from quorumlog.server.events import Effects, Event, LossAnswered, PeerFrame, PeerIdentified, PeerIdentity
-from quorumlog.server.groups.finder import coordinator_of
-from quorumlog.server.groups.group_shard import GroupShard
-from quorumlog.server.metadata.image import MetadataImage
-from quorumlog.server.metadata.records import METADATA_GROUP
-from quorumlog.server.metadata.topic_config import parse_topic_config
-from quorumlog.server.options import (
+from quorumlog.server.config.options import (
     AuthorizationOptions,
     BalanceOptions,
     ConsumerGroupOptions,
@@ -38,9 +32,15 @@ from quorumlog.server.options import (
     RepairOptions,
     ScrubOptions,
 )
-from quorumlog.server.request_context import UNKNOWN_CLIENT, ClientOrigin, Listener
+from quorumlog.server.groups.finder import coordinator_of
+from quorumlog.server.groups.group_shard import GroupShard
+from quorumlog.server.metadata.image import MetadataImage
+from quorumlog.server.metadata.records import METADATA_GROUP
+from quorumlog.server.metadata.topic_config import parse_topic_config
 from quorumlog.server.requests.metadata_staleness import UNKNOWN_AGE_MS
-from quorumlog.server.transport.peer_codec import decode_frame, encode_frame, parse_frame
+from quorumlog.server.step.events import Effects, Event, LossAnswered, PeerFrame, PeerIdentified, PeerIdentity
+from quorumlog.server.step.request_context import UNKNOWN_CLIENT, ClientOrigin, Listener
+from quorumlog.server.transport.peers.peer_codec import decode_frame, encode_frame, parse_frame
 from quorumlog.v1 import admin_pb2
 from quorumlog.v1 import data_plane_pb2 as pb
 from quorumlog.v1.errors_pb2 import ErrorCode

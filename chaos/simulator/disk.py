@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from quorumlog.chaos.simulator.durable_raft_group import DurableRaftGroup, apply_write
 from quorumlog.chaos.simulator.scheduler import Scheduler, Timer
 from quorumlog.raft.types import Entry
-from quorumlog.server.events import StorageDone, StorageFailed
 from quorumlog.server.node.directory_identity import DIRECTORY_ROW
+from quorumlog.server.step.events import StorageDone, StorageFailed
 from quorumlog.storage.batch_row import BatchRow
 from quorumlog.storage.interface import (
     DamageError,

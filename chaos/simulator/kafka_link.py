@@ -22,11 +22,11 @@ from quorumlog.server.kafka.connection import (
     KafkaConnectionLimits,
     KafkaRequest,
 )
-from quorumlog.server.kafka.mapping.fetch_session import FetchSessionSpace
-from quorumlog.server.kafka.mapping.steps import LongWork
-from quorumlog.server.kafka.mapping.table import served_versions
+from quorumlog.server.kafka.handlers.dispatch import served_versions
+from quorumlog.server.kafka.handlers.fetch_session import FetchSessionSpace
+from quorumlog.server.kafka.handlers.handler import LongWork
 from quorumlog.server.metadata.image import MetadataImage
-from quorumlog.server.request_context import ClientOrigin, Listener
+from quorumlog.server.step.request_context import ClientOrigin, Listener
 
 _SIZE = struct.Struct(">i")
 #: How long work on the thread for that takes.

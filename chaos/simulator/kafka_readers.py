@@ -23,8 +23,8 @@ from quorumlog.server.kafka.codec.fetch_requests import FetchPartition, FetchReq
 from quorumlog.server.kafka.codec.fetch_responses import FetchResponse, PartitionData
 from quorumlog.server.kafka.codec.primitives import NO_UUID
 from quorumlog.server.kafka.connection import KafkaConnectionFault
-from quorumlog.server.kafka.mapping.error_codes import KafkaError
-from quorumlog.server.kafka.mapping.fetch_session import FetchSessionSpace
+from quorumlog.server.kafka.handlers.error_codes import KafkaError
+from quorumlog.server.kafka.handlers.fetch_session import FetchSessionSpace
 
 #: In which topics go by name, and by id.
 BY_NAME, BY_ID = 12, 18

@@ -12,7 +12,7 @@ from quorumlog.chaos.simulator.operators import WISH_TIMEOUT_MS, Wisher
 from quorumlog.chaos.simulator.quota_judge import PLENTY
 from quorumlog.chaos.simulator.restricted_clients import PRINCIPALS
 from quorumlog.chaos.simulator.scheduler import Scheduler
-from quorumlog.server.request_context import ANONYMOUS, EVERYBODY, ClientOrigin
+from quorumlog.server.step.request_context import ANONYMOUS, EVERYBODY, ClientOrigin
 from quorumlog.v1.quotas_pb2 import (
     AlterClientQuotasRequest,
     AlterClientQuotasResponse,

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from quorumlog.chaos.simulator.scheduler import Scheduler, Timer
-from quorumlog.server.events import (
+from quorumlog.server.step.events import (
     Event,
     FrameReceived,
     PeerConnected,

@@ -14,7 +14,12 @@ from quorumlog.chaos.simulator.clients import Answer, Unanswered
 from quorumlog.chaos.simulator.disk import SimDisk
 from quorumlog.chaos.simulator.network import SimNetwork
 from quorumlog.chaos.simulator.scheduler import Scheduler, Timer
-from quorumlog.server.events import (
+from quorumlog.server.config.options import NodeOptions
+from quorumlog.server.hosting.raft_host import HostedReplica
+from quorumlog.server.metadata.image import MetadataImage
+from quorumlog.server.node.node import Node
+from quorumlog.server.process.job_thread import carry_out
+from quorumlog.server.step.events import (
     ClientGone,
     ClientRequest,
     Effects,
@@ -26,12 +31,7 @@ from quorumlog.server.events import (
     StreamClosed,
     StreamPause,
 )
-from quorumlog.server.hosting.raft_host import HostedReplica
-from quorumlog.server.metadata.image import MetadataImage
-from quorumlog.server.node.node import Node
-from quorumlog.server.options import NodeOptions
-from quorumlog.server.process.job_thread import carry_out
-from quorumlog.server.request_context import UNKNOWN_CLIENT, ClientOrigin
+from quorumlog.server.step.request_context import UNKNOWN_CLIENT, ClientOrigin
 
 #: How long a job takes, in µs.
 JOB_US = (50, 5_000)

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from google.protobuf.message import Message as ProtoMessage
 
 from quorumlog.chaos.models.committed_partition import Violation
-from quorumlog.server.events import ClientRequest, Effects, Event
 from quorumlog.server.metadata.image import MetadataImage
+from quorumlog.server.step.events import ClientRequest, Effects, Event
 from quorumlog.v1 import data_plane_pb2 as pb
 from quorumlog.v1 import groups_pb2, sign_in_pb2
 from quorumlog.v1.errors_pb2 import Error, ErrorCode

@@ -10,7 +10,7 @@ from quorumlog.chaos.simulator.clients import Directory, PartitionName, Unanswer
 from quorumlog.chaos.simulator.cluster import SimCluster
 from quorumlog.chaos.simulator.operators import Wisher
 from quorumlog.chaos.simulator.scheduler import Scheduler
-from quorumlog.server.request_context import ClientOrigin
+from quorumlog.server.step.request_context import ClientOrigin
 from quorumlog.v1 import acls_pb2, admin_pb2, groups_pb2
 from quorumlog.v1 import data_plane_pb2 as pb
 

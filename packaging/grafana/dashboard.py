@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from quorumlog.server.metric_catalogue import CATALOGUE, MetricKind
+from quorumlog.server.observability.metric_catalogue import CATALOGUE, MetricKind
 
 #: Which nodes: those of the job that is chosen above the panels. And the time that a rate is of, as Grafana reckons it.
 NODES = '{job="$job"}'

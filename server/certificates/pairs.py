@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from quorumlog.server.certificates.x509 import CertificateError, Validity, check_certificates, validity
-from quorumlog.server.options import PairFiles
+from quorumlog.server.config.options import PairFiles
 
 #: Files are looked at once in so many seconds at most.
 LOOKED_AT_S = 1.0

@@ -11,8 +11,8 @@ from quorumlog.server.metadata.acl_rules import check_filter, check_rule
 from quorumlog.server.metadata.client_quotas import check_quotas
 from quorumlog.server.metadata.credentials import check_revocations, check_users
 from quorumlog.server.metadata.image import MetadataImage
-from quorumlog.server.request_context import USER_PREFIX
-from quorumlog.server.wire_errors import error
+from quorumlog.server.step.request_context import USER_PREFIX
+from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import metadata_log_pb2, peer_pb2
 from quorumlog.v1.acls_pb2 import CreateAclsRequest, CreateAclsResponse, DeleteAclsRequest, DeleteAclsResponse
 from quorumlog.v1.credentials_pb2 import (

@@ -7,12 +7,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from quorumlog.raft.types import NO_NODE
+from quorumlog.server.config.options import RepairOptions
 from quorumlog.server.controller.node_drain import MOVES_AT_ONCE, Evacuation, wish_of
 from quorumlog.server.controller.rebalancing import Rebalancing
-from quorumlog.server.deadlines import earlier
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.records import SECOND_FEATURE_LEVEL, PartitionRecord
-from quorumlog.server.options import RepairOptions
+from quorumlog.server.step.deadlines import earlier
 from quorumlog.v1 import metadata_log_pb2
 
 #: Partitions that one look at the balance changes. The next look finds what is left.

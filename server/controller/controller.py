@@ -13,6 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from quorumlog.raft.types import Configuration
+from quorumlog.server.access.mutation_quota import MutationQuota
+from quorumlog.server.config.options import AuthorizationOptions, RepairOptions
 from quorumlog.server.controller.access_decisions import AclDecisions, CredentialDecisions, decide_on_quotas
 from quorumlog.server.controller.auto_repair import StandingRepair
 from quorumlog.server.controller.broker_liveness import BrokerLiveness
@@ -28,13 +30,11 @@ from quorumlog.server.controller.reassignment_decisions import ReassignmentDecis
 from quorumlog.server.controller.rebalance_decisions import RebalanceDecisions
 from quorumlog.server.controller.replica_assignment import TopicLimits
 from quorumlog.server.controller.topic_decisions import TopicDecisions
-from quorumlog.server.deadlines import earlier
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.producer_names import check_claim, check_deletion, check_restored_names
 from quorumlog.server.metadata.records import BrokerRecord
-from quorumlog.server.options import AuthorizationOptions, RepairOptions
-from quorumlog.server.quotas.mutation_quota import MutationQuota
-from quorumlog.server.wire_errors import error
+from quorumlog.server.step.deadlines import earlier
+from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import admin_pb2, errors_pb2, metadata_log_pb2, peer_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 

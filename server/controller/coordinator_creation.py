@@ -23,7 +23,7 @@ from quorumlog.server.controller.topic_plans import check_partitions, new_topic_
 from quorumlog.server.controller.witness_placement import replica_sets, voters_of
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.records import SECOND_FEATURE_LEVEL
-from quorumlog.server.wire_errors import error
+from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import errors_pb2, metadata_log_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 from quorumlog.wire.topic_names import GROUPS_TOPIC

@@ -5,7 +5,7 @@ from __future__ import annotations
 from quorumlog.server.controller.decision import ControllerDecision, answer_now, refusal
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.records import FEATURE_LEVEL, SECOND_FEATURE_LEVEL
-from quorumlog.server.wire_errors import error
+from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import admin_pb2, errors_pb2, metadata_log_pb2, peer_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 from quorumlog.wire.request_limits import LEAST_THROTTLE

@@ -11,21 +11,21 @@ from typing import NamedTuple, get_args
 
 from google.protobuf.message import Message as ProtoMessage
 
-from quorumlog.server.authorization.access_errors import not_authorized
-from quorumlog.server.authorization.authorizer import Authorizer
-from quorumlog.server.authorization.partial_denial import (
+from quorumlog.server.access.access_errors import not_authorized
+from quorumlog.server.access.authorizer import Authorizer
+from quorumlog.server.access.partial_denial import (
     ItemChange,
     names_in,
     put_refused,
     refused_items,
     without_refused,
 )
-from quorumlog.server.authorization.request_denial import refuse_forwarded
+from quorumlog.server.access.request_denial import refuse_forwarded
+from quorumlog.server.config.options import AuthorizationOptions
 from quorumlog.server.controller.decision import ControllerDecision, refusal
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.records import ApplyResult
-from quorumlog.server.options import AuthorizationOptions
-from quorumlog.server.request_context import ANONYMOUS
+from quorumlog.server.step.request_context import ANONYMOUS
 from quorumlog.v1 import peer_pb2
 from quorumlog.v1.acls_pb2 import ACL_OPERATION_WRITE, ACL_RESOURCE_PRODUCER_NAME
 

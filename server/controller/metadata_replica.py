@@ -16,7 +16,7 @@ from quorumlog.server.controller.decision import ControllerDecision
 from quorumlog.server.hosting.sealing import GroupSealer
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.records import METADATA_GROUP, ApplyResult
-from quorumlog.server.wire_errors import error
+from quorumlog.server.step.wire_errors import error
 from quorumlog.storage.interface import StorageReader
 from quorumlog.storage.rows import read_snapshot
 from quorumlog.v1 import metadata_log_pb2, peer_pb2

@@ -19,7 +19,7 @@ from quorumlog.server.metadata.topic_config import (
     check_against_replication,
     parse_topic_config,
 )
-from quorumlog.server.wire_errors import error
+from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import admin_pb2, errors_pb2, metadata_log_pb2, peer_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 from quorumlog.wire.request_limits import MAX_CHANGE_TARGETS

@@ -9,7 +9,7 @@ from quorumlog.server.controller.feature_levels import refuse_below_second, refu
 from quorumlog.server.controller.rebalancing import MOST_CHANGES, Rebalancing
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.records import PartitionRecord
-from quorumlog.server.wire_errors import error
+from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import admin_pb2, errors_pb2, metadata_log_pb2, peer_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 

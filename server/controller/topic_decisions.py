@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from quorumlog.server.access.mutation_quota import MutationQuota
 from quorumlog.server.controller.coordinator_creation import CoordinatorPlan, plan_coordinators
 from quorumlog.server.controller.decision import ControllerDecision, answer_now, refusal
 from quorumlog.server.controller.replica_assignment import Placement, TopicLimits
@@ -21,9 +22,8 @@ from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.records import ApplyResult, Topic
 from quorumlog.server.metadata.topic_config import InvalidTopicConfigError, changed_configs
 from quorumlog.server.metadata.topic_table import no_such_topic
-from quorumlog.server.quotas.mutation_quota import MutationQuota
-from quorumlog.server.request_context import ANONYMOUS
-from quorumlog.server.wire_errors import error
+from quorumlog.server.step.request_context import ANONYMOUS
+from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import admin_pb2, errors_pb2, metadata_log_pb2, peer_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 from quorumlog.wire.topic_names import GROUPS_TOPIC

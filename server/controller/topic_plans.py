@@ -28,7 +28,7 @@ from quorumlog.server.metadata.topic_config import (
     parse_topic_config,
 )
 from quorumlog.server.metadata.topic_table import refuse_spelling
-from quorumlog.server.wire_errors import error
+from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import admin_pb2, errors_pb2, metadata_log_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 from quorumlog.wire.topic_names import is_reserved

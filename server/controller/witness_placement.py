@@ -9,7 +9,7 @@ from quorumlog.server.controller.placement import Candidate
 from quorumlog.server.controller.replica_assignment import Placement, Tier, registered_nodes, witness_candidates
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.records import PartitionRecord
-from quorumlog.server.wire_errors import error
+from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import errors_pb2, metadata_log_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 

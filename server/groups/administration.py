@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from quorumlog.server.authorization.access_errors import ClientTopics
+from quorumlog.server.access.access_errors import ClientTopics
 from quorumlog.server.groups.classic.classic_group import ClassicGroup
 from quorumlog.server.groups.committed_offsets import no_group, offsets_of
 from quorumlog.server.groups.draft import Draft
 from quorumlog.server.groups.group import ConsumerGroup
 from quorumlog.server.groups.member import GroupMember, PartitionId
 from quorumlog.server.groups.records import partition_lists
-from quorumlog.server.wire_errors import error
+from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import errors_pb2, groups_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 from quorumlog.wire.kafka.consumer_protocol import CONSUMER_PROTOCOL_TYPE

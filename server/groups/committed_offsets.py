@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from quorumlog.server.authorization.access_errors import ClientTopics
-from quorumlog.server.consumer_group_limits import refuse_growth
+from quorumlog.server.access.access_errors import ClientTopics
+from quorumlog.server.config.consumer_group_limits import refuse_growth
 from quorumlog.server.groups.classic import answers
 from quorumlog.server.groups.draft import Draft
 from quorumlog.server.groups.group import ConsumerGroup, StoredOffset
@@ -13,7 +13,7 @@ from quorumlog.server.groups.member import GroupMember, PartitionId
 from quorumlog.server.groups.records import offset_record, partitions_of
 from quorumlog.server.groups.request_checks import check_group_id
 from quorumlog.server.groups.topic_catalog import TopicInfo
-from quorumlog.server.wire_errors import error
+from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import errors_pb2, groups_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 from quorumlog.wire.kafka.consumer_protocol import CONSUMER_PROTOCOL_TYPE

@@ -8,7 +8,8 @@ from typing import Protocol
 
 from google.protobuf.message import Message as ProtoMessage
 
-from quorumlog.server.authorization.access_errors import Refusals
+from quorumlog.server.access.access_errors import Refusals
+from quorumlog.server.config.options import NodeOptions
 from quorumlog.server.groups.group_shard import GroupShard
 from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.hosting.read_index import HeartbeatRounds
@@ -16,7 +17,6 @@ from quorumlog.server.hosting.snapshots import Snapshots
 from quorumlog.server.metadata.controller_client import ControllerClient
 from quorumlog.server.metadata.image import CurrentImage
 from quorumlog.server.metadata.records import PartitionRecord
-from quorumlog.server.options import NodeOptions
 
 
 class KnownLeaders(Protocol):

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from quorumlog.server.authorization.authorizer import Authorizer
-from quorumlog.server.consumer_group_limits import ConsumerGroupLimits
+from quorumlog.server.access.authorizer import Authorizer
+from quorumlog.server.config.consumer_group_limits import ConsumerGroupLimits
 from quorumlog.server.groups.classic.classic_group import ClassicGroup
 from quorumlog.server.groups.group import ConsumerGroup
 from quorumlog.server.groups.group_edit import GroupEdit

@@ -5,17 +5,17 @@ from __future__ import annotations
 import google_crc32c
 
 from quorumlog.raft.types import NO_NODE
-from quorumlog.server.authorization.access_errors import Refusals
-from quorumlog.server.authorization.permissions import operation_of
-from quorumlog.server.events import ClientRequest
+from quorumlog.server.access.access_errors import Refusals
+from quorumlog.server.access.permissions import operation_of
 from quorumlog.server.groups.dependencies import KnownLeaders
 from quorumlog.server.groups.pending_answers import PendingAnswers
 from quorumlog.server.groups.request_checks import check_group_id
 from quorumlog.server.metadata.controller_client import ControllerClient
 from quorumlog.server.metadata.image import CurrentImage
 from quorumlog.server.metadata.records import PartitionRecord, Topic
-from quorumlog.server.request_context import ClientOrigin, Listener
-from quorumlog.server.wire_errors import error
+from quorumlog.server.step.events import ClientRequest
+from quorumlog.server.step.request_context import ClientOrigin, Listener
+from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import errors_pb2, peer_pb2
 from quorumlog.v1.acls_pb2 import ACL_RESOURCE_GROUP
 from quorumlog.v1.errors_pb2 import ErrorCode

@@ -8,11 +8,9 @@ from typing import TypeAlias
 
 from google.protobuf.message import Message as ProtoMessage
 
-from quorumlog.server.authorization.access_errors import ClientTopics, Refusals
-from quorumlog.server.authorization.permissions import operation_of
-from quorumlog.server.consumer_group_limits import ConsumerGroupLimits
-from quorumlog.server.deadlines import wait_us
-from quorumlog.server.events import ClientRequest
+from quorumlog.server.access.access_errors import ClientTopics, Refusals
+from quorumlog.server.access.permissions import operation_of
+from quorumlog.server.config.consumer_group_limits import ConsumerGroupLimits
 from quorumlog.server.groups.administration import add_offsets, delete_group, describe, listing
 from quorumlog.server.groups.classic.answers import refused
 from quorumlog.server.groups.classic.calls import ClassicCall, ClassicRequest
@@ -24,7 +22,9 @@ from quorumlog.server.groups.parked_heartbeats import refused_heartbeat
 from quorumlog.server.groups.pending_answers import PendingAnswers
 from quorumlog.server.groups.shard_leader import CoordinatorCall, ShardLeader
 from quorumlog.server.hosting.read_index import HeartbeatRounds
-from quorumlog.server.wire_errors import error
+from quorumlog.server.step.deadlines import wait_us
+from quorumlog.server.step.events import ClientRequest
+from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import errors_pb2, groups_pb2
 from quorumlog.v1.acls_pb2 import ACL_OPERATION_DESCRIBE, ACL_RESOURCE_CLUSTER, ACL_RESOURCE_GROUP
 from quorumlog.v1.errors_pb2 import ErrorCode

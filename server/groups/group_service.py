@@ -5,9 +5,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import get_args
 
-from quorumlog.server.authorization.authorizer import TopicAccess
-from quorumlog.server.deadlines import MAX_WAIT_US
-from quorumlog.server.events import ClientRequest
+from quorumlog.server.access.authorizer import TopicAccess
 from quorumlog.server.groups.dependencies import GroupDependencies
 from quorumlog.server.groups.finder import CoordinatorFinder
 from quorumlog.server.groups.group_requests import GroupCalls, UnaryRequest
@@ -16,9 +14,11 @@ from quorumlog.server.groups.group_shards import GroupShards
 from quorumlog.server.groups.member import JOIN_EPOCH
 from quorumlog.server.groups.parked_heartbeats import HeartbeatCall, refused_heartbeat
 from quorumlog.server.groups.pending_answers import PendingAnswers
-from quorumlog.server.metric_catalogue import MOST_OFFSETS, Readings
-from quorumlog.server.node_service import ServiceHooks, StepTime
-from quorumlog.server.request_context import ClientOrigin
+from quorumlog.server.observability.metric_catalogue import MOST_OFFSETS, Readings
+from quorumlog.server.step.deadlines import MAX_WAIT_US
+from quorumlog.server.step.events import ClientRequest
+from quorumlog.server.step.node_service import ServiceHooks, StepTime
+from quorumlog.server.step.request_context import ClientOrigin
 from quorumlog.v1 import errors_pb2, groups_pb2
 from quorumlog.v1.acls_pb2 import ACL_OPERATION_READ, ACL_RESOURCE_TOPIC
 

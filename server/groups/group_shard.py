@@ -17,7 +17,7 @@ from quorumlog.raft.types import ORIGIN, Entry, EntryId, EntryKind, Snapshot
 from quorumlog.server.groups.group_table import GroupTable
 from quorumlog.server.hosting.partition_replica import PartitionId
 from quorumlog.server.hosting.sealing import GroupSealer
-from quorumlog.server.wire_errors import error
+from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import errors_pb2
 from quorumlog.v1.coordinator_log_pb2 import GroupCommand
 from quorumlog.v1.errors_pb2 import ErrorCode

@@ -11,7 +11,7 @@ from quorumlog.server.groups.group_shard import GroupShard
 from quorumlog.server.groups.request_checks import check_group_id
 from quorumlog.server.groups.shard_leader import LeadershipOptions, ShardLeader
 from quorumlog.server.groups.stall_aware_clock import AwakeClock
-from quorumlog.server.wire_errors import error
+from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import errors_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 from quorumlog.wire.topic_names import GROUPS_TOPIC

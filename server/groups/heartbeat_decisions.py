@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from quorumlog.server.consumer_group_limits import ConsumerGroupLimits, refuse_growth
+from quorumlog.server.config.consumer_group_limits import ConsumerGroupLimits, refuse_growth
 from quorumlog.server.groups.draft import Draft
 from quorumlog.server.groups.group import ConsumerGroup, SubscribedTopic
 from quorumlog.server.groups.heartbeat_omissions import filled_in, owned_by
@@ -32,8 +32,8 @@ from quorumlog.server.groups.member_changes import is_of_newest_assignment, join
 from quorumlog.server.groups.reconciliation import reconcile
 from quorumlog.server.groups.records import numbers_by_topic
 from quorumlog.server.groups.request_checks import check_heartbeat
-from quorumlog.server.request_context import ClientOrigin
-from quorumlog.server.wire_errors import error
+from quorumlog.server.step.request_context import ClientOrigin
+from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import errors_pb2, groups_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 

@@ -16,8 +16,8 @@ from quorumlog.server.groups.member import (
     PartitionId,
 )
 from quorumlog.server.groups.records import partitions_of
-from quorumlog.server.request_context import ClientOrigin
-from quorumlog.server.wire_errors import error
+from quorumlog.server.step.request_context import ClientOrigin
+from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import errors_pb2, groups_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 

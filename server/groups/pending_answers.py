@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from google.protobuf.message import Message as ProtoMessage
 
-from quorumlog.server.pending_calls import CallDeadlines, PendingCalls
-from quorumlog.server.wire_errors import error
+from quorumlog.server.step.pending_calls import CallDeadlines, PendingCalls
+from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import errors_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 

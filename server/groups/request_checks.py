@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from quorumlog.server.consumer_group_limits import ConsumerGroupLimits
+from quorumlog.server.config.consumer_group_limits import ConsumerGroupLimits
 from quorumlog.server.groups.assignors import ASSIGNORS
 from quorumlog.server.groups.member import JOIN_EPOCH, STATIC_LEAVE_EPOCH
 from quorumlog.server.groups.subscriptions import InvalidPatternError, compiled
-from quorumlog.server.wire_errors import error
+from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import errors_pb2, groups_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 from quorumlog.wire.topic_names import is_internal

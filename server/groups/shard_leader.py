@@ -18,9 +18,9 @@ from typing import Protocol, TypeAlias
 
 from google.protobuf.message import Message as ProtoMessage
 
-from quorumlog.server.authorization.authorizer import Authorizer
-from quorumlog.server.consumer_group_limits import ConsumerGroupLimits
-from quorumlog.server.deadlines import earlier
+from quorumlog.server.access.authorizer import Authorizer
+from quorumlog.server.config.consumer_group_limits import ConsumerGroupLimits
+from quorumlog.server.config.options import NodeOptions
 from quorumlog.server.groups.classic.decisions import ClassicBounds, ClassicDecisions
 from quorumlog.server.groups.draft import Draft
 from quorumlog.server.groups.group import ConsumerGroup
@@ -36,8 +36,8 @@ from quorumlog.server.groups.stall_aware_clock import AwakeClock
 from quorumlog.server.groups.topic_catalog import ImageCatalog
 from quorumlog.server.metadata.image import CurrentImage
 from quorumlog.server.metadata.records import SECOND_FEATURE_LEVEL
-from quorumlog.server.options import NodeOptions
-from quorumlog.server.wire_errors import error
+from quorumlog.server.step.deadlines import earlier
+from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import errors_pb2
 from quorumlog.v1.coordinator_log_pb2 import GroupCommand
 from quorumlog.v1.errors_pb2 import ErrorCode

@@ -12,7 +12,7 @@ from typing import Protocol
 
 import re2
 
-from quorumlog.server.authorization.authorizer import Authorizer
+from quorumlog.server.access.authorizer import Authorizer
 from quorumlog.server.groups.classic.subscription_metadata import topics_named_by
 from quorumlog.server.groups.group import ConsumerGroup
 from quorumlog.server.groups.member import GroupMember, MemberSubscription

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from quorumlog.raft.errors import UnreadableEntryError
 from quorumlog.raft.group import RaftGroup
 from quorumlog.raft.types import Entry, EntryId, HardState, RaftLogServices, RestoredReplica, Snapshot
+from quorumlog.server.config.options import NodeOptions
 from quorumlog.server.hosting.sealing import GroupSealer
-from quorumlog.server.options import NodeOptions
 from quorumlog.storage.interface import DamageError, StorageReader
 from quorumlog.storage.transaction import RaftGroupState
 from quorumlog.wire.entry import CorruptEntryError, parse_envelope

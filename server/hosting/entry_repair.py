@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from quorumlog.raft.errors import CompactedError, UnreadableEntryError
 from quorumlog.raft.group import RaftGroup
 from quorumlog.raft.types import NO_NODE, Configuration, Entry, EntryKind
-from quorumlog.server.events import EntryFound, EntryWanted, EventLog, PeerFrame, Stream
 from quorumlog.server.hosting.peer_queues import PeerQueues
 from quorumlog.server.hosting.raft_host import HostedReplica, RaftHost
+from quorumlog.server.step.events import EntryFound, EntryWanted, EventLog, PeerFrame, Stream
 from quorumlog.storage.interface import DamageError, StorageReader
 from quorumlog.wire.entry import CorruptEntryError, entry_hash, trace_of, verify
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from quorumlog.raft.group import RaftGroup
 from quorumlog.raft.replication import NEVER
-from quorumlog.server.events import Lease
+from quorumlog.server.step.events import Lease
 
 
 @dataclass(slots=True)

@@ -20,10 +20,10 @@ from quorumlog.raft.types import (
     Message,
     VoteResponse,
 )
-from quorumlog.server.events import PeerFrame, PeerIdentity, Stream
 from quorumlog.server.hosting.leases import Leases
 from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.hosting.replication_throttle import PACED_BYTES, CopyPace
+from quorumlog.server.step.events import PeerFrame, PeerIdentity, Stream
 
 #: Frames of at least this size may be two in flight.
 LARGE_FRAME_BYTES = 64 << 10

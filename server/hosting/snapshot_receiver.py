@@ -17,9 +17,9 @@ import google_crc32c
 from quorumlog.raft.errors import UnreadableEntryError
 from quorumlog.raft.group import RaftGroup
 from quorumlog.raft.types import InstallSnapshot, Snapshot, SnapshotData
-from quorumlog.server.events import ChunkReceipt, EventLog, PeerFrame, SnapshotChunk, SnapshotOffer, Stream
+from quorumlog.server.config.options import NodeOptions
 from quorumlog.server.hosting.raft_host import RaftHost
-from quorumlog.server.options import NodeOptions
+from quorumlog.server.step.events import ChunkReceipt, EventLog, PeerFrame, SnapshotChunk, SnapshotOffer, Stream
 from quorumlog.storage.transaction import SnapshotSlice
 
 

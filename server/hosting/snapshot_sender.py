@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 from quorumlog.raft.progress import ProgressState
 from quorumlog.raft.types import InstallSnapshot, Snapshot
-from quorumlog.server.events import ChunkReceipt, EventLog, PeerFrame, SnapshotChunk, SnapshotOffer, Stream
+from quorumlog.server.config.options import NodeOptions
 from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.hosting.replication_throttle import CopyPace
-from quorumlog.server.options import NodeOptions
+from quorumlog.server.step.events import ChunkReceipt, EventLog, PeerFrame, SnapshotChunk, SnapshotOffer, Stream
 from quorumlog.storage.interface import StorageReader
 
 

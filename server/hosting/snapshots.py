@@ -6,14 +6,14 @@ import random
 from collections.abc import Callable
 
 from quorumlog.raft.types import InstallSnapshot
-from quorumlog.server.deadlines import earlier
-from quorumlog.server.events import EventLog, PeerFrame
+from quorumlog.server.config.options import NodeOptions
 from quorumlog.server.hosting.checkpoint_writer import CheckpointWriter
 from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.hosting.replication_throttle import CopyPace
 from quorumlog.server.hosting.snapshot_receiver import SnapshotReceiver
 from quorumlog.server.hosting.snapshot_sender import SnapshotSender
-from quorumlog.server.options import NodeOptions
+from quorumlog.server.step.deadlines import earlier
+from quorumlog.server.step.events import EventLog, PeerFrame
 from quorumlog.storage.interface import StorageReader
 
 

@@ -7,7 +7,7 @@
 - `client`: a client whose requests go through a node.
 - `cluster_view`: what a node knows of its cluster, as far as each client may know it.
 - `codec/`: the messages, as bytes and objects.
-- `mapping/`: what each request means here.
+- `handlers/`: what each request means here.
 
 May import: `metadata`, `transport`, `server` itself.
 """

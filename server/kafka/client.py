@@ -15,8 +15,9 @@ from google.protobuf.message import Message as ProtoMessage
 
 from quorumlog.server.kafka.codec.primitives import Buffer, KafkaMessage, UnencodableMessageError
 from quorumlog.server.kafka.connection import KafkaConnection, KafkaConnectionEnd, KafkaRequest
-from quorumlog.server.kafka.mapping.fetch_session import ConnectionFetches, FetchSessionSpace
-from quorumlog.server.kafka.mapping.steps import (
+from quorumlog.server.kafka.handlers.dispatch import SERVED
+from quorumlog.server.kafka.handlers.fetch_session import ConnectionFetches, FetchSessionSpace
+from quorumlog.server.kafka.handlers.handler import (
     KafkaCall,
     KafkaClusterView,
     KafkaConnectionRefusedError,
@@ -25,7 +26,6 @@ from quorumlog.server.kafka.mapping.steps import (
     RefusedAsAWholeError,
     Steps,
 )
-from quorumlog.server.kafka.mapping.table import SERVED
 from quorumlog.server.kafka.sign_in_state import KafkaSignIn
 
 

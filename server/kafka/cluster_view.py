@@ -12,7 +12,7 @@ from typing import Protocol
 
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.records import Topic
-from quorumlog.server.request_context import Listener
+from quorumlog.server.step.request_context import Listener
 
 #: Where there are as many nodes.
 _REPLICAS = 3

@@ -21,22 +21,22 @@ from typing import cast
 
 from google.protobuf.message import Message as ProtoMessage
 
-from quorumlog.server.events import EndedStream, Reply
+from quorumlog.server.config.setting_values import parse_address
 from quorumlog.server.kafka.client import KafkaClient
 from quorumlog.server.kafka.cluster_view import ImageView
 from quorumlog.server.kafka.connection import KafkaConnection, KafkaConnectionFault, KafkaConnectionLimits, KafkaRequest
-from quorumlog.server.kafka.mapping.fetch_session import FetchSessionSpace
-from quorumlog.server.kafka.mapping.steps import KafkaConnectionRefusedError, LongWork, TooMuchWorkError
-from quorumlog.server.kafka.mapping.table import served_versions
+from quorumlog.server.kafka.handlers.dispatch import served_versions
+from quorumlog.server.kafka.handlers.fetch_session import FetchSessionSpace
+from quorumlog.server.kafka.handlers.handler import KafkaConnectionRefusedError, LongWork, TooMuchWorkError
 from quorumlog.server.kafka.memory_budget import MOST_HELD_BYTES, HeldBytes
 from quorumlog.server.kafka.sign_in_state import KafkaSignIn
-from quorumlog.server.logging_setup import Log
-from quorumlog.server.metrics import Meters
-from quorumlog.server.request_context import ANONYMOUS, USER_PREFIX, ClientOrigin, Listener
-from quorumlog.server.setting_values import parse_address
+from quorumlog.server.observability.logging_setup import Log
+from quorumlog.server.observability.metrics import Meters
+from quorumlog.server.step.events import EndedStream, Reply
+from quorumlog.server.step.request_context import ANONYMOUS, USER_PREFIX, ClientOrigin, Listener
 from quorumlog.server.transport.caller_identity import MAX_CLIENT_ID_LENGTH
 from quorumlog.server.transport.certificate_ends import certificate_end_of
-from quorumlog.server.transport.client_requests import ClientRequests
+from quorumlog.server.transport.clients.client_requests import ClientRequests
 from quorumlog.server.transport.failed_handshakes import FailedHandshakes, reason_of
 from quorumlog.server.transport.principals import auth_context_of, principal_of, serial_of
 from quorumlog.server.transport.tls_contexts import TlsContexts

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from quorumlog.server.certificates.pairs import Pair, read_pair
-from quorumlog.server.options import PairFiles
+from quorumlog.server.config.options import PairFiles
 
 if TYPE_CHECKING:
     from quorumlog.server.certificates.issuing import Issued

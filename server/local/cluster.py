@@ -70,8 +70,8 @@ class LocalCluster:
             listens unless given.
         advertise_host: the host at which others are told to reach all nodes, at the ports where they listen; instead
             of ``advertise``, and for peers too.
-        settings: of every node, by name as in ``quorumlog.server.settings``. A cluster that keeps its data keeps them
-            too. Environment variables such as ``QUORUMLOG_RACK`` have no effect.
+        settings: of every node, by name as in ``quorumlog.server.config.settings``. A cluster that keeps its data
+            keeps them too. Environment variables such as ``QUORUMLOG_RACK`` have no effect.
         node_settings: node id -> settings that only this node has.
         env: environment variables of every node, on top of this process's.
         kafka: nodes also serve Kafka's own clients; ``kafka_bootstrap_servers`` says where. Topics that those mention

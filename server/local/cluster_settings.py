@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
+from quorumlog.server.config.settings import ENV_PREFIX, Settings, SettingsError, check
 from quorumlog.server.local.node_process import ClusterSettingsError
-from quorumlog.server.settings import ENV_PREFIX, Settings, SettingsError, check
 
 _PORTS = "the cluster chooses its ports (--base-port)"
 _CERTIFICATES = "a cluster with --tls makes its certificates"

@@ -11,8 +11,8 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from quorumlog.server.config.settings import ENV_PREFIX, Settings
 from quorumlog.server.local.cleanup_process import start_time
-from quorumlog.server.settings import ENV_PREFIX, Settings
 
 POLL_S = 0.01
 _ERROR_MARK = "quorumlog: error: "

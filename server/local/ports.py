@@ -6,7 +6,7 @@ import socket
 import time
 from collections.abc import Collection
 
-from quorumlog.server.listening import ListenError, try_to_bind
+from quorumlog.server.config.listening import ListenError, try_to_bind
 from quorumlog.server.local.node_process import ClusterError
 
 MAX_PORT = 65_535

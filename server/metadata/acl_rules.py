@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from quorumlog.server.metadata.topic_table import refuse_spelling
-from quorumlog.server.request_context import EVERYBODY, USER_PREFIX
-from quorumlog.server.wire_errors import error
+from quorumlog.server.step.request_context import EVERYBODY, USER_PREFIX
+from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import errors_pb2
 from quorumlog.v1.acls_pb2 import (
     ACL_OPERATION_ALL,

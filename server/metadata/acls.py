@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from quorumlog.server.metadata.acl_rules import EVERY_NAME, AclRule, acl_of, is_meant, rule_of
-from quorumlog.server.wire_errors import error
+from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import metadata_log_pb2, peer_pb2
 from quorumlog.v1.acls_pb2 import (
     ACL_PATTERN_LITERAL,

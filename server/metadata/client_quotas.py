@@ -12,8 +12,8 @@ from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
 
 from quorumlog.server.metadata.credentials import MAX_NAME_LENGTH
-from quorumlog.server.request_context import EVERYBODY, USER_PREFIX
-from quorumlog.server.wire_errors import error
+from quorumlog.server.step.request_context import EVERYBODY, USER_PREFIX
+from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import metadata_log_pb2, peer_pb2
 from quorumlog.v1.errors_pb2 import Error, ErrorCode
 from quorumlog.v1.quotas_pb2 import (

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from quorumlog.raft.types import NO_NODE
-from quorumlog.server.node_service import ServiceHooks
-from quorumlog.server.pending_calls import PendingCalls
-from quorumlog.server.wire_errors import error
+from quorumlog.server.step.node_service import ServiceHooks
+from quorumlog.server.step.pending_calls import PendingCalls
+from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import errors_pb2, peer_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 

@@ -10,8 +10,8 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from quorumlog.server.request_context import ANONYMOUS, EVERYBODY, USER_PREFIX
-from quorumlog.server.wire_errors import error
+from quorumlog.server.step.request_context import ANONYMOUS, EVERYBODY, USER_PREFIX
+from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import metadata_log_pb2, peer_pb2
 from quorumlog.v1.credentials_pb2 import (
     AlterRevocationsRequest,

@@ -13,7 +13,7 @@ from quorumlog.raft.types import NO_NODE
 from quorumlog.server.metadata.quorum import WantedQuorum
 from quorumlog.server.metadata.records import ApplyResult, BrokerRecord, PartitionRecord
 from quorumlog.server.metadata.replica_index import ReplicaIndex
-from quorumlog.server.wire_errors import error
+from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import admin_pb2, errors_pb2, metadata_log_pb2, peer_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 

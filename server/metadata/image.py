@@ -34,7 +34,7 @@ from quorumlog.server.metadata.records import (
     topic_record,
 )
 from quorumlog.server.metadata.topic_table import TopicTable
-from quorumlog.server.wire_errors import error
+from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import admin_pb2, errors_pb2, metadata_log_pb2, peer_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 

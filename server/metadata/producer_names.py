@@ -21,7 +21,7 @@ from itertools import islice, repeat, takewhile
 
 from sortedcontainers import SortedDict
 
-from quorumlog.server.wire_errors import error
+from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import admin_pb2, errors_pb2, metadata_log_pb2, peer_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 from quorumlog.wire.entry import FIRST_NAMED_PRODUCER_ID

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from quorumlog.raft.types import NO_NODE
-from quorumlog.server.request_context import Listener
+from quorumlog.server.step.request_context import Listener
 from quorumlog.v1 import metadata_log_pb2, peer_pb2
 from quorumlog.wire.topic_names import is_internal
 

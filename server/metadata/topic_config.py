@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from quorumlog.server.plain_numbers import parse_decimal, parse_integer
+from quorumlog.server.config.plain_numbers import parse_decimal, parse_integer
 from quorumlog.wire.entry import TimestampType
 
 _DAY_MS = 86_400_000

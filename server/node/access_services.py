@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from quorumlog.server.authentication.request_authentication import Admission
-from quorumlog.server.authentication.scram_sign_in import ScramSignIns
-from quorumlog.server.authentication.sessions import Sessions
-from quorumlog.server.authentication.sign_in_rules import SignInRules
-from quorumlog.server.authentication.token_sign_in import TokenSignIns
-from quorumlog.server.authorization.access_errors import Refusals
-from quorumlog.server.authorization.audit import AuditTrail
-from quorumlog.server.authorization.authorizer import Authorizer
+from quorumlog.server.access.access_errors import Refusals
+from quorumlog.server.access.audit import AuditTrail
+from quorumlog.server.access.authorizer import Authorizer
+from quorumlog.server.access.request_authentication import Admission
+from quorumlog.server.access.scram_sign_in import ScramSignIns
+from quorumlog.server.access.sessions import Sessions
+from quorumlog.server.access.sign_in_rules import SignInRules
+from quorumlog.server.access.token_sign_in import TokenSignIns
 from quorumlog.server.node.member_context import MemberContext
 from quorumlog.server.requests.metadata_staleness import RulesAge
 from quorumlog.server.requests.partition_errors import AbsentPartitions

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from quorumlog.server.node.resources import NodeResources
-from quorumlog.server.node_service import StepTime
 from quorumlog.server.partition.partition import Partition
-from quorumlog.server.wire_errors import error
+from quorumlog.server.step.node_service import StepTime
+from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import errors_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 

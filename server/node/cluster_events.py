@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from quorumlog.server.events import EventLog, LogLevel
 from quorumlog.server.hosting.partition_replica import PartitionReplica
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.records import ApplyResult, PartitionRecord, Topic
-from quorumlog.server.node_service import StepTime
+from quorumlog.server.step.events import EventLog, LogLevel
+from quorumlog.server.step.node_service import StepTime
 
 #: Lines of one kind that are written in a second. A node that dies moves a thousand leaderships at once.
 LINES_PER_SECOND = 20

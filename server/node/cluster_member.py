@@ -7,13 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Container
 
-from quorumlog.server.events import Effects, JobDone, PeerFrame
 from quorumlog.server.groups.group_shard import GroupShard
 from quorumlog.server.hosting.durable_raft_group import RaftGroupFactory
 from quorumlog.server.hosting.partition_replica import PartitionReplica
 from quorumlog.server.hosting.read_index import HeartbeatRounds
 from quorumlog.server.metadata.records import METADATA_GROUP, ApplyResult
-from quorumlog.server.metric_catalogue import Readings
 from quorumlog.server.node.append_guard import ServingConditions
 from quorumlog.server.node.cluster_events import ClusterJournal
 from quorumlog.server.node.controller_traffic import ControllerTraffic
@@ -24,10 +22,12 @@ from quorumlog.server.node.metadata_events import MetadataEvents
 from quorumlog.server.node.metadata_member import MetadataMember
 from quorumlog.server.node.readings import MemberReadings
 from quorumlog.server.node.resources import NodeResources
-from quorumlog.server.node_service import StepTime
+from quorumlog.server.observability.metric_catalogue import Readings
 from quorumlog.server.partition.partition import Partition
 from quorumlog.server.partition.witness import PartitionWitness
 from quorumlog.server.requests.metadata_staleness import ImageAge
+from quorumlog.server.step.events import Effects, JobDone, PeerFrame
+from quorumlog.server.step.node_service import StepTime
 from quorumlog.storage.transaction import RaftGroupState
 
 

@@ -13,12 +13,12 @@ from typing import Protocol
 
 from quorumlog.raft.replication import NEVER
 from quorumlog.raft.types import ORIGIN, Configuration, HardState
-from quorumlog.server.events import LossAnswered, PeerIdentified
+from quorumlog.server.config.options import NodeOptions
 from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.metadata.records import METADATA_GROUP
 from quorumlog.server.node.directory_identity import OwnDirectory
 from quorumlog.server.node.formation import Formation, Membership
-from quorumlog.server.options import NodeOptions
+from quorumlog.server.step.events import LossAnswered, PeerIdentified
 from quorumlog.storage.transaction import RaftGroupState
 
 #: Until it has been ready once, a node looks at the controllers' clusters this many times less often than before it

@@ -10,7 +10,7 @@ from quorumlog.server.controller.metadata_replica import MetadataReplica
 from quorumlog.server.metadata.controller_client import ControllerClient
 from quorumlog.server.metadata.records import METADATA_GROUP
 from quorumlog.server.node.resources import NodeResources
-from quorumlog.server.node_service import StepTime
+from quorumlog.server.step.node_service import StepTime
 from quorumlog.v1 import peer_pb2
 
 Respond: TypeAlias = Callable[[peer_pb2.ControllerResponse], None]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from quorumlog.server.events import ClientRequest
 from quorumlog.server.node.replica_services import ReplicaServices
 from quorumlog.server.node.resources import NodeResources
-from quorumlog.server.node_service import ServiceHooks, StepTime
+from quorumlog.server.step.events import ClientRequest
+from quorumlog.server.step.node_service import ServiceHooks, StepTime
 from quorumlog.v1.admin_pb2 import DescribeNodeRequest, DescribeNodeResponse, ReplicaCopy
 
 

@@ -11,7 +11,7 @@ import hashlib
 import json
 from dataclasses import dataclass, field, replace
 
-from quorumlog.server.events import ClusterStanding, PeerIdentity
+from quorumlog.server.step.events import ClusterStanding, PeerIdentity
 
 #: A voter of the metadata quorum: node id, directory id, address.
 Voter = tuple[int, str, str]

@@ -5,12 +5,12 @@ A node whose storage thread stalls must not lead: it hands over what it leads, a
 
 from __future__ import annotations
 
+from quorumlog.server.config.options import NodeOptions
 from quorumlog.server.hosting.leases import Leases
 from quorumlog.server.hosting.peer_queues import PeerQueues
 from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.node.cluster_member import ClusterMember
 from quorumlog.server.node.stop_handover import offer_leadership
-from quorumlog.server.options import NodeOptions
 
 
 class StorageStall:

@@ -9,8 +9,8 @@ from quorumlog.server.node.append_guard import ServingConditions
 from quorumlog.server.node.controller_traffic import ControllerTraffic
 from quorumlog.server.node.metadata_member import MetadataMember
 from quorumlog.server.node.resources import NodeResources
-from quorumlog.server.node_service import StepTime
 from quorumlog.server.requests.metadata_staleness import ImageAge
+from quorumlog.server.step.node_service import StepTime
 
 
 @dataclass(slots=True, frozen=True)

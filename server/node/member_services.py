@@ -14,8 +14,8 @@ from quorumlog.server.node.member_context import MemberContext
 from quorumlog.server.node.partition_services import LogServices
 from quorumlog.server.node.replica_services import ReplicaServices
 from quorumlog.server.node.request_pipeline import RequestPipeline
-from quorumlog.server.node_service import NodeServices
 from quorumlog.server.requests.error_responses import FAILED_RESPONSES
+from quorumlog.server.step.node_service import NodeServices
 
 
 class MemberServices:

@@ -6,8 +6,6 @@ from quorumlog.raft.types import ORIGIN, Snapshot
 from quorumlog.server.controller.controller import ControllerOptions
 from quorumlog.server.controller.coordinator_creation import CoordinatorPlan
 from quorumlog.server.controller.metadata_replica import MetadataListener, MetadataReplica, decode_applied
-from quorumlog.server.deadlines import earlier
-from quorumlog.server.events import PeerIdentity
 from quorumlog.server.hosting.durable_raft_group import RaftGroupFactory
 from quorumlog.server.hosting.raft_host import HostedReplica
 from quorumlog.server.hosting.sealing import GroupSealer
@@ -15,7 +13,9 @@ from quorumlog.server.metadata.records import METADATA_GROUP, BrokerRecord
 from quorumlog.server.node.formation import Membership, Voter
 from quorumlog.server.node.metadata_quorum import MetadataQuorum
 from quorumlog.server.node.resources import NodeResources
-from quorumlog.server.node_service import ServiceHooks
+from quorumlog.server.step.deadlines import earlier
+from quorumlog.server.step.events import PeerIdentity
+from quorumlog.server.step.node_service import ServiceHooks
 from quorumlog.storage.transaction import RaftGroupState
 
 

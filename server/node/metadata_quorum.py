@@ -19,10 +19,10 @@ from quorumlog.raft.group import RaftGroup
 from quorumlog.raft.progress import ProgressState
 from quorumlog.raft.types import Configuration
 from quorumlog.server.controller.metadata_replica import MetadataReplica
-from quorumlog.server.events import EventLog
 from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.records import METADATA_GROUP
+from quorumlog.server.step.events import EventLog
 
 #: How often a change that is under way is looked at (µs). A node that has what the leader had at the last look counts
 #: as caught up.

@@ -13,8 +13,32 @@ from collections.abc import Callable, Mapping
 
 from quorumlog.raft.errors import MalformedMessageError, UnreadableEntryError
 from quorumlog.raft.types import Heartbeat, InstallSnapshot, Message, VoteRequest
-from quorumlog.server.bearer_tokens import TokenKeys
-from quorumlog.server.events import (
+from quorumlog.server.config.options import NodeOptions
+from quorumlog.server.hosting.entry_repair import EntryMender
+from quorumlog.server.hosting.leases import Leases
+from quorumlog.server.hosting.peer_queues import PeerQueues
+from quorumlog.server.hosting.raft_host import HostedReplica, RaftHost
+from quorumlog.server.hosting.replication_throttle import CopyPace
+from quorumlog.server.hosting.snapshots import Snapshots
+from quorumlog.server.metadata.image import MetadataImage
+from quorumlog.server.metadata.records import METADATA_GROUP
+from quorumlog.server.node.cluster_member import ClusterMember
+from quorumlog.server.node.cluster_search import ClusterSearch
+from quorumlog.server.node.description import describe_node
+from quorumlog.server.node.directory_identity import OwnDirectory
+from quorumlog.server.node.formation import Membership
+from quorumlog.server.node.leader_heartbeats import LeaderHeartbeats, StorageStall
+from quorumlog.server.node.readings import node_readings
+from quorumlog.server.node.resources import NodeResources
+from quorumlog.server.node.scrub import Scrub
+from quorumlog.server.node.space_watch import SpaceWatch
+from quorumlog.server.node.stop_handover import Handover
+from quorumlog.server.observability.metric_catalogue import Readings
+from quorumlog.server.replicas.replica_tombstones import FormerReplicas
+from quorumlog.server.replicas.retired_directories import RefusedDisks
+from quorumlog.server.requests.error_responses import not_formed_response
+from quorumlog.server.step.bearer_tokens import TokenKeys
+from quorumlog.server.step.events import (
     ClientGone,
     ClientRequest,
     ClusterStanding,
@@ -37,33 +61,9 @@ from quorumlog.server.events import (
     StreamClosed,
     TokenKeysRead,
 )
-from quorumlog.server.hosting.entry_repair import EntryMender
-from quorumlog.server.hosting.leases import Leases
-from quorumlog.server.hosting.peer_queues import PeerQueues
-from quorumlog.server.hosting.raft_host import HostedReplica, RaftHost
-from quorumlog.server.hosting.replication_throttle import CopyPace
-from quorumlog.server.hosting.snapshots import Snapshots
-from quorumlog.server.metadata.image import MetadataImage
-from quorumlog.server.metadata.records import METADATA_GROUP
-from quorumlog.server.metric_catalogue import Readings
-from quorumlog.server.node.cluster_member import ClusterMember
-from quorumlog.server.node.cluster_search import ClusterSearch
-from quorumlog.server.node.description import describe_node
-from quorumlog.server.node.directory_identity import OwnDirectory
-from quorumlog.server.node.formation import Membership
-from quorumlog.server.node.leader_heartbeats import LeaderHeartbeats, StorageStall
-from quorumlog.server.node.readings import node_readings
-from quorumlog.server.node.resources import NodeResources
-from quorumlog.server.node.scrub import Scrub
-from quorumlog.server.node.space_watch import SpaceWatch
-from quorumlog.server.node.stop_handover import Handover
-from quorumlog.server.node_service import StepTime
-from quorumlog.server.options import NodeOptions
-from quorumlog.server.replicas.replica_tombstones import FormerReplicas
-from quorumlog.server.replicas.retired_directories import RefusedDisks
-from quorumlog.server.replies import Replies
-from quorumlog.server.request_context import Listener
-from quorumlog.server.requests.error_responses import not_formed_response
+from quorumlog.server.step.node_service import StepTime
+from quorumlog.server.step.replies import Replies
+from quorumlog.server.step.request_context import Listener
 from quorumlog.storage.interface import DamageError, DiskFullError, StorageReader
 from quorumlog.storage.transaction import RaftGroupState
 from quorumlog.v1 import admin_pb2

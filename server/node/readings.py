@@ -10,12 +10,12 @@ from quorumlog.raft.types import NO_NODE
 from quorumlog.server.hosting.entry_repair import EntryMender
 from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.metadata.image import MetadataImage
-from quorumlog.server.metric_catalogue import MOST_PARTITIONS, Readings
 from quorumlog.server.node.cluster_events import JournalCounts
 from quorumlog.server.node.member_context import MemberContext
 from quorumlog.server.node.member_services import MemberServices
 from quorumlog.server.node.scrub import Scrub
 from quorumlog.server.node.space_watch import SpaceWatch
+from quorumlog.server.observability.metric_catalogue import MOST_PARTITIONS, Readings
 from quorumlog.server.partition.partition import Partition
 from quorumlog.server.replicas.log_sizes import LogSizes
 from quorumlog.server.replicas.replicas import Replicas

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from quorumlog.server.authorization.request_denial import refuse_whole
-from quorumlog.server.events import ClientRequest
+from quorumlog.server.access.request_denial import refuse_whole
+from quorumlog.server.access.throttle import Throttle
 from quorumlog.server.metadata.image import CurrentImage
 from quorumlog.server.node.access_services import AccessServices
-from quorumlog.server.node_service import NodeServices, StepTime
-from quorumlog.server.quotas.throttle import Throttle
-from quorumlog.server.replies import Replies
 from quorumlog.server.requests.error_responses import FAILED_RESPONSES
+from quorumlog.server.step.events import ClientRequest
+from quorumlog.server.step.node_service import NodeServices, StepTime
+from quorumlog.server.step.replies import Replies
 from quorumlog.v1.errors_pb2 import Error
 
 

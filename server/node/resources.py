@@ -6,8 +6,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from quorumlog.server.bearer_tokens import TokenKeys
-from quorumlog.server.events import EventLog, Job
+from quorumlog.server.config.options import NodeOptions
 from quorumlog.server.hosting.entry_repair import EntryMender
 from quorumlog.server.hosting.peer_queues import PeerQueues
 from quorumlog.server.hosting.raft_host import RaftHost
@@ -15,10 +14,11 @@ from quorumlog.server.hosting.replication_throttle import CopyPace
 from quorumlog.server.hosting.snapshots import Snapshots
 from quorumlog.server.node.scrub import Scrub
 from quorumlog.server.node.space_watch import SpaceWatch
-from quorumlog.server.options import NodeOptions
 from quorumlog.server.replicas.replica_tombstones import FormerReplicas
 from quorumlog.server.replicas.retired_directories import RefusedDisks
-from quorumlog.server.replies import Replies
+from quorumlog.server.step.bearer_tokens import TokenKeys
+from quorumlog.server.step.events import EventLog, Job
+from quorumlog.server.step.replies import Replies
 from quorumlog.storage.interface import StorageReader
 
 

@@ -11,12 +11,12 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import cast
 
-from quorumlog.server.events import Job, JobDone
+from quorumlog.server.config.options import ScrubOptions
 from quorumlog.server.hosting.entry_repair import EntryMender
 from quorumlog.server.hosting.raft_host import RaftHost
-from quorumlog.server.metric_catalogue import Readings
-from quorumlog.server.node_service import ServiceHooks
-from quorumlog.server.options import ScrubOptions
+from quorumlog.server.observability.metric_catalogue import Readings
+from quorumlog.server.step.events import Job, JobDone
+from quorumlog.server.step.node_service import ServiceHooks
 from quorumlog.storage.interface import ScrubPosition, ScrubSlice, StorageReader
 
 SCRUB_ROW = b"scrub"

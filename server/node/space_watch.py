@@ -5,9 +5,9 @@ Refusing begins above one level of use and ends below a lower one; in between no
 
 from __future__ import annotations
 
-from quorumlog.server.events import EventLog, LogLevel
-from quorumlog.server.options import NodeLimits
-from quorumlog.server.wire_errors import error
+from quorumlog.server.config.options import NodeLimits
+from quorumlog.server.step.events import EventLog, LogLevel
+from quorumlog.server.step.wire_errors import error
 from quorumlog.storage.interface import StorageReader
 from quorumlog.v1 import errors_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from quorumlog.raft.group import RaftGroup
 from quorumlog.raft.types import NO_NODE
+from quorumlog.server.config.options import NodeOptions
 from quorumlog.server.hosting.peer_queues import PeerQueues
 from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.metadata.records import METADATA_GROUP
-from quorumlog.server.options import NodeOptions
 from quorumlog.server.replicas.broker import Broker
 
 #: How often a transfer that has not succeeded is tried again (µs).

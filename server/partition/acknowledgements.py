@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import NamedTuple
 
-from quorumlog.server.wire_errors import error
+from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import data_plane_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 

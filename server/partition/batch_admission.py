@@ -12,7 +12,7 @@ from quorumlog.server.metadata.records import SECOND_FEATURE_LEVEL
 from quorumlog.server.metadata.topic_config import TopicConfig
 from quorumlog.server.partition.acknowledgements import ACKS_ALL
 from quorumlog.server.partition.producer_state import is_named
-from quorumlog.server.wire_errors import error
+from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import errors_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 from quorumlog.wire.decoded_size import DecodedSizeError, check_decoded_size

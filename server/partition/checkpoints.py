@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from quorumlog.raft.errors import UnreadableEntryError
 from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.hosting.snapshots import Snapshots
-from quorumlog.server.node_service import ServiceHooks
 from quorumlog.server.partition.partition import Partition
+from quorumlog.server.step.node_service import ServiceHooks
 from quorumlog.storage.batch_row import any_batch
 from quorumlog.storage.interface import StorageReader
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from quorumlog.server.config.options import NodeLimits
 from quorumlog.server.hosting.raft_host import RaftHost
-from quorumlog.server.node_service import ServiceHooks
-from quorumlog.server.options import NodeLimits
 from quorumlog.server.partition.partition import Partition
+from quorumlog.server.step.node_service import ServiceHooks
 from quorumlog.storage.batch_row import any_batch
 from quorumlog.storage.interface import StorageReader
 from quorumlog.v1.partition_log_pb2 import CompactLog, PartitionCommand

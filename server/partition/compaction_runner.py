@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from quorumlog.raft.errors import UnreadableEntryError
 from quorumlog.raft.types import EntryId, EntryKind
-from quorumlog.server.events import EventLog, Job, JobDone
+from quorumlog.server.config.options import NodeLimits
 from quorumlog.server.hosting.checkpoint_writer import Checkpoint
 from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.hosting.snapshots import Snapshots
-from quorumlog.server.node_service import ServiceHooks
-from quorumlog.server.options import NodeLimits
 from quorumlog.server.partition.compacted_log import CompactedLog
 from quorumlog.server.partition.compaction_state import CompactionPoint
 from quorumlog.server.partition.partition import Partition
+from quorumlog.server.step.events import EventLog, Job, JobDone
+from quorumlog.server.step.node_service import ServiceHooks
 from quorumlog.storage.batch_row import BatchRow, any_batch
 from quorumlog.storage.interface import DamageError, StorageReader
 from quorumlog.wire.entry import BatchHeader, parse_header

@@ -11,8 +11,8 @@ from itertools import islice
 
 from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.metadata.image import CurrentImage
-from quorumlog.server.node_service import ServiceHooks
 from quorumlog.server.partition.partition import Partition
+from quorumlog.server.step.node_service import ServiceHooks
 from quorumlog.v1.partition_log_pb2 import ForgetNamedProducers, ForgetProducers, PartitionCommand
 
 #: How often the partitions are looked at within the time after which a silent producer is forgotten.

@@ -15,12 +15,12 @@ from operator import itemgetter
 from quorumlog.raft.errors import NotLeaderError, ProposalRefusedError, UnreadableEntryError
 from quorumlog.raft.group import RaftGroup
 from quorumlog.raft.types import Entry, EntryKind, Snapshot
+from quorumlog.server.config.options import NodeLimits
 from quorumlog.server.hosting.partition_replica import PartitionId
 from quorumlog.server.hosting.sealing import GroupSealer
 from quorumlog.server.metadata.producer_names import NamedProducers
 from quorumlog.server.metadata.records import FEATURE_LEVEL, SECOND_FEATURE_LEVEL
 from quorumlog.server.metadata.topic_config import TopicConfig, parse_topic_config
-from quorumlog.server.options import NodeLimits
 from quorumlog.server.partition import refusals
 from quorumlog.server.partition.acknowledgements import ACKS_ALL, ACKS_NONE, Acknowledgements, ProduceCall, Waiter
 from quorumlog.server.partition.batch_admission import admitted
@@ -34,7 +34,7 @@ from quorumlog.server.partition.producer_state import is_named
 from quorumlog.server.partition.producer_table import DuplicateBatch, ProducerTable, Refused, nobody_has_claimed
 from quorumlog.server.partition.restoration import Restoration
 from quorumlog.server.partition.state_slices import cut_state, snapshot_state
-from quorumlog.server.wire_errors import error
+from quorumlog.server.step.wire_errors import error
 from quorumlog.storage.interface import StorageReader
 from quorumlog.v1 import errors_pb2
 from quorumlog.v1.partition_log_pb2 import (

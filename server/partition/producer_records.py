@@ -17,7 +17,7 @@ from quorumlog.server.partition.producer_state import (
     RememberedBatch,
     is_named,
 )
-from quorumlog.server.wire_errors import error
+from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import errors_pb2
 from quorumlog.v1.admin_pb2 import ProducerBatch, ProducerRecord
 from quorumlog.v1.errors_pb2 import ErrorCode

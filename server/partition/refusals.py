@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from quorumlog.raft.errors import ProposalRefusedError, Refusal, UnreadableEntryError
 from quorumlog.raft.group import RaftGroup
-from quorumlog.server.wire_errors import error
+from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import errors_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from quorumlog.server.options import NodeLimits
+from quorumlog.server.config.options import NodeLimits
 from quorumlog.server.partition.batch_admission import refuse_inflating, refuse_unreadable_kafka
 from quorumlog.server.partition.partition import MAX_OFFSET, Partition
 from quorumlog.server.partition.producer_records import MAX_RESTORED_PRODUCERS, check_records
 from quorumlog.server.partition.refusals import takes_none
 from quorumlog.server.partition.restoration import RESTORE_ID_BYTES
-from quorumlog.server.wire_errors import error
+from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import admin_pb2, errors_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 from quorumlog.v1.partition_log_pb2 import BeginRestore, FinishRestore, PartitionCommand

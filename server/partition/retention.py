@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from quorumlog.raft.errors import UnreadableEntryError
 from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.metadata.topic_config import TopicConfig
-from quorumlog.server.node_service import ServiceHooks
 from quorumlog.server.partition.partition import Partition
+from quorumlog.server.step.node_service import ServiceHooks
 from quorumlog.storage.batch_row import BatchRow, any_batch
 from quorumlog.storage.interface import StorageReader
 from quorumlog.v1.partition_log_pb2 import PartitionCommand, TrimLog

@@ -12,7 +12,7 @@ from quorumlog.raft.errors import UnreadableEntryError
 from quorumlog.raft.group import RaftGroup
 from quorumlog.raft.types import Entry, EntryId, Snapshot
 from quorumlog.server.hosting.partition_replica import PartitionId
-from quorumlog.server.wire_errors import error
+from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import errors_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 

@@ -13,8 +13,8 @@ import queue
 from datetime import UTC, datetime
 from pathlib import Path
 
-from quorumlog.server.events import AuditLine
-from quorumlog.server.logging_setup import Log
+from quorumlog.server.observability.logging_setup import Log
+from quorumlog.server.step.events import AuditLine
 
 #: Lines that wait for the disk.
 MOST_WAITING = 10_000

@@ -13,7 +13,13 @@ import traceback
 from collections.abc import Mapping
 from typing import Protocol
 
-from quorumlog.server.events import (
+from quorumlog.server.metadata.image import MetadataImage
+from quorumlog.server.observability.logging_setup import Log
+from quorumlog.server.observability.metric_catalogue import Readings
+from quorumlog.server.observability.metrics import Meters
+from quorumlog.server.process.audit_log import AuditLog
+from quorumlog.server.process.job_thread import JobThread
+from quorumlog.server.step.events import (
     AuditLine,
     ClusterStanding,
     Effects,
@@ -25,16 +31,10 @@ from quorumlog.server.events import (
     StorageDone,
     StorageFailed,
 )
-from quorumlog.server.logging_setup import Log
-from quorumlog.server.metadata.image import MetadataImage
-from quorumlog.server.metric_catalogue import Readings
-from quorumlog.server.metrics import Meters
-from quorumlog.server.process.audit_log import AuditLog
-from quorumlog.server.process.job_thread import JobThread
-from quorumlog.server.transport.client_requests import ClientRequests
+from quorumlog.server.transport.clients.client_requests import ClientRequests
 from quorumlog.server.transport.credentials import PeerDialer
-from quorumlog.server.transport.disk_loss_report import report_loss
-from quorumlog.server.transport.peer_links import PeerLinks
+from quorumlog.server.transport.peers.disk_loss_report import report_loss
+from quorumlog.server.transport.peers.peer_links import PeerLinks
 from quorumlog.server.transport.supervision import Supervisor
 from quorumlog.storage.interface import StorageEngineError
 from quorumlog.storage.transaction import Transaction

@@ -16,7 +16,7 @@ from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from quorumlog.server.certificates.pairs import WatchedPair
-from quorumlog.server.request_context import ClientOrigin, Listener
+from quorumlog.server.step.request_context import ClientOrigin, Listener
 from quorumlog.server.transport.failed_handshakes import reason_of
 from quorumlog.server.transport.principals import auth_context_of, principal_of, serial_of
 from quorumlog.server.transport.tls_contexts import TlsContexts

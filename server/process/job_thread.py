@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable
 from queue import SimpleQueue
 
-from quorumlog.server.events import Job, JobDone
+from quorumlog.server.step.events import Job, JobDone
 
 
 class JobThread:

@@ -11,28 +11,28 @@ import grpc
 import grpc.aio
 
 from quorumlog.server.certificates.pairs import Pair, WatchedPair
-from quorumlog.server.logging_setup import Log
+from quorumlog.server.config.settings import Settings, SettingsError
 from quorumlog.server.metadata.records import SECOND_FEATURE_LEVEL
-from quorumlog.server.metric_catalogue import Readings
-from quorumlog.server.metrics import Meters
+from quorumlog.server.observability.logging_setup import Log
+from quorumlog.server.observability.metric_catalogue import Readings
+from quorumlog.server.observability.metrics import Meters
 from quorumlog.server.process.driver import DrivenNode, Driver
 from quorumlog.server.process.os_limits import room_for_connections
-from quorumlog.server.request_context import Listener
-from quorumlog.server.settings import Settings, SettingsError
-from quorumlog.server.transport.admin_service import admin_handlers
+from quorumlog.server.step.request_context import Listener
 from quorumlog.server.transport.channel_options import ConnectionLimits
+from quorumlog.server.transport.clients.admin_service import admin_handlers
+from quorumlog.server.transport.clients.data_plane_service import DataPlaneService
+from quorumlog.server.transport.clients.groups_service import GroupsService
+from quorumlog.server.transport.clients.session_gate import SessionGate
+from quorumlog.server.transport.clients.sign_in_service import KeysForNode, sign_in_handlers
+from quorumlog.server.transport.clients.unary_calls import Handlers
 from quorumlog.server.transport.credentials import server_credentials
-from quorumlog.server.transport.data_plane_service import DataPlaneService
-from quorumlog.server.transport.disk_loss_report import loss_report_handlers
 from quorumlog.server.transport.failed_handshakes import FailedHandshakes
-from quorumlog.server.transport.groups_service import GroupsService
 from quorumlog.server.transport.grpc_server import GrpcServer, wait_for_calls
-from quorumlog.server.transport.peer_service import PeerService
-from quorumlog.server.transport.refused_peers import RefusedPeers
-from quorumlog.server.transport.session_gate import SessionGate
-from quorumlog.server.transport.sign_in_service import KeysForNode, sign_in_handlers
+from quorumlog.server.transport.peers.disk_loss_report import loss_report_handlers
+from quorumlog.server.transport.peers.peer_service import PeerService
+from quorumlog.server.transport.peers.refused_peers import RefusedPeers
 from quorumlog.server.transport.tls_contexts import TlsContexts
-from quorumlog.server.transport.unary_calls import Handlers
 
 if TYPE_CHECKING:
     from quorumlog.server.kafka.listener import KafkaListener
@@ -214,8 +214,8 @@ def _token_keys(settings: Settings, driver: Driver, log: Log) -> KeysForNode | N
         return None
     try:
         # It brings libraries of its own, for those who want it.
-        from quorumlog.server.tokens.key_set import KeySetError
-        from quorumlog.server.tokens.watched_keys import WatchedKeys
+        from quorumlog.server.access.key_set import KeySetError
+        from quorumlog.server.access.watched_keys import WatchedKeys
     except ModuleNotFoundError as missing:
         raise SettingsError(
             f"sasl_oauthbearer_jwks_file needs the package {missing.name}, which is not installed:"

@@ -21,13 +21,13 @@ from prometheus_client import (
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
 from quorumlog.server.certificates.pairs import WatchedPair
-from quorumlog.server.listening import ListenError
-from quorumlog.server.metric_catalogue import CATALOGUE, MetricKind, Readings
-from quorumlog.server.metrics import Histogram, Meters
+from quorumlog.server.config.listening import ListenError
+from quorumlog.server.observability.metric_catalogue import CATALOGUE, MetricKind, Readings
+from quorumlog.server.observability.metrics import Histogram, Meters
 from quorumlog.server.process.http_server import CLIENT, PageHandler, PageServer, TlsPageServer
-from quorumlog.server.request_context import ClientOrigin
-from quorumlog.server.transport.client_requests import ClientRequests, NodeStoppingError
-from quorumlog.server.transport.request_times import RequestTimes
+from quorumlog.server.step.request_context import ClientOrigin
+from quorumlog.server.transport.clients.client_requests import ClientRequests, NodeStoppingError
+from quorumlog.server.transport.clients.request_times import RequestTimes
 from quorumlog.v1 import admin_pb2, errors_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 

@@ -17,11 +17,11 @@ import uvloop
 
 from quorumlog.pure import is_compiled
 from quorumlog.server.certificates.x509 import CertificateError
-from quorumlog.server.events import StopRequested
-from quorumlog.server.listening import ListenError, check_listening
-from quorumlog.server.logging_setup import Log, open_log, take_over_library_logs
+from quorumlog.server.config.listening import ListenError, check_listening
+from quorumlog.server.config.settings import Settings, SettingsError
 from quorumlog.server.metadata.records import METADATA_GROUP
-from quorumlog.server.metrics import Meters
+from quorumlog.server.observability.logging_setup import Log, open_log, take_over_library_logs
+from quorumlog.server.observability.metrics import Meters
 from quorumlog.server.process.audit_log import AuditLog, AuditLogError
 from quorumlog.server.process.driver import DrivenNode, Driver
 from quorumlog.server.process.listeners import Listeners, watch_pair
@@ -29,8 +29,8 @@ from quorumlog.server.process.metrics_page import refuse_scrape
 from quorumlog.server.process.os_limits import keep_freed_memory
 from quorumlog.server.process.service_manager import ServiceManager
 from quorumlog.server.process.start_log import StartLog
-from quorumlog.server.request_context import Listener
-from quorumlog.server.settings import Settings, SettingsError
+from quorumlog.server.step.events import StopRequested
+from quorumlog.server.step.request_context import Listener
 from quorumlog.server.transport.credentials import PeerDialer
 from quorumlog.storage.crash_marker import LastWords, check_all_pages, last_words
 from quorumlog.storage.interface import DamageError, StorageEngineError

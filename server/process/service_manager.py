@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import socket
 
-from quorumlog.server.logging_setup import Log
+from quorumlog.server.observability.logging_setup import Log
 
 #: Names the socket, in the environment of whoever is to tell.
 SOCKET_VARIABLE = "NOTIFY_SOCKET"

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TextIO, cast
 
-from quorumlog.server.logging_setup import Log, wrapped
-from quorumlog.server.settings import ENV_PREFIX
+from quorumlog.server.config.settings import ENV_PREFIX
+from quorumlog.server.observability.logging_setup import Log, wrapped
 
 _SETTING = "log_format"
 _JSON = "json"
@@ -20,7 +20,7 @@ def chosen_format(flags: Mapping[str, object], config: Path | None) -> str:
     """The format that somebody has chosen whose settings cannot be read as a whole.
 
     Arguments:
-        flags, config: as in :func:`quorumlog.server.settings.load`.
+        flags, config: as in :func:`quorumlog.server.config.settings.load`.
     """
     asked = flags.get(_SETTING) or os.environ.get(ENV_PREFIX + _SETTING.upper())
     if asked is None and config is not None:

@@ -10,12 +10,12 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
+from quorumlog.server.config.options import NodeOptions
 from quorumlog.server.metadata.controller_client import ControllerClient
 from quorumlog.server.metadata.image import CurrentImage
 from quorumlog.server.metadata.records import FEATURE_LEVEL
-from quorumlog.server.node_service import ServiceHooks
-from quorumlog.server.options import NodeOptions
-from quorumlog.server.request_context import Listener
+from quorumlog.server.step.node_service import ServiceHooks
+from quorumlog.server.step.request_context import Listener
 from quorumlog.v1 import peer_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 

@@ -18,13 +18,13 @@ from collections.abc import Callable
 from functools import partial
 
 from quorumlog.raft.types import NO_NODE, AppendRequest, AppendResponse, Heartbeat, InstallSnapshot, Message
-from quorumlog.server.events import EventLog, Job, JobDone
 from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.metadata.image import CurrentImage
 from quorumlog.server.metadata.records import METADATA_GROUP
-from quorumlog.server.node_service import ServiceHooks
 from quorumlog.server.replicas.replica_tombstones import FormerReplicas
 from quorumlog.server.replicas.replicas import Replicas
+from quorumlog.server.step.events import EventLog, Job, JobDone
+from quorumlog.server.step.node_service import ServiceHooks
 from quorumlog.storage.interface import SetAside, StorageReader
 
 #: How often to look whether one can begin anew.

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from quorumlog.server.options import BalanceOptions
+from quorumlog.server.config.options import BalanceOptions
 
 #: How soon to look again while something is about to be handed over (µs).
 LOOK_AGAIN_US = 200_000

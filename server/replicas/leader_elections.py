@@ -11,17 +11,17 @@ from dataclasses import dataclass
 
 from quorumlog.raft.progress import ProgressState
 from quorumlog.raft.types import NO_NODE
-from quorumlog.server.deadlines import wait_us
-from quorumlog.server.events import EventLog
+from quorumlog.server.config.options import NodeOptions
 from quorumlog.server.hosting.partition_replica import PartitionReplica
 from quorumlog.server.hosting.peer_queues import PeerQueues
 from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.metadata.records import PartitionRecord
-from quorumlog.server.node_service import ServiceHooks
-from quorumlog.server.options import NodeOptions
 from quorumlog.server.replicas.leader_balance import Displaced, LeaderBalance
 from quorumlog.server.replicas.replicas import Replicas
-from quorumlog.server.wire_errors import error
+from quorumlog.server.step.deadlines import wait_us
+from quorumlog.server.step.events import EventLog
+from quorumlog.server.step.node_service import ServiceHooks
+from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import errors_pb2, peer_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 

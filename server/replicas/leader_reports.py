@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping
 
+from quorumlog.server.config.options import NodeOptions
 from quorumlog.server.hosting.partition_replica import PartitionReplica
 from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.metadata.image import CurrentImage, MetadataImage
 from quorumlog.server.metadata.records import PartitionRecord
-from quorumlog.server.options import NodeOptions
 from quorumlog.server.replicas.log_sizes import LogSizes
 from quorumlog.server.replicas.replicas import Replicas
 from quorumlog.v1 import peer_pb2

@@ -18,16 +18,16 @@ from quorumlog.raft.errors import NotLeaderError, ProposalRefusedError
 from quorumlog.raft.group import RaftGroup
 from quorumlog.raft.progress import ProgressState
 from quorumlog.raft.types import NO_NODE, Configuration
-from quorumlog.server.events import EventLog
+from quorumlog.server.config.options import NodeOptions
 from quorumlog.server.hosting.partition_replica import PartitionReplica
 from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.metadata.controller_client import ControllerClient
 from quorumlog.server.metadata.records import PartitionRecord
-from quorumlog.server.node_service import ServiceHooks
-from quorumlog.server.options import NodeOptions
 from quorumlog.server.replicas.broker import Broker
 from quorumlog.server.replicas.replicas import Replicas
 from quorumlog.server.replicas.sole_copy_check import LastCopyCheck
+from quorumlog.server.step.events import EventLog
+from quorumlog.server.step.node_service import ServiceHooks
 from quorumlog.v1 import peer_pb2
 
 #: How often a move is looked at (µs). A follower that has what the leader had at the last look counts as caught up.

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from quorumlog.server.events import EventLog
 from quorumlog.server.hosting.partition_replica import PartitionReplica
 from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.hosting.snapshots import Snapshots
 from quorumlog.server.metadata.records import METADATA_GROUP
 from quorumlog.server.replicas.replica_tombstones import FormerReplicas
 from quorumlog.server.replicas.replicas import Replicas
+from quorumlog.server.step.events import EventLog
 
 
 class ReplicaEndings:

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from quorumlog.raft.group import RaftGroup
-from quorumlog.server.events import EventLog, Job, JobDone
 from quorumlog.server.hosting.entry_repair import EntryMender
+from quorumlog.server.step.events import EventLog, Job, JobDone
 from quorumlog.storage.interface import DamageError, StorageReader
 
 #: Bytes of entries that one job reads.

@@ -7,17 +7,17 @@ from typing import TypeAlias
 
 from google.protobuf.message import Message as ProtoMessage
 
-from quorumlog.server.authorization.access_errors import Refusals
+from quorumlog.server.access.access_errors import Refusals
 from quorumlog.server.controller.access_decisions import check_acl_creation, check_acl_deletion
-from quorumlog.server.deadlines import wait_us
-from quorumlog.server.events import ClientRequest
 from quorumlog.server.metadata.acl_rules import acl_of, check_filter, check_question
 from quorumlog.server.metadata.controller_client import ControllerClient
 from quorumlog.server.metadata.image import CurrentImage
-from quorumlog.server.node_service import ServiceHooks, StepTime
-from quorumlog.server.replies import Replies
 from quorumlog.server.requests.linearizable_reads import MetadataReads
 from quorumlog.server.requests.metadata_changes import MetadataChangeRequests
+from quorumlog.server.step.deadlines import wait_us
+from quorumlog.server.step.events import ClientRequest
+from quorumlog.server.step.node_service import ServiceHooks, StepTime
+from quorumlog.server.step.replies import Replies
 from quorumlog.v1 import errors_pb2
 from quorumlog.v1.acls_pb2 import (
     ACL_OPERATION_DESCRIBE,

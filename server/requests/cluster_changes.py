@@ -7,14 +7,14 @@ from typing import TypeAlias, get_args
 
 from google.protobuf.message import Message as ProtoMessage
 
-from quorumlog.server.deadlines import wait_us
-from quorumlog.server.events import ClientRequest
 from quorumlog.server.metadata.controller_client import ControllerClient, failure_of
 from quorumlog.server.metadata.producer_names import check_restored_names
-from quorumlog.server.node_service import ServiceHooks, StepTime
-from quorumlog.server.replies import Replies
 from quorumlog.server.requests.forwarding import FORWARDINGS
-from quorumlog.server.wire_errors import error
+from quorumlog.server.step.deadlines import wait_us
+from quorumlog.server.step.events import ClientRequest
+from quorumlog.server.step.node_service import ServiceHooks, StepTime
+from quorumlog.server.step.replies import Replies
+from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import admin_pb2, errors_pb2, peer_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 

@@ -13,19 +13,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from itertools import islice
 
-from quorumlog.server.authorization.authorizer import Authorizer
+from quorumlog.server.access.authorizer import Authorizer
 from quorumlog.server.controller.metadata_replica import MetadataReplica
-from quorumlog.server.events import ClientRequest
 from quorumlog.server.hosting.partition_replica import PartitionReplica
 from quorumlog.server.metadata.records import ApplyResult
-from quorumlog.server.node_service import ServiceHooks, StepTime
 from quorumlog.server.partition.partition import Partition
-from quorumlog.server.pending_calls import PendingCalls
 from quorumlog.server.replicas.log_sizes import LogSizes
 from quorumlog.server.replicas.replicas import Replicas
-from quorumlog.server.replies import Replies
 from quorumlog.server.requests.metadata_queries import MetadataQueries
-from quorumlog.server.wire_errors import error
+from quorumlog.server.step.events import ClientRequest
+from quorumlog.server.step.node_service import ServiceHooks, StepTime
+from quorumlog.server.step.pending_calls import PendingCalls
+from quorumlog.server.step.replies import Replies
+from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import admin_pb2, errors_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 

@@ -7,11 +7,11 @@ from typing import TypeAlias
 
 from google.protobuf.message import Message as ProtoMessage
 
-from quorumlog.server.deadlines import wait_us
-from quorumlog.server.events import ClientRequest
 from quorumlog.server.metadata.credentials import check_question, check_revocations, check_users
-from quorumlog.server.node_service import ServiceHooks, StepTime
 from quorumlog.server.requests.metadata_changes import MetadataChangeRequests
+from quorumlog.server.step.deadlines import wait_us
+from quorumlog.server.step.events import ClientRequest
+from quorumlog.server.step.node_service import ServiceHooks, StepTime
 from quorumlog.v1 import errors_pb2
 from quorumlog.v1.credentials_pb2 import (
     AlterRevocationsRequest,

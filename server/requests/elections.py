@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from quorumlog.raft.types import NO_NODE
-from quorumlog.server.deadlines import wait_us
-from quorumlog.server.events import ClientRequest
 from quorumlog.server.metadata.controller_client import ControllerClient
 from quorumlog.server.metadata.records import PartitionRecord
-from quorumlog.server.node_service import ServiceHooks, StepTime
 from quorumlog.server.replicas.leader_elections import not_needed
 from quorumlog.server.replicas.replicas import Replicas
-from quorumlog.server.replies import Replies
-from quorumlog.server.wire_errors import error
+from quorumlog.server.step.deadlines import wait_us
+from quorumlog.server.step.events import ClientRequest
+from quorumlog.server.step.node_service import ServiceHooks, StepTime
+from quorumlog.server.step.replies import Replies
+from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import admin_pb2, errors_pb2, peer_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 

@@ -29,7 +29,7 @@ from quorumlog.server.requests.producer_identities import failed_producer_id
 from quorumlog.server.requests.quorum_requests import failed_quorum
 from quorumlog.server.requests.quota_requests import QuotaRequest, failed_quotas
 from quorumlog.server.requests.topics import TopicChange, failed_change
-from quorumlog.server.wire_errors import error
+from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import admin_pb2, data_plane_pb2, errors_pb2, sign_in_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 

@@ -11,17 +11,12 @@ from itertools import takewhile
 from typing import Protocol
 
 from quorumlog.raft.errors import UnreadableEntryError
-from quorumlog.server.authorization.permissions import operation_of
-from quorumlog.server.deadlines import MAX_WAIT_US
-from quorumlog.server.events import ClientRequest
-from quorumlog.server.node_service import ServiceHooks, StepTime
-from quorumlog.server.options import NodeLimits
+from quorumlog.server.access.permissions import operation_of
+from quorumlog.server.config.options import NodeLimits
 from quorumlog.server.partition.partition import Partition
 from quorumlog.server.partition.refusals import unreadable
 from quorumlog.server.partition.restoration import gaps_before
-from quorumlog.server.pending_calls import PendingCalls
 from quorumlog.server.replicas.replicas import Replicas
-from quorumlog.server.replies import Replies
 from quorumlog.server.requests.fetch_sessions import (
     FetchedPartition,
     FetchSessions,
@@ -30,7 +25,12 @@ from quorumlog.server.requests.fetch_sessions import (
     ServedFetchSession,
 )
 from quorumlog.server.requests.partition_errors import AbsentPartitions
-from quorumlog.server.wire_errors import error
+from quorumlog.server.step.deadlines import MAX_WAIT_US
+from quorumlog.server.step.events import ClientRequest
+from quorumlog.server.step.node_service import ServiceHooks, StepTime
+from quorumlog.server.step.pending_calls import PendingCalls
+from quorumlog.server.step.replies import Replies
+from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import data_plane_pb2, errors_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 from quorumlog.wire.entry import parse_header

@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from quorumlog.server.request_context import UNKNOWN_CLIENT, ClientOrigin
-from quorumlog.server.wire_errors import error
+from quorumlog.server.step.request_context import UNKNOWN_CLIENT, ClientOrigin
+from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import data_plane_pb2, errors_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 

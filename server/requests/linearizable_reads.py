@@ -10,15 +10,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
 
+from quorumlog.server.config.options import NodeOptions
 from quorumlog.server.controller.metadata_replica import MetadataReplica
-from quorumlog.server.deadlines import wait_us
 from quorumlog.server.hosting.read_index import HeartbeatRounds
 from quorumlog.server.metadata.controller_client import ControllerClient
 from quorumlog.server.metadata.records import METADATA_GROUP
-from quorumlog.server.node_service import ServiceHooks
-from quorumlog.server.options import NodeOptions
-from quorumlog.server.pending_calls import PendingCalls
-from quorumlog.server.wire_errors import error
+from quorumlog.server.step.deadlines import wait_us
+from quorumlog.server.step.node_service import ServiceHooks
+from quorumlog.server.step.pending_calls import PendingCalls
+from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import errors_pb2, peer_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 

@@ -9,22 +9,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from quorumlog.raft.errors import UnreadableEntryError
-from quorumlog.server.authorization.permissions import operation_of
-from quorumlog.server.deadlines import wait_us
-from quorumlog.server.events import ClientRequest
+from quorumlog.server.access.permissions import operation_of
 from quorumlog.server.hosting.read_index import HeartbeatRounds
-from quorumlog.server.node_service import ServiceHooks, StepTime
 from quorumlog.server.partition.epoch_lookup import find_epoch_end
 from quorumlog.server.partition.partition import Partition
 from quorumlog.server.partition.refusals import unreadable
 from quorumlog.server.partition.time_lookup import find_latest, find_time
-from quorumlog.server.pending_calls import PendingCalls
 from quorumlog.server.replicas.replicas import Replicas
-from quorumlog.server.replies import Replies
-from quorumlog.server.request_context import ClientOrigin
 from quorumlog.server.requests.fetch import refuse_kafka
 from quorumlog.server.requests.partition_errors import AbsentPartitions
-from quorumlog.server.wire_errors import error
+from quorumlog.server.step.deadlines import wait_us
+from quorumlog.server.step.events import ClientRequest
+from quorumlog.server.step.node_service import ServiceHooks, StepTime
+from quorumlog.server.step.pending_calls import PendingCalls
+from quorumlog.server.step.replies import Replies
+from quorumlog.server.step.request_context import ClientOrigin
+from quorumlog.server.step.wire_errors import error
 from quorumlog.storage.interface import StorageReader
 from quorumlog.v1 import data_plane_pb2, errors_pb2
 from quorumlog.v1.acls_pb2 import ACL_OPERATION_READ, AclOperation

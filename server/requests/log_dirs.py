@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Protocol
 
-from quorumlog.server.events import ClientRequest
-from quorumlog.server.node_service import ServiceHooks, StepTime
 from quorumlog.server.partition.partition import Partition
 from quorumlog.server.replicas.log_sizes import LogSizes
 from quorumlog.server.replicas.replicas import Replicas
-from quorumlog.server.replies import Replies
+from quorumlog.server.step.events import ClientRequest
+from quorumlog.server.step.node_service import ServiceHooks, StepTime
+from quorumlog.server.step.replies import Replies
 from quorumlog.storage.transaction import Space
 from quorumlog.v1 import errors_pb2
 from quorumlog.v1.admin_pb2 import DescribeLogDirRequest, DescribeLogDirResponse, LogDirReplica

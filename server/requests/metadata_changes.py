@@ -7,13 +7,13 @@ from functools import partial
 
 from google.protobuf.message import Message as ProtoMessage
 
-from quorumlog.server.events import ClientRequest
 from quorumlog.server.metadata.controller_client import ControllerClient
 from quorumlog.server.metadata.image import CurrentImage
-from quorumlog.server.node_service import ServiceHooks
-from quorumlog.server.replies import Replies
 from quorumlog.server.requests.linearizable_reads import MetadataReads
 from quorumlog.server.requests.read_your_writes import ForwardedChange, ShownChanges
+from quorumlog.server.step.events import ClientRequest
+from quorumlog.server.step.node_service import ServiceHooks
+from quorumlog.server.step.replies import Replies
 from quorumlog.v1 import errors_pb2
 
 

@@ -6,21 +6,21 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from quorumlog.raft.types import NO_NODE
-from quorumlog.server.authorization.access_errors import Refusals
-from quorumlog.server.authorization.permissions import operation_of
+from quorumlog.server.access.access_errors import Refusals
+from quorumlog.server.access.permissions import operation_of
 from quorumlog.server.controller.metadata_replica import MetadataReplica
-from quorumlog.server.events import ClientRequest
 from quorumlog.server.metadata.records import BrokerRecord
 from quorumlog.server.metadata.topic_config import describe_topic_config
 from quorumlog.server.metadata.topic_table import no_such_topic, refuse_spelling
-from quorumlog.server.node_service import ServiceHooks, StepTime
-from quorumlog.server.pending_calls import PendingCalls
 from quorumlog.server.replicas.replicas import Replicas
-from quorumlog.server.replies import Replies
-from quorumlog.server.request_context import ClientOrigin
 from quorumlog.server.requests.linearizable_reads import MetadataReads
 from quorumlog.server.requests.metadata_staleness import UNKNOWN_AGE_MS, ImageAge
-from quorumlog.server.wire_errors import error
+from quorumlog.server.step.events import ClientRequest
+from quorumlog.server.step.node_service import ServiceHooks, StepTime
+from quorumlog.server.step.pending_calls import PendingCalls
+from quorumlog.server.step.replies import Replies
+from quorumlog.server.step.request_context import ClientOrigin
+from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import admin_pb2, data_plane_pb2, errors_pb2
 from quorumlog.v1.acls_pb2 import (
     ACL_OPERATION_ALTER,

@@ -13,12 +13,12 @@ A node that is cut off decides by the ACLs that it has, and admits users that we
 
 from __future__ import annotations
 
+from quorumlog.server.config.options import AuthorizationOptions, NodeOptions
 from quorumlog.server.controller.metadata_replica import MetadataReplica
 from quorumlog.server.metadata.controller_client import ControllerClient
-from quorumlog.server.node_service import ServiceHooks, StepTime
-from quorumlog.server.options import AuthorizationOptions, NodeOptions
-from quorumlog.server.request_context import ClientOrigin
-from quorumlog.server.wire_errors import error
+from quorumlog.server.step.node_service import ServiceHooks, StepTime
+from quorumlog.server.step.request_context import ClientOrigin
+from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import peer_pb2
 from quorumlog.v1.errors_pb2 import Error, ErrorCode
 

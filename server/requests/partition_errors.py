@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from quorumlog.server.authorization.access_errors import Refusals
+from quorumlog.server.access.access_errors import Refusals
 from quorumlog.server.metadata.image import CurrentImage
 from quorumlog.server.metadata.records import PartitionRecord
-from quorumlog.server.request_context import ClientOrigin, Listener
 from quorumlog.server.requests.metadata_staleness import RulesAge
-from quorumlog.server.wire_errors import error
+from quorumlog.server.step.request_context import ClientOrigin, Listener
+from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import errors_pb2
 from quorumlog.v1.acls_pb2 import ACL_RESOURCE_TOPIC, AclOperation
 from quorumlog.v1.errors_pb2 import ErrorCode

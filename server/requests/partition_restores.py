@@ -9,23 +9,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from quorumlog.server.authorization.permissions import operation_of
+from quorumlog.server.access.permissions import operation_of
+from quorumlog.server.config.options import NodeLimits
 from quorumlog.server.controller.feature_levels import refuse_below_second
-from quorumlog.server.deadlines import wait_us
-from quorumlog.server.events import ClientRequest
 from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.metadata.image import CurrentImage
-from quorumlog.server.node_service import ServiceHooks, StepTime
-from quorumlog.server.options import NodeLimits
 from quorumlog.server.partition.partition import Partition
 from quorumlog.server.partition.restoration import gaps_before
 from quorumlog.server.partition.restore_steps import take_step
-from quorumlog.server.pending_calls import PendingCalls
 from quorumlog.server.replicas.replicas import Replicas
-from quorumlog.server.replies import Replies
 from quorumlog.server.requests.partition_errors import AbsentPartitions
 from quorumlog.server.requests.produce import AppendConditions
-from quorumlog.server.wire_errors import error
+from quorumlog.server.step.deadlines import wait_us
+from quorumlog.server.step.events import ClientRequest
+from quorumlog.server.step.node_service import ServiceHooks, StepTime
+from quorumlog.server.step.pending_calls import PendingCalls
+from quorumlog.server.step.replies import Replies
+from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import admin_pb2, errors_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 

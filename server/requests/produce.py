@@ -8,22 +8,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from quorumlog.server.authorization.permissions import operation_of
-from quorumlog.server.deadlines import MAX_WAIT_US
-from quorumlog.server.events import ClientRequest, EventLog
+from quorumlog.server.access.permissions import operation_of
+from quorumlog.server.config.options import NodeLimits
 from quorumlog.server.hosting.raft_host import RaftHost
-from quorumlog.server.node_service import ServiceHooks, StepTime
-from quorumlog.server.options import NodeLimits
 from quorumlog.server.partition.acknowledgements import ACKS_NONE, ProduceCall
 from quorumlog.server.partition.batch_admission import check_acks, check_request_size
 from quorumlog.server.partition.partition import Partition
-from quorumlog.server.pending_calls import PendingCalls
 from quorumlog.server.replicas.replicas import Replicas
-from quorumlog.server.replies import Replies
-from quorumlog.server.request_context import Listener
 from quorumlog.server.requests.partition_errors import AbsentPartitions
 from quorumlog.server.requests.produce_traces import DUPLICATE, ProduceTraces
-from quorumlog.server.wire_errors import error
+from quorumlog.server.step.deadlines import MAX_WAIT_US
+from quorumlog.server.step.events import ClientRequest, EventLog
+from quorumlog.server.step.node_service import ServiceHooks, StepTime
+from quorumlog.server.step.pending_calls import PendingCalls
+from quorumlog.server.step.replies import Replies
+from quorumlog.server.step.request_context import Listener
+from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import data_plane_pb2, errors_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 from quorumlog.wire.entry import CorruptEntryError, parse_batch

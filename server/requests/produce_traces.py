@@ -14,11 +14,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from quorumlog.raft.types import AppendResponse
-from quorumlog.server.events import ClientRequest, PeerFrame
 from quorumlog.server.hosting.raft_host import RaftHost
-from quorumlog.server.node_service import StepTime
 from quorumlog.server.partition.acknowledgements import ProduceCall
 from quorumlog.server.partition.partition import Partition
+from quorumlog.server.step.events import ClientRequest, PeerFrame
+from quorumlog.server.step.node_service import StepTime
 from quorumlog.v1 import data_plane_pb2
 
 #: Batches that are traced on a node at once, of all clients together.

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from quorumlog.server.authorization.access_errors import Refusals
-from quorumlog.server.authorization.permissions import operation_of
-from quorumlog.server.deadlines import wait_us
-from quorumlog.server.events import ClientRequest
+from quorumlog.server.access.access_errors import Refusals
+from quorumlog.server.access.permissions import operation_of
 from quorumlog.server.metadata.acl_rules import CLUSTER_NAME
 from quorumlog.server.metadata.controller_client import ControllerClient, failure_of
-from quorumlog.server.node_service import ServiceHooks, StepTime
 from quorumlog.server.replicas.broker import Broker
-from quorumlog.server.replies import Replies
-from quorumlog.server.request_context import ClientOrigin
+from quorumlog.server.step.deadlines import wait_us
+from quorumlog.server.step.events import ClientRequest
+from quorumlog.server.step.node_service import ServiceHooks, StepTime
+from quorumlog.server.step.replies import Replies
+from quorumlog.server.step.request_context import ClientOrigin
 from quorumlog.v1 import data_plane_pb2, errors_pb2, peer_pb2
 from quorumlog.v1.acls_pb2 import (
     ACL_OPERATION_IDEMPOTENT_WRITE,

@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 
 from quorumlog.raft.types import NO_NODE
 from quorumlog.server.controller.metadata_replica import MetadataReplica
-from quorumlog.server.events import ClientRequest
 from quorumlog.server.hosting.peer_queues import PeerQueues
 from quorumlog.server.metadata.controller_client import ControllerClient
-from quorumlog.server.node_service import ServiceHooks, StepTime
-from quorumlog.server.replies import Replies
-from quorumlog.server.wire_errors import error
+from quorumlog.server.step.events import ClientRequest
+from quorumlog.server.step.node_service import ServiceHooks, StepTime
+from quorumlog.server.step.replies import Replies
+from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import admin_pb2, errors_pb2, peer_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 

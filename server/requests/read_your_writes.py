@@ -9,9 +9,9 @@ from google.protobuf.message import Message as ProtoMessage
 
 from quorumlog.server.metadata.controller_client import ControllerClient, failure_of
 from quorumlog.server.metadata.image import CurrentImage
-from quorumlog.server.pending_calls import CallDeadlines, PendingCalls
 from quorumlog.server.requests.forwarding import FORWARDINGS
-from quorumlog.server.wire_errors import error
+from quorumlog.server.step.pending_calls import CallDeadlines, PendingCalls
+from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import errors_pb2, peer_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.records import NO_TOPIC_ID
-from quorumlog.server.wire_errors import error
+from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import admin_pb2, errors_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 from quorumlog.wire.request_limits import MAX_CHANGE_TARGETS

@@ -14,23 +14,23 @@ from typing import TypeAlias, get_args
 
 from google.protobuf.message import Message as ProtoMessage
 
-from quorumlog.server.authorization.access_errors import Refusals
-from quorumlog.server.authorization.partial_denial import (
+from quorumlog.server.access.access_errors import Refusals
+from quorumlog.server.access.partial_denial import (
     ItemChange,
     names_in,
     put_refused,
     refuse_items,
     without_refused,
 )
-from quorumlog.server.deadlines import wait_us
-from quorumlog.server.events import ClientRequest
 from quorumlog.server.metadata.controller_client import ControllerClient
 from quorumlog.server.metadata.image import CurrentImage
-from quorumlog.server.node_service import ServiceHooks, StepTime
-from quorumlog.server.replies import Replies
 from quorumlog.server.requests.linearizable_reads import MetadataReads
 from quorumlog.server.requests.read_your_writes import ForwardedChange, ShownChanges
 from quorumlog.server.requests.resolve_ids import TargetedChange, add_ids, check_targets, names_only
+from quorumlog.server.step.deadlines import wait_us
+from quorumlog.server.step.events import ClientRequest
+from quorumlog.server.step.node_service import ServiceHooks, StepTime
+from quorumlog.server.step.replies import Replies
 from quorumlog.v1 import admin_pb2, errors_pb2
 
 TopicChange: TypeAlias = admin_pb2.CreateTopicsRequest | TargetedChange

@@ -9,7 +9,7 @@ from urllib.parse import unquote
 
 import grpc.aio
 
-from quorumlog.server.request_context import ClientOrigin, Listener, node_principal
+from quorumlog.server.step.request_context import ClientOrigin, Listener, node_principal
 from quorumlog.server.transport.principals import listener_of, node_id_of, principal_of, serial_of
 
 Context: TypeAlias = "grpc.aio.ServicerContext[bytes, bytes]"

@@ -10,9 +10,9 @@ from typing import TypeAlias
 import grpc.aio
 
 from quorumlog.server.certificates.x509 import CertificateError, validity
+from quorumlog.server.step.wire_errors import error
 from quorumlog.server.transport.principals import AuthContext, certificate_of
 from quorumlog.server.transport.rpc_errors import refuse
-from quorumlog.server.wire_errors import error
 from quorumlog.v1.errors_pb2 import ErrorCode
 
 Context: TypeAlias = "grpc.aio.ServicerContext[bytes, bytes]"

@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from quorumlog.server.events import AuditLine
-from quorumlog.server.logging_setup import Log
+from quorumlog.server.observability.logging_setup import Log
+from quorumlog.server.step.events import AuditLine
 
 #: How often what has failed is told.
 TELL_EVERY_S = 1.0

@@ -10,11 +10,11 @@ import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from quorumlog.server.listening import ListenError
+from quorumlog.server.config.listening import ListenError
 from quorumlog.server.transport.channel_options import DEFAULT_LIMITS, ConnectionLimits, server_options
-from quorumlog.server.transport.client_requests import ClientRequests
-from quorumlog.server.transport.guarded_reflection import guard_reflection
-from quorumlog.server.transport.unary_calls import Handlers
+from quorumlog.server.transport.clients.client_requests import ClientRequests
+from quorumlog.server.transport.clients.guarded_reflection import guard_reflection
+from quorumlog.server.transport.clients.unary_calls import Handlers
 from quorumlog.v1 import admin_pb2, data_plane_pb2, groups_pb2, peer_pb2, sign_in_pb2
 
 _SERVICES = (

@@ -9,7 +9,7 @@ from typing import Any
 
 from quorumlog.server.certificates.names import node_of, user_of
 from quorumlog.server.certificates.x509 import CertificateError, serial_number
-from quorumlog.server.request_context import ANONYMOUS, EVERYBODY, USER_PREFIX, Listener
+from quorumlog.server.step.request_context import ANONYMOUS, EVERYBODY, USER_PREFIX, Listener
 
 #: Characters of a common name that is taken for a user's.
 MAX_NAME_LENGTH = 249

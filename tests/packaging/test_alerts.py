@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from quorumlog.server.metric_catalogue import CATALOGUE
+from quorumlog.server.observability.metric_catalogue import CATALOGUE
 from tests.support.exported_names import exported_names
 from tests.support.readme_tour import ROOT
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from quorumlog.server.settings import Settings, load
+from quorumlog.server.config.settings import Settings, load
 from tests.support.package_tools import tool
 from tests.support.readme_tour import ROOT
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from quorumlog.server.config.settings import Settings
 from quorumlog.server.process.runtime import STOP_MARGIN_S
-from quorumlog.server.settings import Settings
 from tests.support.readme_tour import ROOT
 from tests.test_documents import COMMAND
 

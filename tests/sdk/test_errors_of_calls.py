@@ -10,8 +10,8 @@ import pytest
 
 from quorumlog.sdk.errors import NetworkError, NotCoordinatorError, QuorumlogError
 from quorumlog.sdk.failed_calls import error_from_rpc
+from quorumlog.server.step.wire_errors import error
 from quorumlog.server.transport.rpc_errors import refuse
-from quorumlog.server.wire_errors import error
 from quorumlog.v1.errors_pb2 import ErrorCode
 
 

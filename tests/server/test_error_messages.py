@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from quorumlog.server.wire_errors import MAX_MESSAGE_LENGTH, error
+from quorumlog.server.step.wire_errors import MAX_MESSAGE_LENGTH, error
 from quorumlog.v1.errors_pb2 import ErrorCode
 
 

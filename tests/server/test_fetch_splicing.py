@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from quorumlog.server.events import Reply
+from quorumlog.server.step.events import Reply
 from quorumlog.v1 import data_plane_pb2, errors_pb2
 
 ENTRIES = [[b"first" * 100, b""], [], [b"x" * 200_000]]

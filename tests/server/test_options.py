@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from quorumlog.raft.options import RaftOptions
-from quorumlog.server.options import Endpoint, NodeLimits, NodeOptions
-from quorumlog.server.request_context import Listener
+from quorumlog.server.config.options import Endpoint, NodeLimits, NodeOptions
+from quorumlog.server.step.request_context import Listener
 
 OPTIONS = NodeOptions(1, "node-1.example:19092", {})
 

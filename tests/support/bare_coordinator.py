@@ -14,7 +14,7 @@ from quorumlog.chaos.models.records import text_payload
 from quorumlog.chaos.simulator.clients import Answer, PartitionName
 from quorumlog.chaos.simulator.scheduler import Scheduler, Timer
 from quorumlog.raft.types import Entry, EntryKind
-from quorumlog.server.consumer_group_limits import ConsumerGroupLimits
+from quorumlog.server.config.consumer_group_limits import ConsumerGroupLimits
 from quorumlog.server.groups.committed_offsets import commit_offsets, fetch_offsets
 from quorumlog.server.groups.draft import Draft
 from quorumlog.server.groups.group_table import GroupTable
@@ -24,7 +24,7 @@ from quorumlog.server.groups.member_changes import ClientOrigin, expire_rebalanc
 from quorumlog.server.groups.periodic_checks import topics_changed
 from quorumlog.server.groups.topic_catalog import TopicInfo
 from quorumlog.server.hosting.sealing import GroupSealer
-from quorumlog.server.wire_errors import error
+from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import data_plane_pb2 as data
 from quorumlog.v1 import groups_pb2 as pb
 from quorumlog.v1.errors_pb2 import ErrorCode

@@ -9,8 +9,8 @@ from typing import TypeVar
 
 from google.protobuf.message import Message
 
-from quorumlog.server.authorization.authorizer import Authorizer
-from quorumlog.server.consumer_group_limits import ConsumerGroupLimits
+from quorumlog.server.access.authorizer import Authorizer
+from quorumlog.server.config.consumer_group_limits import ConsumerGroupLimits
 from quorumlog.server.groups.classic.calls import ClassicCall, ClassicRequest
 from quorumlog.server.groups.classic.classic_group import ClassicGroup
 from quorumlog.server.groups.draft import Draft
@@ -19,8 +19,8 @@ from quorumlog.server.groups.shard_leader import LeadershipOptions, ShardLeader
 from quorumlog.server.groups.stall_aware_clock import AwakeClock
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.records import SECOND_FEATURE_LEVEL
-from quorumlog.server.request_context import ClientOrigin
-from quorumlog.server.wire_errors import error
+from quorumlog.server.step.request_context import ClientOrigin
+from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import errors_pb2
 from quorumlog.v1 import groups_pb2 as pb
 from quorumlog.v1 import metadata_log_pb2 as log

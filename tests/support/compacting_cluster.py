@@ -9,7 +9,7 @@ from quiet_cluster import Quiet
 from quorumlog.chaos.simulator.durable_raft_group import DurableRaftGroup
 from quorumlog.chaos.simulator.process import SimProcess
 from quorumlog.raft.types import EntryKind
-from quorumlog.server.options import NodeLimits
+from quorumlog.server.config.options import NodeLimits
 from quorumlog.server.partition.compaction_state import ROW, CompactionState
 from quorumlog.server.partition.partition import Partition
 from quorumlog.v1 import admin_pb2, errors_pb2

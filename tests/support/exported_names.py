@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from quorumlog.server.metric_catalogue import MetricFamily, MetricKind
+from quorumlog.server.observability.metric_catalogue import MetricFamily, MetricKind
 
 _SUFFIXES = {
     MetricKind.COUNTER: ("_total",),

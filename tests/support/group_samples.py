@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
-from quorumlog.server.consumer_group_limits import ConsumerGroupLimits
+from quorumlog.server.config.consumer_group_limits import ConsumerGroupLimits
 from quorumlog.server.groups.draft import Draft
 from quorumlog.server.groups.group import ConsumerGroup
 from quorumlog.server.groups.group_table import GroupTable
@@ -13,7 +13,7 @@ from quorumlog.server.groups.heartbeat_decisions import heartbeats
 from quorumlog.server.groups.member import PartitionId
 from quorumlog.server.groups.records import partition_lists, partitions_of, whole_group
 from quorumlog.server.groups.topic_catalog import TopicInfo
-from quorumlog.server.request_context import ClientOrigin
+from quorumlog.server.step.request_context import ClientOrigin
 from quorumlog.v1 import coordinator_log_pb2
 from quorumlog.v1 import groups_pb2 as pb
 from quorumlog.wire.topic_names import is_internal

@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 from google.protobuf.message import Message as ProtoMessage
 
 from quorumlog.server.kafka.codec.primitives import KafkaMessage
-from quorumlog.server.kafka.mapping.fetch_session import ConnectionFetches
-from quorumlog.server.kafka.mapping.steps import (
+from quorumlog.server.kafka.handlers.dispatch import SERVED
+from quorumlog.server.kafka.handlers.fetch_session import ConnectionFetches
+from quorumlog.server.kafka.handlers.handler import (
     KafkaCall,
     KafkaConnectionRefusedError,
     Questions,
     RefusedAsAWholeError,
 )
-from quorumlog.server.kafka.mapping.table import SERVED
 from quorumlog.v1 import errors_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 from quorumlog.wire.entry import CorruptEntryError

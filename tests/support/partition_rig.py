@@ -14,12 +14,12 @@ from quorumlog.raft.types import (
     RaftLogServices,
     RestoredReplica,
 )
+from quorumlog.server.config.options import NodeLimits
 from quorumlog.server.hosting.durable_raft_group import check_chain
 from quorumlog.server.hosting.partition_replica import PartitionId
 from quorumlog.server.hosting.sealing import GroupSealer
 from quorumlog.server.metadata.producer_names import NamedProducers
 from quorumlog.server.metadata.records import FEATURE_LEVEL
-from quorumlog.server.options import NodeLimits
 from quorumlog.server.partition.acknowledgements import ACKS_ALL, ProduceCall
 from quorumlog.server.partition.partition import Partition
 from quorumlog.storage.batch_row import BatchRow, next_row

@@ -13,14 +13,14 @@ from quorumlog.chaos.simulator.network import NetworkOptions
 from quorumlog.chaos.simulator.process import SimProcess
 from quorumlog.chaos.simulator.scheduler import Scheduler
 from quorumlog.raft.group import RaftGroup
-from quorumlog.server.options import (
+from quorumlog.server.config.options import (
     AuthorizationOptions,
     BalanceOptions,
     ConsumerGroupOptions,
     NodeLimits,
     ScrubOptions,
 )
-from quorumlog.server.request_context import ClientOrigin
+from quorumlog.server.step.request_context import ClientOrigin
 from quorumlog.v1 import admin_pb2
 
 SECOND = 1_000_000

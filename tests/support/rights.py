@@ -5,12 +5,12 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import cast
 
-from quorumlog.server.authorization.access_errors import Refusals
-from quorumlog.server.authorization.audit import AuditTrail
-from quorumlog.server.authorization.authorizer import Authorizer
+from quorumlog.server.access.access_errors import Refusals
+from quorumlog.server.access.audit import AuditTrail
+from quorumlog.server.access.authorizer import Authorizer
+from quorumlog.server.config.options import AuthorizationOptions
 from quorumlog.server.metadata.image import CurrentImage, MetadataImage
-from quorumlog.server.node_service import StepTime
-from quorumlog.server.options import AuthorizationOptions
+from quorumlog.server.step.node_service import StepTime
 from quorumlog.v1 import acls_pb2, metadata_log_pb2
 from quorumlog.v1.acls_pb2 import ACL_PATTERN_LITERAL, ACL_PERMISSION_ALLOW, Acl, AclOperation, AclResourceType
 

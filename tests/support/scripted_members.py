@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 import grpc.aio
 from scripted_cluster import Code, LoseStream, ScriptedCluster, StaySilent, error
 
-from quorumlog.server.consumer_group_limits import ConsumerGroupLimits
+from quorumlog.server.config.consumer_group_limits import ConsumerGroupLimits
 from quorumlog.server.groups.committed_offsets import commit_offsets, fetch_offsets
 from quorumlog.server.groups.draft import Draft
 from quorumlog.server.groups.group import ConsumerGroup

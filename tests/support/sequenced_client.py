@@ -6,7 +6,7 @@ from quiet_cluster import TOPIC, Quiet
 
 from quorumlog.chaos.models.records import values_of
 from quorumlog.raft.types import EntryKind, TimeoutNow
-from quorumlog.server.events import FrameReceived, PeerFrame, Stream
+from quorumlog.server.step.events import FrameReceived, PeerFrame, Stream
 from quorumlog.v1 import data_plane_pb2 as pb
 from quorumlog.v1.errors_pb2 import ErrorCode
 from quorumlog.wire.entry import Attributes, Codec, build_batch

@@ -9,19 +9,19 @@ from typing import TypeVar
 from google.protobuf.message import Message as ProtoMessage
 from rights import holder
 
-from quorumlog.server.authentication.request_authentication import Admission
-from quorumlog.server.authentication.scram_sign_in import ScramSignIns
-from quorumlog.server.authentication.sessions import Sessions
-from quorumlog.server.authentication.sign_in_rules import SignInRules
-from quorumlog.server.authentication.token_sign_in import TokenSignIns
-from quorumlog.server.authorization.audit import AuditTrail
-from quorumlog.server.bearer_tokens import TokenKeys, TokenVerifier
-from quorumlog.server.events import ClientRequest, EndedStream
+from quorumlog.server.access.audit import AuditTrail
+from quorumlog.server.access.request_authentication import Admission
+from quorumlog.server.access.scram_sign_in import ScramSignIns
+from quorumlog.server.access.sessions import Sessions
+from quorumlog.server.access.sign_in_rules import SignInRules
+from quorumlog.server.access.token_sign_in import TokenSignIns
+from quorumlog.server.config.options import SESSION_LIFETIME_US, AuthorizationOptions
 from quorumlog.server.metadata.image import MetadataImage
-from quorumlog.server.node_service import StepTime
-from quorumlog.server.options import SESSION_LIFETIME_US, AuthorizationOptions
-from quorumlog.server.replies import Replies
-from quorumlog.server.request_context import ClientOrigin, Listener
+from quorumlog.server.step.bearer_tokens import TokenKeys, TokenVerifier
+from quorumlog.server.step.events import ClientRequest, EndedStream
+from quorumlog.server.step.node_service import StepTime
+from quorumlog.server.step.replies import Replies
+from quorumlog.server.step.request_context import ClientOrigin, Listener
 from quorumlog.v1 import admin_pb2, metadata_log_pb2
 from quorumlog.v1.credentials_pb2 import Revocation, ScramCredential
 from quorumlog.v1.errors_pb2 import Error

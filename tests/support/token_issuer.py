@@ -11,7 +11,7 @@ import jwt
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from jwt.algorithms import ECAlgorithm, RSAAlgorithm
 
-from quorumlog.server.bearer_tokens import TokenOptions
+from quorumlog.server.step.bearer_tokens import TokenOptions
 
 ISSUER, AUDIENCE = "https://issuer.test/realm", "quorumlog-test"
 #: When the tests of logic take place, in seconds since the epoch.

@@ -6,7 +6,7 @@ from google.protobuf.message import Message as ProtoMessage
 
 from quorumlog.server.groups.classic.calls import ClassicRequest
 from quorumlog.server.groups.classic.classic_group import ClassicGroup
-from quorumlog.server.wire_errors import error
+from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import errors_pb2, groups_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 

@@ -7,9 +7,9 @@ from typing import Protocol, TypeAlias
 
 from google.protobuf.message import Message as ProtoMessage
 
-from quorumlog.server.consumer_group_limits import ConsumerGroupLimits
+from quorumlog.server.config.consumer_group_limits import ConsumerGroupLimits
 from quorumlog.server.groups.classic.classic_group import ClassicGroup, ClassicMember
-from quorumlog.server.request_context import ClientOrigin
+from quorumlog.server.step.request_context import ClientOrigin
 from quorumlog.v1 import errors_pb2
 from quorumlog.v1.groups_pb2 import (
     ClassicHeartbeatRequest,

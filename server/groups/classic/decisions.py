@@ -13,9 +13,9 @@ from typing import Protocol
 
 from google.protobuf.message import Message as ProtoMessage
 
-from quorumlog.server.authorization.access_errors import not_authorized
-from quorumlog.server.authorization.authorizer import Authorizer
-from quorumlog.server.consumer_group_limits import ConsumerGroupLimits
+from quorumlog.server.access.access_errors import not_authorized
+from quorumlog.server.access.authorizer import Authorizer
+from quorumlog.server.config.consumer_group_limits import ConsumerGroupLimits
 from quorumlog.server.groups.classic import answers
 from quorumlog.server.groups.classic.calls import ClassicCall, ClassicDraft
 from quorumlog.server.groups.classic.classic_group import EMPTY, JOINING, STABLE, SYNCING, ClassicGroup, ClassicMember
@@ -35,7 +35,7 @@ from quorumlog.server.groups.classic.protocol_choice import choose_protocol
 from quorumlog.server.groups.classic.request_forms import check_join, check_names
 from quorumlog.server.groups.classic.rounds import ClassicRounds, JoinRound, longest_us
 from quorumlog.server.groups.classic.subscription_metadata import wants_the_same
-from quorumlog.server.wire_errors import error
+from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import errors_pb2, groups_pb2
 from quorumlog.v1.acls_pb2 import ACL_OPERATION_READ, ACL_RESOURCE_GROUP
 from quorumlog.v1.errors_pb2 import ErrorCode

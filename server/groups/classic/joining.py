@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
-from quorumlog.server.consumer_group_limits import ConsumerGroupLimits, refuse_growth
+from quorumlog.server.config.consumer_group_limits import ConsumerGroupLimits, refuse_growth
 from quorumlog.server.groups.classic import answers
 from quorumlog.server.groups.classic.calls import ClassicCall, ClassicDraft
 from quorumlog.server.groups.classic.classic_group import ClassicGroup, ClassicMember
 from quorumlog.server.groups.classic.protocol_choice import common_protocols
 from quorumlog.server.groups.classic.request_forms import rebalance_timeout_ms
 from quorumlog.server.groups.classic.rounds import ClassicRounds
-from quorumlog.server.wire_errors import error
+from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import errors_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 from quorumlog.v1.groups_pb2 import JoinClassicGroupRequest

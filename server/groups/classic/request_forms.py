@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from quorumlog.server.consumer_group_limits import ConsumerGroupLimits
-from quorumlog.server.wire_errors import error
+from quorumlog.server.config.consumer_group_limits import ConsumerGroupLimits
+from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import errors_pb2, groups_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 

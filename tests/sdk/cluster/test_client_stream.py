@@ -14,8 +14,8 @@ import pytest
 from quorumlog.sdk.cluster.connection import ClientStream
 from quorumlog.sdk.errors import InvalidRequestError, NetworkError, QuorumlogError, SaslAuthenticationFailedError
 from quorumlog.sdk.runtime.tls_files import TlsFiles
+from quorumlog.server.step.wire_errors import error as wire_error
 from quorumlog.server.transport.rpc_errors import refuse
-from quorumlog.server.wire_errors import error as wire_error
 from quorumlog.v1 import data_plane_pb2, errors_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 

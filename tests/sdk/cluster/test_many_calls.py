@@ -12,13 +12,13 @@ from quorumlog.sdk.cluster.call_limiter import MOST_CALLS, RoomyChannel
 from quorumlog.sdk.cluster.connection import NodeConnection
 from quorumlog.sdk.errors import ClientClosedError, RequestTimedOutError
 from quorumlog.sdk.runtime.client_runtime import SYSTEM_RUNTIME
-from quorumlog.server.events import ClientRequest, Event, Reply
+from quorumlog.server.config.options import NodeLimits
 from quorumlog.server.local.ports import ReservedPorts
-from quorumlog.server.metrics import Meters
-from quorumlog.server.options import NodeLimits
+from quorumlog.server.observability.metrics import Meters
+from quorumlog.server.step.events import ClientRequest, Event, Reply
 from quorumlog.server.transport.channel_options import DEFAULT_LIMITS
-from quorumlog.server.transport.client_requests import ClientRequests
-from quorumlog.server.transport.data_plane_service import DataPlaneService
+from quorumlog.server.transport.clients.client_requests import ClientRequests
+from quorumlog.server.transport.clients.data_plane_service import DataPlaneService
 from quorumlog.server.transport.grpc_server import GrpcServer
 from quorumlog.v1 import data_plane_pb2 as pb
 

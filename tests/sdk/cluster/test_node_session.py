@@ -30,9 +30,9 @@ from quorumlog.sdk.runtime.client_runtime import SYSTEM_RUNTIME
 from quorumlog.sdk.runtime.passwords import new_password, prepared_password
 from quorumlog.sdk.runtime.scram_client import ScramIdentity
 from quorumlog.sdk.runtime.security import Identity
-from quorumlog.server.options import SESSION_LIFETIME_US as LIFETIME_US
-from quorumlog.server.tokens.jwt_verifier import JwtVerifier
-from quorumlog.server.tokens.key_set import parse_keys
+from quorumlog.server.access.jwt_verifier import JwtVerifier
+from quorumlog.server.access.key_set import parse_keys
+from quorumlog.server.config.options import SESSION_LIFETIME_US as LIFETIME_US
 from quorumlog.v1 import sign_in_pb2
 from quorumlog.v1.errors_pb2 import Error, ErrorCode
 

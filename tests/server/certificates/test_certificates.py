@@ -19,7 +19,7 @@ from quorumlog.server.certificates.issuing import Issued, create_authority, crea
 from quorumlog.server.certificates.names import node_of, user_of
 from quorumlog.server.certificates.pairs import Pair, WatchedPair, changed_since, read_pair
 from quorumlog.server.certificates.x509 import CertificateError, serial_number, validity
-from quorumlog.server.options import PairFiles
+from quorumlog.server.config.options import PairFiles
 
 DAY_S = 86_400
 

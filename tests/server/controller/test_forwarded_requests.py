@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from rights import RESTRICTED, UNRESTRICTED, allow, rule
 
-from quorumlog.server.authorization.partial_denial import put_refused, without_refused
+from quorumlog.server.access.partial_denial import put_refused, without_refused
 from quorumlog.server.controller.decision import ControllerDecision, answer_now
 from quorumlog.server.controller.forwarded_requests import ForwardedRequests
 from quorumlog.server.metadata.image import MetadataImage
-from quorumlog.server.wire_errors import error
+from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import acls_pb2, admin_pb2, peer_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 

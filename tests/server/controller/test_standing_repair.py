@@ -8,7 +8,7 @@ import pytest
 from test_controller import SECOND
 from test_rebalancing import Balanced, spread
 
-from quorumlog.server.options import RepairOptions
+from quorumlog.server.config.options import RepairOptions
 from quorumlog.v1 import admin_pb2
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from google.protobuf.message import Message
 
-from quorumlog.server.consumer_group_limits import ConsumerGroupLimits
+from quorumlog.server.config.consumer_group_limits import ConsumerGroupLimits
 from quorumlog.server.groups.committed_offsets import commit_offsets
 from quorumlog.server.groups.draft import Draft
 from quorumlog.server.groups.group_table import GroupTable
@@ -15,8 +15,8 @@ from quorumlog.server.groups.shard_leader import LeadershipOptions, ShardLeader
 from quorumlog.server.groups.stall_aware_clock import AwakeClock
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.records import FIRST_FEATURE_LEVEL, SECOND_FEATURE_LEVEL
-from quorumlog.server.request_context import UNKNOWN_CLIENT
-from quorumlog.server.wire_errors import error
+from quorumlog.server.step.request_context import UNKNOWN_CLIENT
+from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import errors_pb2, groups_pb2
 from quorumlog.v1 import metadata_log_pb2 as log
 from quorumlog.v1.coordinator_log_pb2 import GroupCommand

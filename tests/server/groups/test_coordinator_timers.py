@@ -6,7 +6,7 @@ from quorumlog.server.groups.member import STABLE, UNREVOKED, GroupMember
 from quorumlog.server.groups.member_timers import MemberTimers
 from quorumlog.server.groups.parked_heartbeats import HeartbeatCall, ParkedHeartbeats
 from quorumlog.server.groups.stall_aware_clock import AwakeClock
-from quorumlog.server.request_context import UNKNOWN_CLIENT
+from quorumlog.server.step.request_context import UNKNOWN_CLIENT
 from quorumlog.v1.groups_pb2 import GroupHeartbeatRequest
 
 SECOND = 1_000_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from group_samples import GROUP, ORIGIN, Client, Coordinator, Topics, partitions, request, until_stable
 
-from quorumlog.server.consumer_group_limits import ConsumerGroupLimits
+from quorumlog.server.config.consumer_group_limits import ConsumerGroupLimits
 from quorumlog.server.groups.draft import Draft
 from quorumlog.server.groups.heartbeat_decisions import heartbeat, nothing_new
 from quorumlog.server.groups.member import UNRELEASED, UNREVOKED

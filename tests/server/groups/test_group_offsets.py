@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import pytest
 from group_samples import GROUP, Client, Coordinator, Topics, partitions, topic_id, until_stable
 
-from quorumlog.server.consumer_group_limits import ConsumerGroupLimits
+from quorumlog.server.config.consumer_group_limits import ConsumerGroupLimits
 from quorumlog.server.groups.administration import add_offsets, delete_group, describe, listing
 from quorumlog.server.groups.committed_offsets import commit_offsets, delete_offsets, fetch_offsets
 from quorumlog.server.groups.draft import Draft

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from group_samples import GROUP, Client, Coordinator, PartitionId, Topics, partitions, request, until_stable
 
-from quorumlog.server.consumer_group_limits import ConsumerGroupLimits
+from quorumlog.server.config.consumer_group_limits import ConsumerGroupLimits
 from quorumlog.server.groups.member import UNRELEASED, UNREVOKED
 from quorumlog.server.groups.records import partition_lists, partitions_of
 from quorumlog.v1 import groups_pb2 as pb

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 from group_samples import GROUP, ORIGIN, Client, Coordinator, Topics, partitions, request, until_stable
 
-from quorumlog.server.consumer_group_limits import ConsumerGroupLimits
+from quorumlog.server.config.consumer_group_limits import ConsumerGroupLimits
 from quorumlog.server.groups.administration import delete_group
 from quorumlog.server.groups.draft import Draft
 from quorumlog.server.groups.group import StoredOffset

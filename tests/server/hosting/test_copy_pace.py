@@ -7,8 +7,8 @@ from collections import Counter
 from test_peer_queues import ENTRY, PEER, Leader
 
 from quorumlog.raft.types import AppendRequest, Configuration
-from quorumlog.server.events import Stream
 from quorumlog.server.hosting.replication_throttle import PACED_BYTES, CopyPace
+from quorumlog.server.step.events import Stream
 
 COPIED, OTHER = 7, 8
 RATE = 1 << 20

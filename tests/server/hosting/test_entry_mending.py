@@ -22,12 +22,12 @@ from quorumlog.raft.types import (
     Role,
     VoteResponse,
 )
-from quorumlog.server.events import EntryFound, PeerFrame, PeerIdentity, Stream
 from quorumlog.server.hosting.entry_repair import PAUSE_US, EntryMender
 from quorumlog.server.hosting.peer_queues import PeerQueues
 from quorumlog.server.hosting.raft_host import HostedReplica, RaftHost
 from quorumlog.server.hosting.replication_throttle import CopyPace
 from quorumlog.server.hosting.sealing import GroupSealer
+from quorumlog.server.step.events import EntryFound, PeerFrame, PeerIdentity, Stream
 from quorumlog.storage.interface import DamageError
 from quorumlog.wire.entry import trace_of
 

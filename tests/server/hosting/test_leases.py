@@ -11,8 +11,8 @@ import pytest
 from quorumlog.raft.group import RaftGroup
 from quorumlog.raft.replication import NEVER
 from quorumlog.raft.types import Configuration
-from quorumlog.server.events import Lease
 from quorumlog.server.hosting.leases import Leases
+from quorumlog.server.step.events import Lease
 
 TIMEOUT = 600_000
 HEARTBEAT = 100_000

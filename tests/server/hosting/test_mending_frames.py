@@ -9,10 +9,10 @@ import pytest
 
 from quorumlog.raft.errors import UnreadableEntryError
 from quorumlog.raft.types import Configuration, EntryId
-from quorumlog.server.events import EntryFound, EntryWanted, PeerFrame, Stream
 from quorumlog.server.hosting.entry_repair import EntryMender
 from quorumlog.server.hosting.partition_replica import PartitionId
 from quorumlog.server.partition.witness import PartitionWitness, witness_rows
+from quorumlog.server.step.events import EntryFound, EntryWanted, PeerFrame, Stream
 from quorumlog.storage.interface import DamageError
 
 GROUP, DAMAGED, LEADER, OWN, WITNESS = 1000, 7, 1, 2, 3

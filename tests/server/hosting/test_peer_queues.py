@@ -20,11 +20,11 @@ from quorumlog.raft.types import (
     RaftLogServices,
     RestoredReplica,
 )
-from quorumlog.server.events import PeerFrame, PeerIdentity, Stream
 from quorumlog.server.hosting.peer_queues import LARGE_FRAME_BYTES, PeerQueue, PeerQueues
 from quorumlog.server.hosting.raft_host import HostedReplica, RaftHost
 from quorumlog.server.hosting.replication_throttle import CopyPace
 from quorumlog.server.hosting.sealing import GroupSealer
+from quorumlog.server.step.events import PeerFrame, PeerIdentity, Stream
 from quorumlog.storage.transaction import RaftGroupWrite
 
 LEADER, PEER = 1, 2

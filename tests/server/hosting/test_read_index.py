@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from quorumlog.server.config.options import NodeOptions
 from quorumlog.server.hosting.read_index import HeartbeatRounds
-from quorumlog.server.options import NodeOptions
 from quorumlog.server.requests.linearizable_reads import MetadataReads
 from quorumlog.v1 import peer_pb2
 

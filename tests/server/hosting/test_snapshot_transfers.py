@@ -24,12 +24,12 @@ from quorumlog.raft.types import (
     RestoredReplica,
     Snapshot,
 )
-from quorumlog.server.events import ChunkReceipt, PeerFrame, SnapshotChunk, SnapshotOffer, Stream
+from quorumlog.server.config.options import NodeLimits, NodeOptions
 from quorumlog.server.hosting.raft_host import HostedReplica, RaftHost
 from quorumlog.server.hosting.replication_throttle import CopyPace
 from quorumlog.server.hosting.sealing import GroupSealer
 from quorumlog.server.hosting.snapshots import Snapshots
-from quorumlog.server.options import NodeLimits, NodeOptions
+from quorumlog.server.step.events import ChunkReceipt, PeerFrame, SnapshotChunk, SnapshotOffer, Stream
 from quorumlog.storage.rows import cut_slice, describe_snapshot
 
 GROUP, LEADER, FOLLOWER, OTHER = 1000, 1, 2, 3

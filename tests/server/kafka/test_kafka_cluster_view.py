@@ -9,8 +9,8 @@ import pytest
 
 from quorumlog.server.kafka.cluster_view import ImageView
 from quorumlog.server.kafka.codec.topic_partition_requests import DescribeTopicPartitionsRequest
-from quorumlog.server.kafka.mapping.steps import KafkaCall, Questions
-from quorumlog.server.kafka.mapping.topic_pages import TOPICS_AT_ONCE, describe_topic_partitions
+from quorumlog.server.kafka.handlers.handler import KafkaCall, Questions
+from quorumlog.server.kafka.handlers.topic_pages import TOPICS_AT_ONCE, describe_topic_partitions
 from quorumlog.server.metadata.records import Topic
 from quorumlog.v1 import data_plane_pb2
 

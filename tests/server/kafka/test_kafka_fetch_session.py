@@ -10,10 +10,10 @@ import pytest
 
 from quorumlog.server.kafka.codec.fetch_requests import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 from quorumlog.server.kafka.codec.fetch_responses import FetchResponse
-from quorumlog.server.kafka.mapping.error_codes import KafkaError
-from quorumlog.server.kafka.mapping.fetch import fetch
-from quorumlog.server.kafka.mapping.fetch_session import ConnectionFetches, FetchSessionSpace, WantedFetch
-from quorumlog.server.kafka.mapping.steps import KafkaCall
+from quorumlog.server.kafka.handlers.error_codes import KafkaError
+from quorumlog.server.kafka.handlers.fetch import fetch
+from quorumlog.server.kafka.handlers.fetch_session import ConnectionFetches, FetchSessionSpace, WantedFetch
+from quorumlog.server.kafka.handlers.handler import KafkaCall
 from quorumlog.v1 import data_plane_pb2
 
 TOPIC, BY_NAME = "orders", 12

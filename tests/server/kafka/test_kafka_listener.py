@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from quorumlog.server.events import ClientGone, ClientRequest, EndedStream, Event, Reply, StreamClosed, StreamPause
 from quorumlog.server.kafka import listener as listener_module
 from quorumlog.server.kafka.cluster_view import ImageView
 from quorumlog.server.kafka.codec.headers import RequestHead, pack_request_header
@@ -19,13 +18,14 @@ from quorumlog.server.kafka.codec.metadata_requests import MetadataRequest
 from quorumlog.server.kafka.codec.primitives import encode
 from quorumlog.server.kafka.codec.version_requests import ApiVersionsRequest
 from quorumlog.server.kafka.connection import KafkaConnectionLimits
+from quorumlog.server.kafka.handlers.handler import LongWork, TooMuchWorkError
 from quorumlog.server.kafka.listener import KafkaListener, KafkaListenerOptions
-from quorumlog.server.kafka.mapping.steps import LongWork, TooMuchWorkError
 from quorumlog.server.local.ports import ReservedPorts
 from quorumlog.server.metadata.image import MetadataImage
-from quorumlog.server.metrics import Meters
-from quorumlog.server.transport.client_requests import ClientRequests
-from quorumlog.server.wire_errors import error
+from quorumlog.server.observability.metrics import Meters
+from quorumlog.server.step.events import ClientGone, ClientRequest, EndedStream, Event, Reply, StreamClosed, StreamPause
+from quorumlog.server.step.wire_errors import error
+from quorumlog.server.transport.clients.client_requests import ClientRequests
 from quorumlog.v1 import data_plane_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 

@@ -12,8 +12,8 @@ from google.protobuf.message import Message as ProtoMessage
 from google.protobuf.message_factory import GetMessageClass
 
 from quorumlog.server.kafka.codec.apis import APIS
-from quorumlog.server.kafka.mapping.fetch_session import ConnectionFetches, FetchSessionSpace
-from quorumlog.server.kafka.mapping.table import SERVED
+from quorumlog.server.kafka.handlers.dispatch import SERVED
+from quorumlog.server.kafka.handlers.fetch_session import ConnectionFetches, FetchSessionSpace
 from quorumlog.v1 import errors_pb2
 from tests.server.kafka.test_kafka_request_fields import OF_SIGN_IN, sample
 from tests.support.kafka_batches import kafka_batch, stored_kafka_entry

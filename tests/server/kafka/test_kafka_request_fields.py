@@ -25,8 +25,8 @@ from quorumlog.server.kafka.codec.primitives import (
     encode,
 )
 from quorumlog.server.kafka.codec.sasl_requests import SaslAuthenticateRequest, SaslHandshakeRequest
-from quorumlog.server.kafka.mapping.fetch_session import ConnectionFetches, FetchSessionSpace
-from quorumlog.server.kafka.mapping.table import SERVED, served_versions
+from quorumlog.server.kafka.handlers.dispatch import SERVED, served_versions
+from quorumlog.server.kafka.handlers.fetch_session import ConnectionFetches, FetchSessionSpace
 from quorumlog.v1 import acls_pb2, admin_pb2, credentials_pb2, data_plane_pb2, groups_pb2, quotas_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 from tests.support.kafka_batches import kafka_batch

@@ -13,7 +13,6 @@ import pytest
 from google.protobuf.message import Message as ProtoMessage
 from sign_in_rig import SignInRig
 
-from quorumlog.server.events import ClientRequest
 from quorumlog.server.kafka.client import KafkaClient
 from quorumlog.server.kafka.cluster_view import ImageView
 from quorumlog.server.kafka.codec.apis import APIS
@@ -24,11 +23,12 @@ from quorumlog.server.kafka.codec.sasl_requests import SaslAuthenticateRequest, 
 from quorumlog.server.kafka.codec.sasl_responses import SaslAuthenticateResponse, SaslHandshakeResponse
 from quorumlog.server.kafka.codec.version_requests import ApiVersionsRequest
 from quorumlog.server.kafka.connection import KafkaConnection, KafkaConnectionFault, KafkaConnectionLimits, KafkaRequest
-from quorumlog.server.kafka.mapping.error_codes import KafkaError
-from quorumlog.server.kafka.mapping.steps import LongWork
-from quorumlog.server.kafka.mapping.table import served_versions
+from quorumlog.server.kafka.handlers.dispatch import served_versions
+from quorumlog.server.kafka.handlers.error_codes import KafkaError
+from quorumlog.server.kafka.handlers.handler import LongWork
 from quorumlog.server.kafka.sign_in_state import KafkaSignIn
-from quorumlog.server.request_context import ClientOrigin, Listener
+from quorumlog.server.step.events import ClientRequest
+from quorumlog.server.step.request_context import ClientOrigin, Listener
 from quorumlog.v1 import data_plane_pb2
 from quorumlog.v1.sign_in_pb2 import BeginScramRequest, FinishScramRequest
 from quorumlog.wire.scram import ClientFinal, ClientFirst, ServerFirst, auth_message, client_proof, salted_keys

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from quorumlog.server.kafka import mapping
+from quorumlog.server.kafka import handlers as mapping
 from quorumlog.server.kafka.codec import fetch_requests, metadata_requests, produce_requests, topic_requests
 from quorumlog.server.kafka.codec.administration import placement_requests
 from quorumlog.server.kafka.codec.groups import (
@@ -20,8 +20,8 @@ from quorumlog.server.kafka.codec.groups import (
     membership_requests,
 )
 from quorumlog.server.kafka.codec.primitives import KafkaMessage
-from quorumlog.server.kafka.mapping.error_codes import KafkaError
-from quorumlog.server.kafka.mapping.fetch_session import ConnectionFetches, FetchSessionSpace
+from quorumlog.server.kafka.handlers.error_codes import KafkaError
+from quorumlog.server.kafka.handlers.fetch_session import ConnectionFetches, FetchSessionSpace
 from quorumlog.v1 import admin_pb2, data_plane_pb2, groups_pb2
 from quorumlog.v1.errors_pb2 import Error, ErrorCode, LeaderHint
 from quorumlog.wire.kafka.batch import KafkaCodec

@@ -23,11 +23,11 @@ from quorumlog.server.kafka.codec.groups.membership_requests import (
     SyncGroupRequest,
 )
 from quorumlog.server.kafka.codec.primitives import KafkaMessage
-from quorumlog.server.kafka.mapping import commits, fetch, memberships
-from quorumlog.server.kafka.mapping.error_codes import KafkaError
-from quorumlog.server.kafka.mapping.fetch_session import ConnectionFetches, FetchSessionSpace
-from quorumlog.server.kafka.mapping.steps import KafkaCall, LongWork, Questions, Steps, TooMuchWorkError
-from quorumlog.server.wire_errors import error
+from quorumlog.server.kafka.handlers import commits, fetch, memberships
+from quorumlog.server.kafka.handlers.error_codes import KafkaError
+from quorumlog.server.kafka.handlers.fetch_session import ConnectionFetches, FetchSessionSpace
+from quorumlog.server.kafka.handlers.handler import KafkaCall, LongWork, Questions, Steps, TooMuchWorkError
+from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import data_plane_pb2, groups_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 from quorumlog.wire.entry import Codec, build_batch

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from quorumlog.server.metadata.records import BrokerRecord
-from quorumlog.server.request_context import Listener
+from quorumlog.server.step.request_context import Listener
 from quorumlog.v1 import peer_pb2
 
 

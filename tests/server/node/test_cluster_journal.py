@@ -11,7 +11,7 @@ from image_log import GROUP, ImageLog
 from quorumlog.server.hosting.partition_replica import PartitionReplica
 from quorumlog.server.metadata.records import ApplyResult
 from quorumlog.server.node.cluster_events import LINES_PER_SECOND, ClusterJournal
-from quorumlog.server.node_service import StepTime
+from quorumlog.server.step.node_service import StepTime
 from quorumlog.v1 import metadata_log_pb2 as log
 
 

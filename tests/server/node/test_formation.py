@@ -2,8 +2,8 @@
 
 import pytest
 
-from quorumlog.server.events import ClusterStanding, PeerIdentity
 from quorumlog.server.node.formation import Formation, Membership
+from quorumlog.server.step.events import ClusterStanding, PeerIdentity
 
 CONTROLLERS = {1: "a:1", 2: "b:1", 3: "c:1"}
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import pytest
 
 from bench.node_trio import Trio
-from quorumlog.server.events import ClientRequest
-from quorumlog.server.node_service import NodeServices, ServiceHooks, StepTime
-from quorumlog.server.pending_calls import PendingCalls
+from quorumlog.server.step.events import ClientRequest
+from quorumlog.server.step.node_service import NodeServices, ServiceHooks, StepTime
+from quorumlog.server.step.pending_calls import PendingCalls
 from quorumlog.v1 import admin_pb2, data_plane_pb2
 
 

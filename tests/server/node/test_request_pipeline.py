@@ -8,10 +8,10 @@ from typing import Any, cast
 import pytest
 from google.protobuf.message import Message as ProtoMessage
 
-from quorumlog.server.events import ClientRequest
 from quorumlog.server.node.request_pipeline import RequestPipeline
-from quorumlog.server.node_service import StepTime
-from quorumlog.server.wire_errors import error
+from quorumlog.server.step.events import ClientRequest
+from quorumlog.server.step.node_service import StepTime
+from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import admin_pb2, data_plane_pb2
 from quorumlog.v1.errors_pb2 import Error, ErrorCode
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
+from quorumlog.server.config.options import NodeLimits
 from quorumlog.server.node.space_watch import BUSY_CHECK_INTERVAL_US, CHECK_INTERVAL_US, SpaceWatch
-from quorumlog.server.options import NodeLimits
 from quorumlog.storage.transaction import Space
 
 GIB = 1 << 30

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from quorumlog.raft.types import EntryId
-from quorumlog.server.options import NodeLimits
+from quorumlog.server.config.options import NodeLimits
 from quorumlog.server.partition.compaction_runner import CompactionRunner
 from quorumlog.server.partition.compaction_state import CompactionPoint
 from quorumlog.storage.batch_row import BatchRow

@@ -8,10 +8,10 @@ from quorumlog.raft.types import (
     EntryKind,
     VoteRequest,
 )
+from quorumlog.server.config.options import NodeLimits
 from quorumlog.server.hosting.sealing import GroupSealer
 from quorumlog.server.metadata.records import FEATURE_LEVEL, FIRST_FEATURE_LEVEL
 from quorumlog.server.metadata.topic_config import TopicConfig
-from quorumlog.server.options import NodeLimits
 from quorumlog.server.partition.acknowledgements import ACKS_ALL, ACKS_LEADER, ACKS_NONE, ProduceCall
 from quorumlog.server.partition.batch_admission import MAX_AHEAD_MS
 from quorumlog.server.partition.partition import MAX_OFFSET, Partition

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from partition_rig import Rig, batch
 
-from quorumlog.server.options import NodeLimits
+from quorumlog.server.config.options import NodeLimits
 from quorumlog.server.partition.partition import MAX_OFFSET, Partition
 from quorumlog.server.partition.producer_records import restored
 from quorumlog.server.partition.producer_table import ProducerTable

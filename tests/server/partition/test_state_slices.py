@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from quorumlog.raft.types import SnapshotData
-from quorumlog.server.options import NodeLimits
+from quorumlog.server.config.options import NodeLimits
 from quorumlog.server.partition.compacted_log import CompactedLog
 from quorumlog.server.partition.epoch_digests import MAX_EPOCH_BATCHES
 from quorumlog.server.partition.producer_table import ProducerTable

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from quorumlog.server.events import Event, StopRequested
 from quorumlog.server.process import runtime
+from quorumlog.server.step.events import Event, StopRequested
 from tests.support.recorded_log import RecordedLog
 
 

@@ -6,8 +6,8 @@ import threading
 from collections.abc import Callable
 from queue import Queue
 
-from quorumlog.server.events import Job, JobDone
 from quorumlog.server.process.job_thread import JobThread
+from quorumlog.server.step.events import Job, JobDone
 
 
 def test_jobs_are_done_in_their_order_and_what_they_raise_is_told() -> None:

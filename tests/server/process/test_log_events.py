@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from quorumlog.server.logging_setup import LEVELS, open_log
+from quorumlog.server.observability.logging_setup import LEVELS, open_log
 from quorumlog.server.process.start_log import StartLog
 
 ROOT = Path(__file__).resolve().parent.parent.parent.parent

@@ -12,7 +12,10 @@ from google.protobuf.message import Message as ProtoMessage
 from recorded_log import RecordedLog
 
 from quorumlog.raft.types import Heartbeat
-from quorumlog.server.events import (
+from quorumlog.server.observability.metric_catalogue import Readings
+from quorumlog.server.observability.metrics import Meters
+from quorumlog.server.process.driver import Driver
+from quorumlog.server.step.events import (
     ClientGone,
     ClientRequest,
     Effects,
@@ -29,11 +32,8 @@ from quorumlog.server.events import (
     StorageFailed,
     Stream,
 )
-from quorumlog.server.metric_catalogue import Readings
-from quorumlog.server.metrics import Meters
-from quorumlog.server.process.driver import Driver
-from quorumlog.server.transport.client_requests import NodeStoppingError
-from quorumlog.server.transport.peer_session import FrameQueue
+from quorumlog.server.transport.clients.client_requests import NodeStoppingError
+from quorumlog.server.transport.peers.peer_session import FrameQueue
 from quorumlog.storage.interface import DiskFullError, StorageEngineError
 from quorumlog.storage.transaction import Transaction
 from quorumlog.v1 import admin_pb2, data_plane_pb2

@@ -18,9 +18,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from quorumlog.sdk import Admin, Consumer, NewTopic, Producer
 from quorumlog.server.local import LocalCluster
 from quorumlog.server.local.ports import ReservedPorts
-from quorumlog.server.logging_setup import open_log, take_over_library_logs
-from quorumlog.server.metric_catalogue import CATALOGUE
-from quorumlog.server.metrics import Histogram
+from quorumlog.server.observability.logging_setup import open_log, take_over_library_logs
+from quorumlog.server.observability.metric_catalogue import CATALOGUE
+from quorumlog.server.observability.metrics import Histogram
 from tests.support.readme_tour import ROOT
 
 

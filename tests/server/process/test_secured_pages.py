@@ -16,13 +16,13 @@ import pytest
 
 from quorumlog.server.certificates.issuing import Issued, create_authority, create_client, create_node
 from quorumlog.server.certificates.pairs import WatchedPair
+from quorumlog.server.config.options import PairFiles
 from quorumlog.server.local.ports import ReservedPorts
-from quorumlog.server.metrics import Meters
-from quorumlog.server.options import PairFiles
+from quorumlog.server.observability.metrics import Meters
 from quorumlog.server.process import http_server as page_server
 from quorumlog.server.process.metrics_page import Exporter, SecuredPages
-from quorumlog.server.request_context import ClientOrigin, Listener
-from quorumlog.server.transport.request_times import RequestTimes
+from quorumlog.server.step.request_context import ClientOrigin, Listener
+from quorumlog.server.transport.clients.request_times import RequestTimes
 
 LIMIT_S = 30.0
 

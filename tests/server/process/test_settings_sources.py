@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from quorumlog.server.options import NodeOptions
-from quorumlog.server.setting_values import parse_address
-from quorumlog.server.settings import Settings, SettingsError, load
+from quorumlog.server.config.options import NodeOptions
+from quorumlog.server.config.setting_values import parse_address
+from quorumlog.server.config.settings import Settings, SettingsError, load
 
 FLAGS = {"node_id": "1", "listen": "127.0.0.1:19092", "data_dir": "/tmp/x", "controllers": "1@127.0.0.1:19092"}
 

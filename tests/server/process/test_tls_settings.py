@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from free_ports import free_base_port
 
-from quorumlog.server.listening import ListenError, check_listening
-from quorumlog.server.options import Endpoint
-from quorumlog.server.request_context import Listener
-from quorumlog.server.settings import Settings, SettingsError, load
+from quorumlog.server.config.listening import ListenError, check_listening
+from quorumlog.server.config.options import Endpoint
+from quorumlog.server.config.settings import Settings, SettingsError, load
+from quorumlog.server.step.request_context import Listener
 
 PLAIN = {"node_id": 1, "listen": "127.0.0.1:19092", "data_dir": "d", "controllers": "1@127.0.0.1:19093"}
 TLS = {

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from token_issuer import write_keys
 
+from quorumlog.server.config.settings import Settings, SettingsError, load
 from quorumlog.server.process import listeners
-from quorumlog.server.settings import Settings, SettingsError, load
 
 TLS = {
     "node_id": 1, "listen": "127.0.0.1:19092", "data_dir": "d", "controllers": "1@127.0.0.1:19093",

@@ -1,9 +1,9 @@
 """Producer ids that a broker waits for: each waiter has its own deadline, whoever asked before it."""
 
 from quorumlog.raft.types import NO_NODE
+from quorumlog.server.config.options import NodeOptions
 from quorumlog.server.metadata.controller_client import ControllerClient
 from quorumlog.server.metadata.image import MetadataImage
-from quorumlog.server.options import NodeOptions
 from quorumlog.server.replicas.broker import Broker
 from quorumlog.v1 import peer_pb2
 

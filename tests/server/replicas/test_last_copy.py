@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from quorumlog.raft.types import Entry, EntryKind
-from quorumlog.server.events import Job
 from quorumlog.server.process.job_thread import carry_out
 from quorumlog.server.replicas.sole_copy_check import LastCopyCheck
+from quorumlog.server.step.events import Job
 from quorumlog.storage.interface import DamageError
 
 GROUP = 1000

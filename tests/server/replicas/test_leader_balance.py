@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from quorumlog.server.options import BalanceOptions
+from quorumlog.server.config.options import BalanceOptions
 from quorumlog.server.replicas.leader_balance import LOOK_AGAIN_US, Displaced, LeaderBalance
 
 SECOND = 1_000_000

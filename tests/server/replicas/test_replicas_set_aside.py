@@ -8,13 +8,13 @@ from typing import Any, cast
 import pytest
 
 from quorumlog.raft.types import NO_NODE, AppendResponse, Heartbeat, Message, VoteResponse
-from quorumlog.server.events import Job, JobDone
 from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.metadata.records import PartitionRecord, Topic
 from quorumlog.server.replicas.damaged_replicas import DamagedReplicas
 from quorumlog.server.replicas.replica_removal import ReplicaEndings
 from quorumlog.server.replicas.replica_tombstones import FormerReplicas
 from quorumlog.server.replicas.replicas import Replicas
+from quorumlog.server.step.events import Job, JobDone
 from quorumlog.storage.interface import DamageError, SetAside
 
 GROUP = 1000

@@ -5,8 +5,8 @@ from __future__ import annotations
 from rights import RESTRICTED, allow, holder, refusals_by, rule
 
 from quorumlog.server.metadata.image import MetadataImage
-from quorumlog.server.request_context import ClientOrigin
 from quorumlog.server.requests.partition_errors import AbsentPartitions
+from quorumlog.server.step.request_context import ClientOrigin
 from quorumlog.v1 import metadata_log_pb2
 from quorumlog.v1.acls_pb2 import ACL_OPERATION_READ, ACL_RESOURCE_TOPIC
 from quorumlog.v1.errors_pb2 import ErrorCode

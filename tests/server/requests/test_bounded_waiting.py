@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from quorumlog.server import pending_calls
 from quorumlog.server.partition import acknowledgements
 from quorumlog.server.partition.acknowledgements import ACKS_ALL, Acknowledgements, ProduceCall, Waiter
-from quorumlog.server.pending_calls import PendingCalls
 from quorumlog.server.requests.fetch_sessions import PendingFetch, ServedFetchSession
+from quorumlog.server.step import pending_calls
+from quorumlog.server.step.pending_calls import PendingCalls
 from quorumlog.v1 import data_plane_pb2
 
 MANY = 20_000

@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 import pytest
 from rights import refusals_by
 
-from quorumlog.server.events import ClientRequest
 from quorumlog.server.metadata.controller_client import ControllerClient
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.records import NO_TOPIC_ID
-from quorumlog.server.node_service import StepTime
-from quorumlog.server.replies import Replies
 from quorumlog.server.requests.linearizable_reads import OnRead
 from quorumlog.server.requests.topics import TopicChange, TopicRequests
-from quorumlog.server.wire_errors import error
+from quorumlog.server.step.events import ClientRequest
+from quorumlog.server.step.node_service import StepTime
+from quorumlog.server.step.replies import Replies
+from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import admin_pb2, metadata_log_pb2, peer_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 from quorumlog.wire.request_limits import MAX_CHANGE_TARGETS

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from quorumlog.server.events import ClientRequest, Reply
 from quorumlog.server.metadata.controller_client import ControllerClient
-from quorumlog.server.node_service import StepTime
-from quorumlog.server.replies import Replies
 from quorumlog.server.requests.cluster_changes import MAX_NAMED, ClusterChanges
+from quorumlog.server.step.events import ClientRequest, Reply
+from quorumlog.server.step.node_service import StepTime
+from quorumlog.server.step.replies import Replies
 from quorumlog.v1 import admin_pb2, peer_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 

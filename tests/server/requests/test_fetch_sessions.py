@@ -8,15 +8,15 @@ from typing import Any, cast
 import pytest
 from google.protobuf.message import Message as ProtoMessage
 
-from quorumlog.server.events import ClientRequest, Reply
-from quorumlog.server.node_service import StepTime
-from quorumlog.server.options import NodeLimits
+from quorumlog.server.config.options import NodeLimits
 from quorumlog.server.replicas.replicas import Replicas
-from quorumlog.server.replies import Replies
-from quorumlog.server.request_context import ClientOrigin
 from quorumlog.server.requests.fetch import FetchRequests
 from quorumlog.server.requests.partition_errors import AbsentPartitions
-from quorumlog.server.wire_errors import error
+from quorumlog.server.step.events import ClientRequest, Reply
+from quorumlog.server.step.node_service import StepTime
+from quorumlog.server.step.replies import Replies
+from quorumlog.server.step.request_context import ClientOrigin
+from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import data_plane_pb2 as pb
 from quorumlog.v1 import errors_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from types import SimpleNamespace
 
-from quorumlog.server.options import NodeOptions
+from quorumlog.server.config.options import NodeOptions
 from quorumlog.server.requests.error_responses import not_formed_response
 from quorumlog.server.requests.metadata_staleness import UNKNOWN_AGE_MS, ImageAge
 from quorumlog.v1 import data_plane_pb2, peer_pb2

@@ -8,14 +8,14 @@ from typing import Any, cast
 
 import pytest
 
-from quorumlog.server.events import ClientRequest
 from quorumlog.server.hosting.partition_replica import PartitionId
-from quorumlog.server.node_service import StepTime
 from quorumlog.server.partition.partition import Partition
 from quorumlog.server.replicas.replicas import Replicas
-from quorumlog.server.replies import Replies
 from quorumlog.server.requests import log_dirs
 from quorumlog.server.requests.log_dirs import LogDirRequests
+from quorumlog.server.step.events import ClientRequest
+from quorumlog.server.step.node_service import StepTime
+from quorumlog.server.step.replies import Replies
 from quorumlog.v1.admin_pb2 import DescribeLogDirRequest, DescribeLogDirResponse, PartitionName
 
 Place = tuple[str, int]

@@ -6,12 +6,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from quorumlog.server.events import ClientRequest
 from quorumlog.server.hosting.read_index import HeartbeatRounds
 from quorumlog.server.partition.time_lookup import TimeFound
-from quorumlog.server.replies import Replies
 from quorumlog.server.requests import list_offsets
 from quorumlog.server.requests.list_offsets import OffsetRequests
+from quorumlog.server.step.events import ClientRequest
+from quorumlog.server.step.replies import Replies
 from quorumlog.v1 import data_plane_pb2 as pb
 from quorumlog.v1.errors_pb2 import ErrorCode
 from quorumlog.wire.entry import parse_header

@@ -8,22 +8,22 @@ import grpc
 import pytest
 from rights import RESTRICTED, allow, holder, refusals_by, rule, withdraw
 
-from quorumlog.server.events import ClientRequest
+from quorumlog.server.config.options import NodeLimits
 from quorumlog.server.hosting.read_index import HeartbeatRounds
 from quorumlog.server.metadata.image import MetadataImage
-from quorumlog.server.metrics import Meters
-from quorumlog.server.node_service import StepTime
-from quorumlog.server.options import NodeLimits
-from quorumlog.server.replies import Replies
-from quorumlog.server.request_context import ClientOrigin
+from quorumlog.server.observability.metrics import Meters
 from quorumlog.server.requests.delete_records import RecordDeletions
 from quorumlog.server.requests.list_offsets import OffsetRequests
 from quorumlog.server.requests.partition_errors import AbsentPartitions
 from quorumlog.server.requests.produce import TELL_EVERY_US, ProduceRequests, SilentRefusals
 from quorumlog.server.requests.produce_traces import ProduceTraces
-from quorumlog.server.transport.client_requests import ClientRequests
-from quorumlog.server.transport.data_plane_service import DataPlaneService
-from quorumlog.server.wire_errors import error
+from quorumlog.server.step.events import ClientRequest
+from quorumlog.server.step.node_service import StepTime
+from quorumlog.server.step.replies import Replies
+from quorumlog.server.step.request_context import ClientOrigin
+from quorumlog.server.step.wire_errors import error
+from quorumlog.server.transport.clients.client_requests import ClientRequests
+from quorumlog.server.transport.clients.data_plane_service import DataPlaneService
 from quorumlog.v1 import admin_pb2, metadata_log_pb2
 from quorumlog.v1 import data_plane_pb2 as pb
 from quorumlog.v1.acls_pb2 import ACL_OPERATION_DESCRIBE, ACL_RESOURCE_TOPIC, AclFilter

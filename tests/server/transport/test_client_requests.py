@@ -10,17 +10,17 @@ from typing import Any
 import pytest
 from google.rpc import error_details_pb2, status_pb2
 
-from quorumlog.server.events import ClientGone, ClientRequest, Event, Reply, StreamClosed
-from quorumlog.server.metrics import Meters
-from quorumlog.server.options import NodeLimits
-from quorumlog.server.transport import client_requests, unary_calls
+from quorumlog.server.config.options import NodeLimits
+from quorumlog.server.observability.metrics import Meters
+from quorumlog.server.step.events import ClientGone, ClientRequest, Event, Reply, StreamClosed
 from quorumlog.server.transport.caller_identity import MAX_CLIENT_ID_LENGTH, origin_of
-from quorumlog.server.transport.client_requests import MAX_PENDING_BYTES, ClientRequests, NodeStoppingError
-from quorumlog.server.transport.data_plane_service import DataPlaneService
-from quorumlog.server.transport.request_stream import RequestStream
+from quorumlog.server.transport.clients import client_requests, unary_calls
+from quorumlog.server.transport.clients.client_requests import MAX_PENDING_BYTES, ClientRequests, NodeStoppingError
+from quorumlog.server.transport.clients.data_plane_service import DataPlaneService
+from quorumlog.server.transport.clients.request_stream import RequestStream
+from quorumlog.server.transport.clients.unary_calls import unary_handler
 from quorumlog.server.transport.rpc_errors import refuse
 from quorumlog.server.transport.supervision import Supervisor
-from quorumlog.server.transport.unary_calls import unary_handler
 from quorumlog.v1 import admin_pb2, data_plane_pb2, errors_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 

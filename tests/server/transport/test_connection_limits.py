@@ -12,14 +12,14 @@ import grpc
 import grpc.aio
 import pytest
 
-from quorumlog.server.events import ClientRequest, Event, Reply
+from quorumlog.server.config.options import NodeLimits
 from quorumlog.server.local.ports import ReservedPorts
-from quorumlog.server.metrics import Meters
-from quorumlog.server.options import NodeLimits
-from quorumlog.server.transport import request_stream
+from quorumlog.server.observability.metrics import Meters
+from quorumlog.server.step.events import ClientRequest, Event, Reply
 from quorumlog.server.transport.channel_options import ConnectionLimits
-from quorumlog.server.transport.client_requests import ClientRequests
-from quorumlog.server.transport.data_plane_service import DataPlaneService
+from quorumlog.server.transport.clients import request_stream
+from quorumlog.server.transport.clients.client_requests import ClientRequests
+from quorumlog.server.transport.clients.data_plane_service import DataPlaneService
 from quorumlog.server.transport.grpc_server import GrpcServer
 from quorumlog.v1 import data_plane_pb2 as pb
 from quorumlog.v1 import data_plane_pb2_grpc

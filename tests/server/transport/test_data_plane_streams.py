@@ -10,18 +10,18 @@ import grpc
 import grpc.aio
 import pytest
 
-from quorumlog.server.events import ClientGone, ClientRequest, Event, Reply, StreamClosed, StreamPause
+from quorumlog.server.config.options import NodeLimits
 from quorumlog.server.local.ports import ReservedPorts
-from quorumlog.server.metrics import Meters
-from quorumlog.server.options import NodeLimits
-from quorumlog.server.transport.client_requests import MAX_PENDING_BYTES, ClientRequests
-from quorumlog.server.transport.data_plane_service import (
+from quorumlog.server.observability.metrics import Meters
+from quorumlog.server.step.events import ClientGone, ClientRequest, Event, Reply, StreamClosed, StreamPause
+from quorumlog.server.transport.clients.client_requests import MAX_PENDING_BYTES, ClientRequests
+from quorumlog.server.transport.clients.data_plane_service import (
     MAX_FETCHES_PER_STREAM,
     MAX_PRODUCES_PER_STREAM,
     DataPlaneService,
 )
+from quorumlog.server.transport.clients.request_stream import OpenStreams
 from quorumlog.server.transport.grpc_server import GrpcServer
-from quorumlog.server.transport.request_stream import OpenStreams
 from quorumlog.v1 import data_plane_pb2, data_plane_pb2_grpc
 from quorumlog.v1.errors_pb2 import ErrorCode
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ssl
 
-from quorumlog.server.events import AuditLine
+from quorumlog.server.step.events import AuditLine
 from quorumlog.server.transport.failed_handshakes import LOG_AGAIN_S, MAX_HOSTS, OTHERS, FailedHandshakes, reason_of
 
 

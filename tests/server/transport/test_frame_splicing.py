@@ -3,9 +3,9 @@
 import pytest
 
 from quorumlog.raft.types import AppendRequest, Entry, EntryKind, Heartbeat
-from quorumlog.server.events import PeerFrame, Stream
-from quorumlog.server.transport import peer_codec
-from quorumlog.server.transport.peer_codec import encode_frame
+from quorumlog.server.step.events import PeerFrame, Stream
+from quorumlog.server.transport.peers import peer_codec
+from quorumlog.server.transport.peers.peer_codec import encode_frame
 from quorumlog.v1 import peer_pb2
 
 

@@ -12,8 +12,8 @@ import pytest
 import uvloop
 
 from quorumlog.server.transport import grpc_server
+from quorumlog.server.transport.clients.unary_calls import Context
 from quorumlog.server.transport.grpc_server import GrpcServer
-from quorumlog.server.transport.unary_calls import Context
 
 DEADLINE_S = 60
 

@@ -9,9 +9,9 @@ import grpc
 import pytest
 from grpc_reflection.v1alpha import reflection_pb2
 
-from quorumlog.server.request_context import ClientOrigin
-from quorumlog.server.transport.guarded_reflection import GuardedReflection
-from quorumlog.server.wire_errors import error
+from quorumlog.server.step.request_context import ClientOrigin
+from quorumlog.server.step.wire_errors import error
+from quorumlog.server.transport.clients.guarded_reflection import GuardedReflection
 from quorumlog.v1.acls_pb2 import ACL_OPERATION_DESCRIBE, ACL_RESOURCE_CLUSTER, CheckAclsRequest, CheckAclsResponse
 from quorumlog.v1.errors_pb2 import ErrorCode
 

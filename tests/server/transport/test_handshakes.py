@@ -22,14 +22,14 @@ from raw_http2 import RawHttp2
 from quorumlog.server.certificates import issuing
 from quorumlog.server.certificates.issuing import Issued, create_authority, create_client, create_node
 from quorumlog.server.certificates.pairs import WatchedPair
-from quorumlog.server.events import ClientRequest, Event, Reply
+from quorumlog.server.config.options import NodeLimits, PairFiles
 from quorumlog.server.local.ports import ReservedPorts
-from quorumlog.server.metrics import Meters
-from quorumlog.server.options import NodeLimits, PairFiles
+from quorumlog.server.observability.metrics import Meters
+from quorumlog.server.step.events import ClientRequest, Event, Reply
 from quorumlog.server.transport.channel_options import ConnectionLimits
-from quorumlog.server.transport.client_requests import ClientRequests
+from quorumlog.server.transport.clients.client_requests import ClientRequests
+from quorumlog.server.transport.clients.data_plane_service import DataPlaneService
 from quorumlog.server.transport.credentials import PeerDialer, server_credentials
-from quorumlog.server.transport.data_plane_service import DataPlaneService
 from quorumlog.server.transport.grpc_server import GrpcServer
 from quorumlog.v1 import data_plane_pb2 as pb
 

@@ -14,7 +14,11 @@ import pytest
 
 from quorumlog.server.certificates.issuing import Issued, create_authority, create_client, create_node
 from quorumlog.server.certificates.pairs import WatchedPair
-from quorumlog.server.events import (
+from quorumlog.server.config.options import PairFiles
+from quorumlog.server.local.ports import ReservedPorts
+from quorumlog.server.observability.logging_setup import Log
+from quorumlog.server.observability.metrics import Meters
+from quorumlog.server.step.events import (
     AuditLine,
     ClusterStanding,
     Event,
@@ -25,17 +29,13 @@ from quorumlog.server.events import (
     PeerIdentity,
     Stream,
 )
-from quorumlog.server.local.ports import ReservedPorts
-from quorumlog.server.logging_setup import Log
-from quorumlog.server.metrics import Meters
-from quorumlog.server.options import PairFiles
 from quorumlog.server.transport.credentials import PeerDialer, server_credentials
 from quorumlog.server.transport.grpc_server import GrpcServer
-from quorumlog.server.transport.peer_codec import encode_hello, encode_identity
-from quorumlog.server.transport.peer_links import PeerLinks
-from quorumlog.server.transport.peer_service import PeerService
-from quorumlog.server.transport.peer_session import GENERATION_KEY
-from quorumlog.server.transport.refused_peers import RefusedPeers
+from quorumlog.server.transport.peers.peer_codec import encode_hello, encode_identity
+from quorumlog.server.transport.peers.peer_links import PeerLinks
+from quorumlog.server.transport.peers.peer_service import PeerService
+from quorumlog.server.transport.peers.peer_session import GENERATION_KEY
+from quorumlog.server.transport.peers.refused_peers import RefusedPeers
 from quorumlog.server.transport.supervision import Supervisor
 from quorumlog.v1 import peer_pb2
 

@@ -19,8 +19,8 @@ from quorumlog.raft.types import (
     VoteRequest,
     VoteResponse,
 )
-from quorumlog.server.events import ChunkReceipt, PeerFrame, PeerIdentity, SnapshotChunk, SnapshotOffer, Stream
-from quorumlog.server.transport.peer_codec import (
+from quorumlog.server.step.events import ChunkReceipt, PeerFrame, PeerIdentity, SnapshotChunk, SnapshotOffer, Stream
+from quorumlog.server.transport.peers.peer_codec import (
     FrameError,
     decode_frame,
     decode_identity,

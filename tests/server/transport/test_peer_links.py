@@ -22,7 +22,9 @@ from quorumlog.raft.types import (
     EntryKind,
     Heartbeat,
 )
-from quorumlog.server.events import (
+from quorumlog.server.local.ports import ReservedPorts
+from quorumlog.server.observability.metrics import Meters
+from quorumlog.server.step.events import (
     AuditLine,
     ClusterStanding,
     Event,
@@ -36,15 +38,18 @@ from quorumlog.server.events import (
     SnapshotOffer,
     Stream,
 )
-from quorumlog.server.local.ports import ReservedPorts
-from quorumlog.server.metrics import Meters
-from quorumlog.server.transport import peer_links
 from quorumlog.server.transport.grpc_server import GrpcServer
-from quorumlog.server.transport.peer_codec import encode_frame, encode_hello
-from quorumlog.server.transport.peer_links import PeerLinks
-from quorumlog.server.transport.peer_service import PeerService
-from quorumlog.server.transport.peer_session import GENERATION_KEY, MAX_QUEUED_BYTES, MAX_QUEUED_FRAMES, FrameQueue
-from quorumlog.server.transport.refused_peers import RefusedPeers
+from quorumlog.server.transport.peers import peer_links
+from quorumlog.server.transport.peers.peer_codec import encode_frame, encode_hello
+from quorumlog.server.transport.peers.peer_links import PeerLinks
+from quorumlog.server.transport.peers.peer_service import PeerService
+from quorumlog.server.transport.peers.peer_session import (
+    GENERATION_KEY,
+    MAX_QUEUED_BYTES,
+    MAX_QUEUED_FRAMES,
+    FrameQueue,
+)
+from quorumlog.server.transport.peers.refused_peers import RefusedPeers
 from quorumlog.server.transport.supervision import Supervisor
 from quorumlog.wire.entry import EnvelopeKind, seal
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from quorumlog.server.request_context import ANONYMOUS, Listener
+from quorumlog.server.step.request_context import ANONYMOUS, Listener
 from quorumlog.server.transport.principals import listener_of, node_id_of, principal_of
 
 TLS = {"transport_security_type": [b"ssl"]}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from quorumlog.server.events import AuditLine, PeerIdentity
-from quorumlog.server.transport.refused_peers import AGAIN_S, LINES_IN_A_ROW, MAX_REFUSED, RefusedPeers
+from quorumlog.server.step.events import AuditLine, PeerIdentity
+from quorumlog.server.transport.peers.refused_peers import AGAIN_S, LINES_IN_A_ROW, MAX_REFUSED, RefusedPeers
 
 
 class Told:

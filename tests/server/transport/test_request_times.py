@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from quorumlog.server.transport import request_times
-from quorumlog.server.transport.request_times import STAGES, RequestTimes
+from quorumlog.server.transport.clients import request_times
+from quorumlog.server.transport.clients.request_times import STAGES, RequestTimes
 from quorumlog.v1 import data_plane_pb2 as pb
 from quorumlog.v1.errors_pb2 import Error, ErrorCode
 

@@ -11,19 +11,19 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from raw_http2 import RawHttp2
 
-from quorumlog.server.events import ClientRequest, Event, Reply
+from quorumlog.server.config.options import NodeLimits
 from quorumlog.server.local.ports import ReservedPorts
-from quorumlog.server.metrics import Meters
-from quorumlog.server.options import NodeLimits
-from quorumlog.server.request_context import Listener
-from quorumlog.server.transport import data_plane_service, session_gate
+from quorumlog.server.observability.metrics import Meters
+from quorumlog.server.step.events import ClientRequest, Event, Reply
+from quorumlog.server.step.request_context import Listener
+from quorumlog.server.step.wire_errors import error
 from quorumlog.server.transport.channel_options import ConnectionLimits
-from quorumlog.server.transport.client_requests import ClientRequests
-from quorumlog.server.transport.data_plane_service import DataPlaneService
+from quorumlog.server.transport.clients import data_plane_service, session_gate
+from quorumlog.server.transport.clients.client_requests import ClientRequests
+from quorumlog.server.transport.clients.data_plane_service import DataPlaneService
+from quorumlog.server.transport.clients.session_gate import READ_AT_ONCE_OF_ADDRESS, SessionGate
+from quorumlog.server.transport.clients.sign_in_service import sign_in_handlers
 from quorumlog.server.transport.grpc_server import GrpcServer
-from quorumlog.server.transport.session_gate import READ_AT_ONCE_OF_ADDRESS, SessionGate
-from quorumlog.server.transport.sign_in_service import sign_in_handlers
-from quorumlog.server.wire_errors import error
 from quorumlog.v1 import data_plane_pb2 as pb
 from quorumlog.v1 import data_plane_pb2_grpc, sign_in_pb2, sign_in_pb2_grpc
 from quorumlog.v1.acls_pb2 import CheckAclsRequest, CheckAclsResponse

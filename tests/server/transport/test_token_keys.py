@@ -10,16 +10,16 @@ import grpc.aio
 import pytest
 from token_issuer import file_of, options, public
 
-from quorumlog.server.bearer_tokens import TokenVerifier
-from quorumlog.server.events import ClientRequest, Event, Reply, TokenKeysRead
+from quorumlog.server.access.jwt_verifier import JwtVerifier
+from quorumlog.server.access.key_set import parse_keys
 from quorumlog.server.local.ports import ReservedPorts
-from quorumlog.server.metrics import Meters
-from quorumlog.server.tokens.jwt_verifier import JwtVerifier
-from quorumlog.server.tokens.key_set import parse_keys
-from quorumlog.server.transport.client_requests import ClientRequests
+from quorumlog.server.observability.metrics import Meters
+from quorumlog.server.step.bearer_tokens import TokenVerifier
+from quorumlog.server.step.events import ClientRequest, Event, Reply, TokenKeysRead
+from quorumlog.server.transport.clients.client_requests import ClientRequests
+from quorumlog.server.transport.clients.session_gate import SessionGate
+from quorumlog.server.transport.clients.sign_in_service import KeysForNode, sign_in_handlers
 from quorumlog.server.transport.grpc_server import GrpcServer
-from quorumlog.server.transport.session_gate import SessionGate
-from quorumlog.server.transport.sign_in_service import KeysForNode, sign_in_handlers
 from quorumlog.v1.sign_in_pb2 import SignInByTokenRequest, SignInByTokenResponse
 from quorumlog.v1.sign_in_pb2_grpc import SignInStub
 

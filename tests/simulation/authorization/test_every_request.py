@@ -9,7 +9,7 @@ from google.protobuf.message import Message as ProtoMessage
 from quiet_cluster import TOPIC
 from restricted_cluster import Restricted
 
-from quorumlog.server.authorization.permissions import PERMISSIONS, Scope
+from quorumlog.server.access.permissions import PERMISSIONS, Scope
 from quorumlog.v1 import acls_pb2, admin_pb2, credentials_pb2, groups_pb2, quotas_pb2
 from quorumlog.v1 import data_plane_pb2 as pb
 from quorumlog.v1.errors_pb2 import ErrorCode

@@ -14,7 +14,7 @@ from rights import rule
 
 from quorumlog.chaos.models.coordinator_model import OUTSIDER, CommitLabel
 from quorumlog.chaos.models.records import text_payload
-from quorumlog.server.authorization.permissions import PERMISSIONS
+from quorumlog.server.access.permissions import PERMISSIONS
 from quorumlog.v1 import acls_pb2, admin_pb2, groups_pb2
 from quorumlog.v1 import data_plane_pb2 as pb
 from quorumlog.v1.errors_pb2 import ErrorCode

@@ -11,9 +11,9 @@ from limited import limit
 from quorumlog.chaos.models.committed_partition import Violation
 from quorumlog.chaos.seeds.simulation import Simulation
 from quorumlog.chaos.simulator.quota_judge import QuotaJudge
-from quorumlog.server.events import ClientRequest, Effects, Event, Reply
 from quorumlog.server.metadata.image import MetadataImage
-from quorumlog.server.request_context import ClientOrigin
+from quorumlog.server.step.events import ClientRequest, Effects, Event, Reply
+from quorumlog.server.step.request_context import ClientOrigin
 from quorumlog.v1 import data_plane_pb2 as pb
 
 SECOND = 1_000_000

@@ -10,10 +10,10 @@ from rights import allow, rule
 from quorumlog.chaos.models.committed_partition import Violation
 from quorumlog.chaos.seeds.simulation import Simulation
 from quorumlog.chaos.simulator.rights_judge import RightsJudge, is_allowed
-from quorumlog.server.events import ClientRequest, Effects, Reply
 from quorumlog.server.metadata.acl_rules import rule_of
 from quorumlog.server.metadata.image import MetadataImage
-from quorumlog.server.request_context import ClientOrigin
+from quorumlog.server.step.events import ClientRequest, Effects, Reply
+from quorumlog.server.step.request_context import ClientOrigin
 from quorumlog.v1 import data_plane_pb2 as pb
 from quorumlog.v1.acls_pb2 import ACL_OPERATION_READ, ACL_OPERATION_WRITE, ACL_PERMISSION_DENY, ACL_RESOURCE_TOPIC
 

@@ -20,7 +20,7 @@ from quorumlog.sdk.aio import AsyncConsumer, AsyncProducer
 ROOT = Path(__file__).resolve().parents[3]
 #: The simulator has its own network, disk and event loop in the place of these, and its clients are asynchronous.
 REPLACED = re.compile(
-    r"storage/(?!batch_row)|server/process/driver\.py|server/transport/peer_|sdk/(producer|consumer)/(producer|consumer)\.py"
+    r"storage/(?!batch_row)|server/process/driver\.py|server/transport/peers/|sdk/(producer|consumer)/(producer|consumer)\.py"
 )
 PARTITION = TopicPartition(TOPIC, 0)
 

@@ -7,7 +7,7 @@ import pytest
 from quorumlog.server.kafka.codec import fetch_requests, topic_requests
 from quorumlog.server.kafka.codec.fetch_responses import FetchResponse
 from quorumlog.server.kafka.codec.topic_responses import CreateTopicsResponse
-from quorumlog.server.kafka.mapping.error_codes import KafkaError
+from quorumlog.server.kafka.handlers.error_codes import KafkaError
 from quorumlog.wire.kafka.batch import KafkaCodec
 from tests.simulation.kafka.test_kafka_mapping import WALL_MS, Rig, creation
 from tests.support.kafka_batches import KafkaRow, kafka_batch

@@ -16,8 +16,8 @@ from quorumlog.server.kafka.codec.config_responses import DescribeConfigsRespons
 from quorumlog.server.kafka.codec.fetch_responses import FetchResponse
 from quorumlog.server.kafka.codec.primitives import KafkaMessage
 from quorumlog.server.kafka.codec.topic_responses import CreateTopicsResponse
-from quorumlog.server.kafka.mapping.error_codes import KafkaError
-from quorumlog.server.kafka.mapping.table import SERVED, served_versions
+from quorumlog.server.kafka.handlers.dispatch import SERVED, served_versions
+from quorumlog.server.kafka.handlers.error_codes import KafkaError
 from quorumlog.wire.kafka.batch import parse_kafka_header
 from tests.simulation.kafka.test_kafka_listed_topics import codes_in
 from tests.simulation.kafka.test_kafka_mapping import WALL_MS, Rig, batch_of, creation

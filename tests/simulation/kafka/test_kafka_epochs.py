@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from quorumlog.server.kafka.mapping.error_codes import KafkaError
+from quorumlog.server.kafka.handlers.error_codes import KafkaError
 from quorumlog.server.partition.epoch_lookup import EpochEnd, find_epoch_end
 from quorumlog.v1 import admin_pb2
 from tests.support.compacting_cluster import Compacting

@@ -7,14 +7,14 @@ from typing import TypeVar
 import pytest
 
 from quorumlog.chaos.simulator.kafka_link import SimKafkaLink
+from quorumlog.server.config.options import NodeLimits
 from quorumlog.server.kafka.codec import fetch_requests, metadata_requests, position_requests
 from quorumlog.server.kafka.codec.fetch_responses import FetchResponse
 from quorumlog.server.kafka.codec.metadata_responses import MetadataResponse
 from quorumlog.server.kafka.codec.position_responses import OffsetForLeaderEpochResponse
 from quorumlog.server.kafka.codec.primitives import KafkaMessage
-from quorumlog.server.kafka.mapping.error_codes import KafkaError
-from quorumlog.server.kafka.mapping.fetch_session import FetchSessionSpace
-from quorumlog.server.options import NodeLimits
+from quorumlog.server.kafka.handlers.error_codes import KafkaError
+from quorumlog.server.kafka.handlers.fetch_session import FetchSessionSpace
 from quorumlog.v1.acls_pb2 import (
     ACL_OPERATION_DESCRIBE,
     ACL_OPERATION_READ,

@@ -35,8 +35,8 @@ from quorumlog.server.kafka.codec.administration import (
 from quorumlog.server.kafka.codec.apis import APIS
 from quorumlog.server.kafka.codec.groups import commit_requests, committed_requests, consumer_group_requests
 from quorumlog.server.kafka.codec.primitives import KafkaMessage, UnencodableMessageError, encode
-from quorumlog.server.kafka.mapping.error_codes import KafkaError
-from quorumlog.server.kafka.mapping.table import SERVED, served_versions
+from quorumlog.server.kafka.handlers.dispatch import SERVED, served_versions
+from quorumlog.server.kafka.handlers.error_codes import KafkaError
 from quorumlog.v1 import acls_pb2, admin_pb2, groups_pb2
 from quorumlog.wire.request_limits import MAX_ITEMS
 

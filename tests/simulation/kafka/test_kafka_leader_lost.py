@@ -22,7 +22,7 @@ from quorumlog.server.kafka.codec.topic_partition_requests import (
     DescribeTopicPartitionsRequest,
 )
 from quorumlog.server.kafka.codec.topic_partition_responses import DescribeTopicPartitionsResponse
-from quorumlog.server.kafka.mapping.error_codes import KafkaError
+from quorumlog.server.kafka.handlers.error_codes import KafkaError
 from quorumlog.server.requests.metadata_queries import LATELY_US
 from tests.support.kafka_batches import kafka_batch
 from tests.support.kafka_nodes import KafkaNodes

@@ -23,8 +23,8 @@ from quorumlog.server.kafka.codec.groups import committed_requests
 from quorumlog.server.kafka.codec.metadata_responses import MetadataResponse
 from quorumlog.server.kafka.codec.position_responses import ListOffsetsResponse, OffsetForLeaderEpochResponse
 from quorumlog.server.kafka.codec.primitives import KafkaMessage
-from quorumlog.server.kafka.mapping.error_codes import KafkaError
-from quorumlog.server.kafka.mapping.table import served_versions
+from quorumlog.server.kafka.handlers.dispatch import served_versions
+from quorumlog.server.kafka.handlers.error_codes import KafkaError
 from tests.simulation.kafka.test_kafka_mapping import GROUP, Rig, batch_of, coordinator
 from tests.support.quiet_cluster import TOPIC
 

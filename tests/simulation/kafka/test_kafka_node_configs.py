@@ -7,7 +7,7 @@ import pytest
 from quorumlog.chaos.simulator.kafka_link import SimKafkaLink
 from quorumlog.server.kafka.codec.config_requests import DescribeConfigsRequest, DescribeConfigsResource
 from quorumlog.server.kafka.codec.config_responses import DescribeConfigsResponse, DescribeConfigsResult
-from quorumlog.server.kafka.mapping.error_codes import KafkaError
+from quorumlog.server.kafka.handlers.error_codes import KafkaError
 from tests.support.kafka_nodes import KafkaNodes, ask_through
 from tests.support.restricted_cluster import Restricted
 

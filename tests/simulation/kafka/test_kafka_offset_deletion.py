@@ -11,7 +11,7 @@ from quorumlog.server.kafka.codec.groups import commit_requests, membership_requ
 from quorumlog.server.kafka.codec.groups.commit_responses import OffsetDeleteResponse
 from quorumlog.server.kafka.codec.groups.membership_responses import JoinGroupResponse
 from quorumlog.server.kafka.codec.topic_responses import CreateTopicsResponse
-from quorumlog.server.kafka.mapping.error_codes import KafkaError
+from quorumlog.server.kafka.handlers.error_codes import KafkaError
 from tests.simulation.kafka.test_kafka_mapping import GROUP, Rig, coordinator, creation
 
 READ, OTHER = "alpha", "beta"

@@ -26,7 +26,7 @@ from quorumlog.server.kafka.codec.administration.placement_responses import (
     ElectLeadersResponse,
     ListPartitionReassignmentsResponse,
 )
-from quorumlog.server.kafka.mapping.error_codes import KafkaError
+from quorumlog.server.kafka.handlers.error_codes import KafkaError
 from quorumlog.server.requests import log_dirs
 from quorumlog.v1 import admin_pb2
 from quorumlog.v1.acls_pb2 import (

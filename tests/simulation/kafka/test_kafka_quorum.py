@@ -12,9 +12,9 @@ from quorumlog.server.kafka.codec.administration.quorum_requests import (
     NamedQuorumTopic,
 )
 from quorumlog.server.kafka.codec.administration.quorum_responses import DescribeQuorumResponse, QuorumPartition
-from quorumlog.server.kafka.mapping.error_codes import KafkaError
+from quorumlog.server.kafka.handlers.error_codes import KafkaError
 from quorumlog.server.metadata.records import METADATA_GROUP
-from quorumlog.server.request_context import Listener
+from quorumlog.server.step.request_context import Listener
 from quorumlog.v1.acls_pb2 import (
     ACL_OPERATION_DESCRIBE,
     ACL_PATTERN_LITERAL,

@@ -9,7 +9,7 @@ from quorumlog.chaos.checkers.history import History
 from quorumlog.chaos.models.committed_partition import Violation
 from quorumlog.chaos.simulator.clients import PartitionName
 from quorumlog.chaos.simulator.kafka_readers import KafkaReaderPlan, SimKafkaReader
-from quorumlog.server.kafka.mapping.fetch_session import FetchSessionSpace, KafkaFetchSession, KeptPartition
+from quorumlog.server.kafka.handlers.fetch_session import FetchSessionSpace, KafkaFetchSession, KeptPartition
 from tests.support.fetching_rig import FetchingRig
 from tests.support.quiet_cluster import TOPIC
 

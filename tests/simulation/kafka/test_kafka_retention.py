@@ -9,8 +9,8 @@ import pytest
 from quorumlog.server.kafka.codec import position_requests, produce_requests
 from quorumlog.server.kafka.codec.position_responses import ListOffsetsResponse
 from quorumlog.server.kafka.codec.produce_responses import ProduceResponse
-from quorumlog.server.kafka.mapping.error_codes import KafkaError
-from quorumlog.server.request_context import UNKNOWN_CLIENT
+from quorumlog.server.kafka.handlers.error_codes import KafkaError
+from quorumlog.server.step.request_context import UNKNOWN_CLIENT
 from quorumlog.v1 import admin_pb2, data_plane_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 from quorumlog.wire.kafka.batch import KafkaCodec

@@ -45,7 +45,7 @@ from quorumlog.server.kafka.codec.administration.user_responses import (
     AlterUserScramCredentialsResponse,
     DescribeUserScramCredentialsResponse,
 )
-from quorumlog.server.kafka.mapping.error_codes import KafkaError
+from quorumlog.server.kafka.handlers.error_codes import KafkaError
 from quorumlog.wire.scram import salted_keys
 from tests.support.kafka_nodes import KafkaNodes, ask_through
 from tests.support.restricted_cluster import Restricted

@@ -13,8 +13,8 @@ from quorumlog.server.kafka.codec.topic_partition_requests import (
     PageBegin,
 )
 from quorumlog.server.kafka.codec.topic_partition_responses import DescribeTopicPartitionsResponse
-from quorumlog.server.kafka.mapping import topic_pages
-from quorumlog.server.kafka.mapping.error_codes import KafkaError
+from quorumlog.server.kafka.handlers import topic_pages
+from quorumlog.server.kafka.handlers.error_codes import KafkaError
 from quorumlog.v1.acls_pb2 import ACL_OPERATION_ALTER, ACL_OPERATION_DESCRIBE, ACL_RESOURCE_TOPIC
 from tests.support.kafka_nodes import KafkaNodes, ask_through
 from tests.support.quiet_cluster import TOPIC

@@ -8,7 +8,7 @@ import pytest
 from disk_samples import CONFIGURATION, GROUP, Script, assert_same, entry_after, make_disk
 
 from quorumlog.raft.types import ORIGIN
-from quorumlog.server.events import StorageDone, StorageFailed
+from quorumlog.server.step.events import StorageDone, StorageFailed
 from quorumlog.storage.interface import DamageError, DiskFullError, FatalStorageError
 from quorumlog.storage.storage import Storage
 from quorumlog.storage.transaction import RaftGroupWrite, Transaction

@@ -6,7 +6,7 @@ import pytest
 
 from quorumlog.chaos.simulator.network import NetworkOptions, SimNetwork, Unruliness
 from quorumlog.chaos.simulator.scheduler import Scheduler
-from quorumlog.server.events import (
+from quorumlog.server.step.events import (
     Event,
     FrameReceived,
     PeerConnected,

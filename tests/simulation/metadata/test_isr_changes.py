@@ -6,9 +6,9 @@ import pytest
 from quiet_cluster import Quiet, Writing
 
 from quorumlog.raft.types import NO_NODE
-from quorumlog.server.events import FrameReceived, PeerFrame, Stream
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.records import METADATA_GROUP, PartitionRecord
+from quorumlog.server.step.events import FrameReceived, PeerFrame, Stream
 from quorumlog.v1 import peer_pb2
 
 SEEDS = range(1, 4)

@@ -24,11 +24,11 @@ from quorumlog.chaos.simulator.network import NetworkOptions
 from quorumlog.chaos.simulator.process import SimProcess
 from quorumlog.chaos.simulator.scheduler import Scheduler
 from quorumlog.raft.types import ORIGIN, Entry, EntryKind
-from quorumlog.server.events import Effects, Event, FrameReceived
 from quorumlog.server.metadata.records import METADATA_GROUP
 from quorumlog.server.recovery.application import application, is_applied
 from quorumlog.server.recovery.plan import Loss, RecoveryPlan, make_plan
 from quorumlog.server.recovery.survey import Survey, survey
+from quorumlog.server.step.events import Effects, Event, FrameReceived
 from quorumlog.storage.transaction import Transaction
 
 NODES = (1, 2, 3, 4, 5)

@@ -8,8 +8,8 @@ from quiet_cluster import SECOND, TOPIC, Writing
 
 from quorumlog.chaos.checkers.history import OperationOutcome
 from quorumlog.chaos.simulator.clients import Unanswered
+from quorumlog.server.config.options import BalanceOptions
 from quorumlog.server.metadata.records import PartitionRecord
-from quorumlog.server.options import BalanceOptions
 from quorumlog.v1 import admin_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 

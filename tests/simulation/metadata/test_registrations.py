@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from quiet_cluster import SECOND, Quiet
 
-from quorumlog.server.events import PeerFrame
 from quorumlog.server.metadata.records import METADATA_GROUP
+from quorumlog.server.step.events import PeerFrame
 from quorumlog.v1 import admin_pb2
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from quiet_cluster import SECOND, Quiet
 from sequenced_client import SequencedClient, log_of, make_leader, tables_of
 
+from quorumlog.server.config.options import BalanceOptions
 from quorumlog.server.metadata.producer_names import NamedProducers
-from quorumlog.server.options import BalanceOptions
 from quorumlog.server.partition.producer_table import FORGOTTEN_ROW, NAMED_APART_ROW
 from quorumlog.v1 import admin_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode

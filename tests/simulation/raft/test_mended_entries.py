@@ -9,7 +9,7 @@ from quorumlog.chaos.checkers.history import OperationOutcome
 from quorumlog.chaos.simulator.cluster import EVERYTHING
 from quorumlog.chaos.simulator.convergence import missing_repairs
 from quorumlog.chaos.simulator.process import SimProcess
-from quorumlog.server.options import NodeLimits, ScrubOptions
+from quorumlog.server.config.options import NodeLimits, ScrubOptions
 from quorumlog.v1 import admin_pb2
 
 pytestmark = pytest.mark.scenario("20a")

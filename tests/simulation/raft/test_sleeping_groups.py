@@ -6,8 +6,8 @@ import pytest
 from quiet_cluster import Quiet
 
 from quorumlog.raft.types import AppendResponse
-from quorumlog.server.events import FrameReceived, PeerFrame, Stream
 from quorumlog.server.hosting.leases import Leases
+from quorumlog.server.step.events import FrameReceived, PeerFrame, Stream
 
 SEEDS = range(1, 5)
 #: A heartbeat interval, and what a message needs.

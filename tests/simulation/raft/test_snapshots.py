@@ -6,8 +6,8 @@ import pytest
 from quiet_cluster import Quiet
 
 from quorumlog.chaos.simulator.durable_raft_group import DurableRaftGroup
+from quorumlog.server.config.options import NodeLimits
 from quorumlog.server.metadata.image import MetadataImage
-from quorumlog.server.options import NodeLimits
 
 METADATA = 0
 SMALL = NodeLimits(snapshot_slice_bytes=60)

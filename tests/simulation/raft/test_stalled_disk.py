@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from quiet_cluster import SECOND, Writing
 
-from quorumlog.server.options import NodeLimits
+from quorumlog.server.config.options import NodeLimits
 
 
 @pytest.mark.parametrize("seed", range(1, 4))

@@ -6,8 +6,8 @@ import pytest
 from quiet_cluster import Writing
 
 from quorumlog.raft.types import AppendRequest, Heartbeat, Message, VoteRequest
-from quorumlog.server.events import FrameReceived, Lease, PeerDisconnected, PeerFrame, Stream
 from quorumlog.server.metadata.records import METADATA_GROUP
+from quorumlog.server.step.events import FrameReceived, Lease, PeerDisconnected, PeerFrame, Stream
 from quorumlog.v1 import peer_pb2
 
 STRANGER = 99

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from classic_rig import DELAY_MS, GROUP, ORIGIN, REBALANCE_MS, SESSION_MS, ClassicRig, code, join_request
 
-from quorumlog.server.consumer_group_limits import ConsumerGroupLimits
+from quorumlog.server.config.consumer_group_limits import ConsumerGroupLimits
 from quorumlog.server.metadata.records import FIRST_FEATURE_LEVEL
-from quorumlog.server.request_context import ClientOrigin
+from quorumlog.server.step.request_context import ClientOrigin
 from quorumlog.v1 import groups_pb2 as pb
 
 

@@ -10,7 +10,7 @@ from google.protobuf.message import Message
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quorumlog.server.consumer_group_limits import ConsumerGroupLimits
+from quorumlog.server.config.consumer_group_limits import ConsumerGroupLimits
 from quorumlog.server.groups.administration import delete_group, describe, listing
 from quorumlog.server.groups.draft import Draft
 from quorumlog.v1 import errors_pb2

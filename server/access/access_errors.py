@@ -1,0 +1,115 @@
+"""What clients are told that may not do something.
+
+A topic of which somebody may not know does not exist for them: they are told exactly what they would be told of a name,
+or an id, that nothing has. Groups, producer names and the cluster are no secrets by themselves: who may not use them is
+told so, whether they exist or not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from quorumlog.server.access.audit import AuditTrail
+from quorumlog.server.access.authorizer import Authorizer, TopicAccess
+from quorumlog.server.metadata.acl_rules import CLUSTER_NAME, operation_name, resource_name
+from quorumlog.server.step.request_context import ClientOrigin
+from quorumlog.server.step.wire_errors import error
+from quorumlog.v1.acls_pb2 import (
+    ACL_OPERATION_READ,
+    ACL_RESOURCE_CLUSTER,
+    ACL_RESOURCE_GROUP,
+    ACL_RESOURCE_PRODUCER_NAME,
+    ACL_RESOURCE_TOPIC,
+    AclOperation,
+    AclResourceType,
+)
+from quorumlog.v1.errors_pb2 import Error, ErrorCode
+
+_CODES: dict[AclResourceType.ValueType, ErrorCode.ValueType] = {
+    ACL_RESOURCE_TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ACL_RESOURCE_GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ACL_RESOURCE_CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    ACL_RESOURCE_PRODUCER_NAME: ErrorCode.PRODUCER_NAME_AUTHORIZATION_FAILED,
+}
+
+
+def not_authorized(
+    principal: str, operation: AclOperation.ValueType, kind: AclResourceType.ValueType, name: str
+) -> Error:
+    """The error of somebody who may not do something."""
+    what = resource_name(kind) if kind == ACL_RESOURCE_CLUSTER else f"{resource_name(kind)} {name}"
+    problem = (
+        f"{principal} has no permission for {operation_name(operation)} on {what}: an administrator can allow it"
+        " (quorumlog acls create)"
+    )
+    return error(_CODES[kind], problem)
+
+
+class Refusals:
+    """Says why clients may not do something, and has that told in the audit log.
+
+    Attributes:
+        authorizer: decides.
+        audit: is told.
+    """
+
+    def __init__(self, authorizer: Authorizer, audit: AuditTrail) -> None:
+        self.authorizer = authorizer
+        self.audit = audit
+
+    def topic(
+        self, client: ClientOrigin, operation: AclOperation.ValueType, name: str, absent: Callable[[], Error]
+    ) -> Error | None:
+        """Why a client may not do something to a topic; None if it may.
+
+        Arguments:
+            name: of a topic that exists or not: that makes no difference.
+            absent: what a client is told that asks for a topic which does not exist.
+        """
+        access = self.authorizer.topic_access(client.principal, operation, name)
+        if access is TopicAccess.ALLOWED:
+            return None
+        self.audit.refused(client, operation, ACL_RESOURCE_TOPIC, name)
+        if access is TopicAccess.HIDDEN:
+            return absent()
+        return not_authorized(client.principal, operation, ACL_RESOURCE_TOPIC, name)
+
+    def resource(
+        self,
+        client: ClientOrigin,
+        operation: AclOperation.ValueType,
+        kind: AclResourceType.ValueType,
+        name: str = CLUSTER_NAME,
+    ) -> Error | None:
+        """Why a client may not do something to a group, a producer name, the cluster, or a topic that it would create;
+        None if it may."""
+        if self.authorizer.may(client.principal, operation, kind, name):
+            return None
+        return self.refuse(client, operation, kind, name)
+
+    def refuse(
+        self, client: ClientOrigin, operation: AclOperation.ValueType, kind: AclResourceType.ValueType, name: str
+    ) -> Error:
+        """Refuses: it has been decided that a client may not do something."""
+        self.audit.refused(client, operation, kind, name)
+        return not_authorized(client.principal, operation, kind, name)
+
+
+class ClientTopics:
+    """Topics as one client sees them."""
+
+    def __init__(self, refusals: Refusals, client: ClientOrigin) -> None:
+        self._refusals = refusals
+        self._client = client
+
+    def sees(self, name: str) -> bool:
+        """Whether the client may know of a topic; of the empty name, which no topic has: of every topic."""
+        return self._refusals.authorizer.sees_topic(self._client.principal, name)
+
+    def refuse_reading(self, name: str, absent: Callable[[], Error]) -> Error | None:
+        """Why the client may not read a topic; None if it may.
+
+        Arguments:
+            absent: what it is told of a topic that does not exist.
+        """
+        return self._refusals.topic(self._client, ACL_OPERATION_READ, name, absent)

@@ -1,0 +1,180 @@
+"""Whether a request is served: its session goes on, and its certificate is not revoked.
+
+A session ends with its time, its user, its password, or a revocation, as soon as this node has applied it. With it end
+the streams that were opened in it. Streams of a certificate that is revoked end in the same way.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from quorumlog.server.access.sessions import Session, Sessions
+from quorumlog.server.metadata.image import CurrentImage
+from quorumlog.server.step.events import ClientRequest, EndedStream
+from quorumlog.server.step.node_service import ServiceHooks
+from quorumlog.server.step.request_context import USER_PREFIX, ClientOrigin, Listener
+from quorumlog.server.step.wire_errors import error
+from quorumlog.v1.errors_pb2 import Error, ErrorCode
+from quorumlog.v1.sign_in_pb2 import BeginScramRequest, FinishScramRequest, SignInByTokenRequest
+
+#: What nobody needs a session for.
+_SIGN_IN = (BeginScramRequest, FinishScramRequest, SignInByTokenRequest)
+
+
+@dataclass(slots=True, frozen=True)
+class _OpenStream:
+    """A stream of a client that was let in.
+
+    Arguments:
+        client: who that is.
+        session: in which it was opened; None: by certificate.
+    """
+
+    client: ClientOrigin
+    session: Session | None
+
+
+class Admission:
+    """Lets requests in.
+
+    Arguments:
+        current: where users and revocations are found.
+        sessions: of this node.
+        token_users: principals that a token may name although there is a user with a password of that name.
+    """
+
+    def __init__(self, current: CurrentImage, sessions: Sessions, token_users: frozenset[str] = frozenset()) -> None:
+        self._token_users = token_users
+        self._current = current
+        self._sessions = sessions
+        self._streams: dict[int, _OpenStream] = {}
+        self._ended: list[EndedStream] = []
+        self._known_index = current.image.credentials.index
+
+    def register(self, hooks: ServiceHooks) -> None:
+        hooks.on_time(self.on_time)
+        hooks.deadline(self)
+        hooks.stream_closed(self.stream_closed)
+
+    def admit(self, now: int, asked: ClientRequest) -> Error | None:
+        """Why a request is not served, or None. Says on the request who makes it.
+
+        A stream whose request is not served ends.
+        """
+        if asked.client.proof not in (Listener.CLIENT, Listener.PASSWORD) or isinstance(asked.message, _SIGN_IN):
+            return None
+        known = self._streams.get(asked.stream)
+        if known is not None:
+            asked.client = known.client
+            return None
+        session, refused = None, None
+        if asked.client.proof is Listener.PASSWORD:
+            session = self._sessions.find(now, asked.client.token)
+            if session is None:
+                refused = _session_over() if asked.client.token else _not_signed_in()
+            else:
+                asked.client = replace(asked.client, principal=f"{USER_PREFIX}{session.user}", token="")
+        else:
+            refused = self._refuse_certificate(asked.client)
+        if not asked.stream:
+            return refused
+        if refused is not None:
+            self._ended.append(EndedStream(asked.stream, refused))
+            return refused
+        self._streams[asked.stream] = _OpenStream(asked.client, session)
+        if session is not None:
+            session.streams[asked.stream] = None
+        return None
+
+    def _refuse_certificate(self, client: ClientOrigin, *, definite: bool = True) -> Error | None:
+        if not self._current.image.credentials.is_revoked(client.serial, client.principal):
+            return None
+        problem = f"certificate {client.serial} of {client.principal} was revoked: connect with another one"
+        return error(ErrorCode.SASL_AUTHENTICATION_FAILED, problem, definite=definite)
+
+    def refuse_held(self, asked: ClientRequest, credentials_index: int) -> Error | None:
+        """Why a request that was let in, and has waited since, is not served after all; None if it is.
+
+        Arguments:
+            credentials_index: the state of users and revocations by which it was let in.
+        """
+        if asked.client.proof not in (Listener.CLIENT, Listener.PASSWORD):
+            return None
+        if asked.stream:
+            return None if asked.stream in self._streams else _session_over()
+        if credentials_index == self._current.image.credentials.index:
+            return None
+        return self._refuse_certificate(asked.client) if asked.client.proof is Listener.CLIENT else _session_over()
+
+    # -- what ends --------------------------------------------------------------------------------------------
+
+    def metadata_changed(self) -> None:
+        """Users and revocations may have changed: what must not go on ends."""
+        credentials = self._current.image.credentials
+        if credentials.index == self._known_index:
+            return
+        self._known_index = credentials.index
+        for session in self._sessions:
+            if not self._goes_on(session):
+                self._sessions.end(session)
+                self._end_streams(session)
+        for stream, opened in list(self._streams.items()):
+            refused = None if opened.session is not None else self._refuse_certificate(opened.client, definite=False)
+            if refused is not None:
+                self._end_stream(stream, refused)
+
+    def _goes_on(self, session: Session) -> bool:
+        """Whether what a session began with is as good as it was."""
+        credentials, principal = self._current.image.credentials, f"{USER_PREFIX}{session.user}"
+        if credentials.is_revoked("", principal):
+            return False
+        user = credentials.users.get(session.user)
+        if session.credential_index is None:
+            return user is None or principal in self._token_users
+        return user is not None and user.changed_index == session.credential_index
+
+    def _end_streams(self, session: Session) -> None:
+        for stream in list(session.streams):
+            self._end_stream(stream, _session_over(definite=False))
+
+    def _end_stream(self, stream: int, why: Error) -> None:
+        del self._streams[stream]
+        self._ended.append(EndedStream(stream, why))
+
+    def stream_closed(self, stream: int) -> None:
+        """A stream of a client has ended by itself."""
+        opened = self._streams.pop(stream, None)
+        if opened is None or opened.session is None:
+            return
+        opened.session.streams.pop(stream, None)
+        if opened.client.listener is Listener.KAFKA:
+            # Its client cannot come back to it: each connection has a sign-in of its own.
+            self._sessions.end(opened.session)
+
+    def take_ended(self) -> list[EndedStream]:
+        """Takes out the streams that are to end."""
+        ended, self._ended = self._ended, []
+        return ended
+
+    def on_time(self, now: int, wall_ms: int) -> None:
+        """Ends sessions whose time is over."""
+        for session in self._sessions.take_ended(now):
+            self._end_streams(session)
+
+    @property
+    def next_deadline(self) -> int | None:
+        """When ``on_time`` is due."""
+        return self._sessions.next_end_us
+
+
+def _not_signed_in() -> Error:
+    problem = "whoever calls here signs in: give security_protocol SASL_SSL, and a user and a password, or a token"
+    return error(ErrorCode.SASL_AUTHENTICATION_FAILED, problem)
+
+
+def _session_over(*, definite: bool = True) -> Error:
+    """Arguments:
+    definite: nothing was done; False: requests of the stream that are under way may yet take effect.
+    """
+    problem = "this call belongs to no session that goes on: sign in (again)"
+    return error(ErrorCode.SASL_SESSION_EXPIRED, problem, definite=definite)

@@ -1,0 +1,223 @@
+"""Sign-in by password: SCRAM-SHA-256 in two calls, by this node's own metadata.
+
+Between the calls the node remembers nothing: what it needs to know again is in its nonce, sealed with a key of this
+process. So strangers who begin and never finish take no room. A user who is not there is asked for a proof all the
+same, with a salt that is made up, stays the same, and is the same on every node.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+import random
+from dataclasses import dataclass
+
+from quorumlog.server.access.sign_in_rules import SignInRules, no_room
+from quorumlog.server.metadata.credentials import PasswordUser
+from quorumlog.server.step.events import ClientRequest
+from quorumlog.server.step.node_service import ServiceHooks, StepTime
+from quorumlog.server.step.replies import Replies
+from quorumlog.server.step.request_context import USER_PREFIX, ClientOrigin
+from quorumlog.server.step.wire_errors import error
+from quorumlog.v1.errors_pb2 import Error, ErrorCode
+from quorumlog.v1.sign_in_pb2 import (
+    BeginScramRequest,
+    BeginScramResponse,
+    FinishScramRequest,
+    FinishScramResponse,
+)
+from quorumlog.wire.scram import (
+    DEFAULT_ITERATIONS,
+    MIN_SALT_BYTES,
+    ClientFinal,
+    ClientFirst,
+    ScramMessageError,
+    ServerFirst,
+    auth_message,
+    proves,
+    server_signature,
+)
+
+#: A sign-in takes so long at most (µs).
+UNDER_WAY_US = 60 * 1_000_000
+#: Sign-ins in that time: more than all sessions that there may be.
+MAX_SIGN_INS = 40_000
+_RANDOM_BYTES, _TIME_BYTES, _SEAL_BYTES = 15, 8, 16
+#: Said of every wrong attempt, so that nobody learns which users there are.
+WRONG = "the user name or the password is wrong"
+
+
+@dataclass(slots=True, frozen=True)
+class _Proved:
+    """A client that has proved to have a user's password.
+
+    Arguments:
+        nonce: of the sign-in, which counts once.
+        signature: shows the client that the node knows the user.
+    """
+
+    user: PasswordUser
+    nonce: str
+    signature: bytes
+
+
+class ScramSignIns:
+    """Signs clients in.
+
+    Arguments:
+        rules: of this node.
+        rng: a source that nobody can guess.
+    """
+
+    def __init__(self, rules: SignInRules, replies: Replies, rng: random.Random) -> None:
+        self._rules = rules
+        self._super_users = rules.options.super_users
+        self._current = rules.current
+        self._sessions = rules.sessions
+        self._replies = replies
+        self._rng = rng
+        #: Drawn when somebody signs in for the first time: nodes where nobody does draw nothing more than they did.
+        self._seal_key = b""
+        #: Nonces that have become sessions, with the time at which they would have been too old.
+        self._used: dict[str, int] = {}
+
+    def register(self, hooks: ServiceHooks) -> None:
+        hooks.serve(BeginScramRequest, self.begin)
+        hooks.serve(FinishScramRequest, self.finish)
+        hooks.on_time(self.on_time)
+        hooks.deadline(self)
+
+    # -- the two calls ----------------------------------------------------------------------------------------
+
+    def begin(self, time: StepTime, asked: ClientRequest, request: BeginScramRequest) -> None:
+        """A client says who it is: it is told with what its password was salted."""
+        try:
+            first = ClientFirst.of(request.client_first)
+        except ScramMessageError as problem:
+            self._replies.reply(asked.request_id, BeginScramResponse(error=_malformed(problem)))
+            return
+        user = self._find(first.user)
+        at = time.now.to_bytes(_TIME_BYTES, "big")
+        part = self._rng.randbytes(_RANDOM_BYTES) + at
+        answer = _answer(first, user, part + self._seal(first, user, part))
+        self._replies.reply(asked.request_id, BeginScramResponse(server_first=answer.text))
+
+    def finish(self, time: StepTime, asked: ClientRequest, request: FinishScramRequest) -> None:
+        """A client proves it."""
+        self._replies.reply(asked.request_id, self._finished(time.now, asked.client, request))
+
+    def _finished(self, now: int, client: ClientOrigin, request: FinishScramRequest) -> FinishScramResponse:
+        try:
+            first, final = ClientFirst.of(request.client_first), ClientFinal.of(request.client_final)
+        except ScramMessageError as problem:
+            return FinishScramResponse(error=_malformed(problem))
+        refused = self._rules.refuse_attempt(now, client, first.user)
+        if refused is not None:
+            return FinishScramResponse(error=refused)
+        proved = self._prove(now, client, first, final)
+        if isinstance(proved, Error):
+            return FinishScramResponse(error=proved)
+        refused = self._refuse(proved.user)
+        if refused is not None:
+            return FinishScramResponse(error=refused)
+        self._rules.succeeded(client, first.user)
+        token = None
+        if len(self._used) < MAX_SIGN_INS:
+            token = self._session(now, proved.user, request.session_token)
+        if token is None:
+            return FinishScramResponse(error=no_room(first.user))
+        self._used[proved.nonce] = now + UNDER_WAY_US
+        return FinishScramResponse(
+            server_signature=proved.signature, session_token=token, lifetime_ms=self._sessions.lifetime_us // 1_000
+        )
+
+    def _prove(self, now: int, client: ClientOrigin, first: ClientFirst, final: ClientFinal) -> _Proved | Error:
+        user, part = self._find(first.user), _part_of(final.nonce, first.nonce)
+        if part is None or not self._is_under_way(now, first, user, part, final.nonce):
+            late = "this sign-in took too long, or the password was changed meanwhile: begin again"
+            return error(ErrorCode.SASL_SESSION_EXPIRED, late)
+        said = auth_message(first, _answer(first, user, part), final)
+        if not proves(final.proof, user.stored_key, said):
+            self._rules.failed(now, client, first.user)
+            return error(ErrorCode.SASL_AUTHENTICATION_FAILED, WRONG)
+        return _Proved(user, final.nonce, server_signature(user.server_key, said))
+
+    def _refuse(self, user: PasswordUser) -> Error | None:
+        """Why somebody with the right password is not let in, or None."""
+        principal = f"{USER_PREFIX}{user.name}"
+        problem = self._rules.problem_with_revoked(user.name)
+        if problem is None and principal in self._super_users and not user.for_super_user:
+            problem = (
+                f"{principal} is a super user, and its password was not set for one: let a super user set it again"
+                " (quorumlog users create --replace --super-user)"
+            )
+        return None if problem is None else error(ErrorCode.SASL_AUTHENTICATION_FAILED, problem)
+
+    def _session(self, now: int, user: PasswordUser, token: str) -> str | None:
+        """The token of a session of a user: of the one that it had, or of a new one; None where there is no room."""
+        known = self._sessions.find(now, token) if token else None
+        if known is not None and (known.user, known.credential_index) == (user.name, user.changed_index):
+            return self._sessions.renew(now, known)
+        return (
+            self._sessions.begin(now, user.name, user.changed_index) if self._sessions.has_room_for(user.name) else None
+        )
+
+    # -- what is not remembered -------------------------------------------------------------------------------
+
+    def _find(self, name: str) -> PasswordUser:
+        """A user; one that is made up, the same each time, where there is none."""
+        credentials = self._current.image.credentials
+        known = credentials.users.get(name)
+
+        def made_up(what: bytes) -> bytes:
+            return hmac.digest(credentials.salt_key, what + name.encode(), "sha256")
+
+        # Also for users that there are, who must not be told by the time that it takes.
+        salt, stored, server = made_up(b"salt "), made_up(b"stored key "), made_up(b"server key ")
+        if known is not None:
+            return known
+        return PasswordUser(name, salt[:MIN_SALT_BYTES], stored, server, DEFAULT_ITERATIONS, False, 0, 0)
+
+    def _seal(self, first: ClientFirst, user: PasswordUser, part: bytes) -> bytes:
+        """Binds a nonce to who began with it, and to the password as it was."""
+        self._seal_key = self._seal_key or self._rng.randbytes(32)
+        sealed = part + user.changed_index.to_bytes(8, "big") + first.bare.encode()
+        return hmac.digest(self._seal_key, sealed, "sha256")[:_SEAL_BYTES]
+
+    def _is_under_way(self, now: int, first: ClientFirst, user: PasswordUser, part: bytes, nonce: str) -> bool:
+        body, seal = part[:-_SEAL_BYTES], part[-_SEAL_BYTES:]
+        began = int.from_bytes(body[_RANDOM_BYTES:], "big")
+        is_ours = hmac.compare_digest(seal, self._seal(first, user, body))
+        return is_ours and now < began + UNDER_WAY_US and nonce not in self._used
+
+    # -- time -------------------------------------------------------------------------------------------------
+
+    def on_time(self, now: int, wall_ms: int) -> None:
+        """Forgets nonces that are too old to be used again."""
+        for nonce in [nonce for nonce, until in self._used.items() if until <= now]:
+            del self._used[nonce]
+
+    @property
+    def next_deadline(self) -> int | None:
+        """When ``on_time`` is due."""
+        return next(iter(self._used.values()), None)
+
+
+def _answer(first: ClientFirst, user: PasswordUser, part: bytes) -> ServerFirst:
+    return ServerFirst(first.nonce + base64.b64encode(part).decode(), user.salt, user.iterations)
+
+
+def _part_of(nonce: str, client_nonce: str) -> bytes | None:
+    """The node's part of a nonce; None where it has none."""
+    if not nonce.startswith(client_nonce):
+        return None
+    try:
+        part = base64.b64decode(nonce.removeprefix(client_nonce), validate=True)
+    except (binascii.Error, ValueError):
+        return None
+    return part if len(part) == _RANDOM_BYTES + _TIME_BYTES + _SEAL_BYTES else None
+
+
+def _malformed(problem: ScramMessageError) -> Error:
+    return error(ErrorCode.INVALID_REQUEST, f"this is no sign-in by SCRAM-SHA-256: {problem}")

@@ -1,0 +1,108 @@
+"""Sign-in by bearer token (OAUTHBEARER): one call with a token of an issuer whom the operator trusts.
+
+A token proves a name, and nothing about who has that name here. So it is nobody's name who proves otherwise who they
+are, a super user's or that of a user with a password, unless the operator says that these are the same person.
+
+A token is verified in the step: some 0.1 ms. The session gate reads sixteen sign-ins at a time, so that many are about
+the most that one step verifies.
+"""
+
+from __future__ import annotations
+
+from quorumlog.server.access.sign_in_rules import SignInRules, no_room
+from quorumlog.server.metadata.credentials import problem_with_name
+from quorumlog.server.step.bearer_tokens import ProvedToken, TokenError, TokenKeys
+from quorumlog.server.step.events import ClientRequest
+from quorumlog.server.step.node_service import ServiceHooks, StepTime
+from quorumlog.server.step.replies import Replies
+from quorumlog.server.step.request_context import USER_PREFIX, ClientOrigin
+from quorumlog.server.step.wire_errors import error
+from quorumlog.v1.errors_pb2 import Error, ErrorCode
+from quorumlog.v1.sign_in_pb2 import SignInByTokenRequest, SignInByTokenResponse
+
+#: Characters of a name that is remembered of a token that has proved nothing.
+_MOST_REMEMBERED = 249
+
+
+class TokenSignIns:
+    """Signs clients in.
+
+    Arguments:
+        rules: of this node.
+        keys: the newest ones.
+    """
+
+    def __init__(self, rules: SignInRules, keys: TokenKeys, replies: Replies) -> None:
+        self._rules = rules
+        self._keys = keys
+        self._replies = replies
+
+    def register(self, hooks: ServiceHooks) -> None:
+        hooks.serve(SignInByTokenRequest, self.sign_in)
+
+    def sign_in(self, time: StepTime, asked: ClientRequest, request: SignInByTokenRequest) -> None:
+        """A client shows its token."""
+        answer = self._signed_in(time, asked.client, request)
+        if isinstance(answer, Error):
+            answer = SignInByTokenResponse(error=answer)
+        self._replies.reply(asked.request_id, answer)
+
+    def _signed_in(
+        self, time: StepTime, client: ClientOrigin, request: SignInByTokenRequest
+    ) -> SignInByTokenResponse | Error:
+        proved = self._prove(time, client, request.bearer_token)
+        if isinstance(proved, Error):
+            return proved
+        problem = self._problem_with(proved.user)
+        if problem is not None:
+            self._rules.refused(client, proved.user, problem)
+            return error(ErrorCode.SASL_AUTHENTICATION_FAILED, f"the token is not taken: {problem}")
+        self._rules.succeeded(client, proved.user)
+        left_ms = proved.ends_ms - time.wall_ms
+        token = self._session(time.now, proved.user, request.session_token, time.now + left_ms * 1_000)
+        if token is None:
+            return no_room(proved.user)
+        lifetime_ms = min(left_ms, self._rules.sessions.lifetime_us // 1_000)
+        return SignInByTokenResponse(session_token=token, lifetime_ms=lifetime_ms)
+
+    def _prove(self, time: StepTime, client: ClientOrigin, compact: str) -> ProvedToken | Error:
+        """Whom a token names, once it is sure that it may."""
+        verifier = self._keys.verifier
+        if verifier is None:
+            return error(ErrorCode.UNSUPPORTED_VERSION, "this node takes no tokens (sasl_oauthbearer_jwks_file)")
+        user, token, problem = "", None, None
+        try:
+            token = verifier.read(compact)
+            user = token.user[:_MOST_REMEMBERED]
+        except TokenError as unread:
+            problem = unread
+        refused = self._rules.refuse_attempt(time.now, client, user)
+        if refused is not None:
+            return refused
+        if token is not None:
+            try:
+                return verifier.prove(token, time.wall_ms)
+            except TokenError as unproved:
+                problem = unproved
+        self._rules.failed(time.now, client, user, str(problem))
+        return error(ErrorCode.SASL_AUTHENTICATION_FAILED, f"the token is not taken: {problem}")
+
+    def _problem_with(self, user: str) -> str | None:
+        """Why a name that was proved is nobody's here; None if it is somebody's."""
+        principal = f"{USER_PREFIX}{user}"
+        if problem_with_name(user) is not None:
+            return "it names nobody who could be a user"
+        if principal not in self._rules.options.token_users:
+            if principal in self._rules.options.super_users:
+                return f"{principal} is a super user (sasl_oauthbearer_shared_users)"
+            if user in self._rules.current.image.credentials.users:
+                return f"{principal} is a user with a password (sasl_oauthbearer_shared_users)"
+        return self._rules.problem_with_revoked(user)
+
+    def _session(self, now: int, user: str, token: str, until_us: int) -> str | None:
+        """The token of a session of a user: of the one that it had, or of a new one; None where there is no room."""
+        sessions = self._rules.sessions
+        known = sessions.find(now, token) if token else None
+        if known is not None and (known.user, known.credential_index) == (user, None):
+            return sessions.renew(now, known, until_us)
+        return sessions.begin(now, user, None, until_us) if sessions.has_room_for(user) else None

@@ -1,0 +1,85 @@
+"""Where a node listens: checked before anything starts, so that what is wrong is said in one line."""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import socket
+
+from quorumlog.server.config.setting_values import parse_address
+from quorumlog.server.config.settings import Settings
+from quorumlog.server.step.request_context import Listener
+
+#: Listeners at which everybody has to prove who they are.
+_PROVED = frozenset((Listener.PEER, Listener.CLIENT, Listener.PASSWORD))
+
+
+class ListenError(Exception):
+    """The address cannot be listened on. The message is one line that says what to do."""
+
+
+def check_listening(settings: Settings) -> None:
+    """Checks that the node may and can listen where it is told to.
+
+    Raises:
+        ListenError: the address is beyond loopback without ``insecure``, does not exist here, or is taken.
+    """
+    settings_of = {
+        Listener.PLAINTEXT: "plaintext_listen" if settings.has_tls else "listen",
+        Listener.PEER: "peer_listen",
+        Listener.CLIENT: "listen",
+        Listener.PASSWORD: "password_listen",
+    }
+    wanted = {settings_of[listener]: (address, listener) for listener, address in settings.listeners.items()}
+    if settings.kafka_listen is not None:
+        wanted["kafka_listen"] = settings.kafka_listen, settings.kafka_proof or Listener.KAFKA
+    if settings.metrics_listen is not None:
+        wanted["metrics_listen"] = settings.metrics_listen, Listener.PLAINTEXT
+    if settings.metrics_tls_listen is not None:
+        wanted["metrics_tls_listen"] = settings.metrics_tls_listen, Listener.CLIENT
+    for name, (address, listener) in wanted.items():
+        beyond = [ip for ip in _resolve(name, address) if not ip.is_loopback]
+        if beyond and listener not in _PROVED and not settings.insecure:
+            raise ListenError(
+                f"{name} = {address} is beyond loopback, and nobody proves there who they are: listen on 127.0.0.1,"
+                " set up TLS (docs/security.md), or say --insecure if everyone who can reach it may do everything"
+            )
+        flag = "advertise" if name != "kafka_listen" else "kafka_advertise"
+        if not name.startswith("metrics_") and any(ip.is_unspecified for ip in beyond) and not getattr(settings, flag):
+            raise ListenError(
+                f"{name} = {address} is every address of this machine: give --{flag.replace('_', '-')}, where others"
+                " reach this one"
+            )
+        try_to_bind(name, address)
+
+
+def _resolve(name: str, address: str) -> list[ipaddress.IPv4Address | ipaddress.IPv6Address]:
+    host, port = parse_address(address)
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except OSError as error:
+        raise ListenError(f"{name} = {address}: {host} cannot be resolved: {error.strerror or error}") from None
+    return [ipaddress.ip_address(str(sockaddr[0])) for _, _, _, _, sockaddr in found]
+
+
+def try_to_bind(name: str, address: str) -> None:
+    """Listens for a moment: gRPC would say less about what went wrong, and in more lines.
+
+    Raises:
+        ListenError: which names the setting and the address.
+    """
+    _, port = parse_address(address)
+    ip = _resolve(name, address)[0]
+    with socket.socket(socket.AF_INET if ip.version == 4 else socket.AF_INET6, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((str(ip), port))
+            probe.listen(1)
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                what = f"port {port} is in use by another process: stop it, or choose another port"
+            elif error.errno == errno.EADDRNOTAVAIL:
+                what = f"{ip} is no address of this machine"
+            else:
+                what = f"cannot listen there: {error.strerror}"
+            raise ListenError(f"{name} = {address}: {what}") from None

@@ -1,0 +1,592 @@
+"""Configuration of a node: flags over environment (``QUORUMLOG_*``) over a TOML file over defaults.
+
+Every setting has one name: ``node_id`` in the file is ``QUORUMLOG_NODE_ID`` in the environment and ``--node-id`` on
+the command line.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import tomllib
+from collections.abc import Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, ValidationError, ValidationInfo, field_validator
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticCustomError
+from pydantic_settings import (
+    BaseSettings,
+    EnvSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
+
+from quorumlog.raft.options import RaftOptions
+from quorumlog.server.config.consumer_group_limits import ConsumerGroupLimits
+from quorumlog.server.config.options import (
+    AuthorizationOptions,
+    BalanceOptions,
+    ConsumerGroupOptions,
+    Endpoint,
+    NodeLimits,
+    NodeOptions,
+    PairFiles,
+    RepairOptions,
+    ScrubOptions,
+)
+from quorumlog.server.config.plain_numbers import parse_integer
+from quorumlog.server.config.setting_values import (
+    Address,
+    Algorithms,
+    ClaimText,
+    Controllers,
+    CopyRate,
+    Count,
+    Milliseconds,
+    ScrubRate,
+    SizeBytes,
+    Users,
+    parse_address,
+)
+from quorumlog.server.step.bearer_tokens import KNOWN_ALGORITHMS, TokenOptions
+from quorumlog.server.step.request_context import Listener
+from quorumlog.wire.request_limits import LEAST_THROTTLE
+
+ENV_PREFIX = "QUORUMLOG_"
+#: An environment variable this close to a setting's name is a typing error; others may belong to somebody else.
+_TYPO_LIKENESS = 0.85
+_MS = 1_000
+#: The least session of a group's member, in election timeouts, and in milliseconds unless it is set.
+ELECTIONS_PER_SESSION = 3
+LEAST_SESSION_MS = 2_000
+#: Heartbeats in the least age that metadata may be limited to: how old they are is asked for every fifth.
+INTERVALS_OF_IMAGE_AGE = 20
+
+
+class SettingsError(Exception):
+    """A setting is wrong. The message is one line: which, its value, and what is expected."""
+
+
+_A_TIME = "a whole number of milliseconds"
+_A_SIZE = "a whole number of bytes, at least 1024"
+#: Annotations of such fields, as pydantic has them.
+_WHOLE_NUMBERS = (int, Milliseconds | None)
+_AN_ADDRESS = "host:port, for example 127.0.0.1:19092"
+
+
+class Settings(BaseSettings):
+    """Everything that a node is told at its start. A field's description says what is expected of it."""
+
+    model_config = SettingsConfigDict(env_prefix=ENV_PREFIX, extra="forbid", frozen=True, env_ignore_empty=True)
+
+    node_id: int = Field(ge=0, le=2**31 - 1, description="a whole number, unique in the cluster")
+    listen: Address = Field(description=f"{_AN_ADDRESS}: where this node serves clients, and without TLS its peers")
+    data_dir: Path = Field(description="a directory of this node alone; made if it is missing")
+    controllers: Controllers = Field(
+        description="id@host:port,... of the voters of the metadata quorum, the same on every node at formation"
+    )
+    advertise: Address | None = Field(None, description=f"{_AN_ADDRESS}: where others reach this node, if not listen")
+    peer_listen: Address | None = Field(
+        None, description=f"{_AN_ADDRESS}: where this node serves its peers, by certificate; with tls_certificate"
+    )
+    password_listen: Address | None = Field(
+        None, description=f"{_AN_ADDRESS}: where this node serves clients that sign in by password or token, over TLS"
+    )
+    plaintext_listen: Address | None = Field(
+        None, description=f"{_AN_ADDRESS}: where this node serves without TLS while a cluster goes over to it"
+    )
+    tls_certificate: Path | None = Field(None, description="a file in PEM: this node's certificate")
+    tls_key: Path | None = Field(None, description="a file in PEM: its key, readable by nobody else")
+    node_ca: Path | None = Field(None, description="a file in PEM: the authorities of nodes' certificates")
+    client_ca: Path | None = Field(None, description="a file in PEM: the authorities of clients' certificates")
+    security_inter_broker_protocol: Literal["PLAINTEXT", "SSL"] | None = Field(
+        None, description="PLAINTEXT or SSL: how this node dials its peers; SSL where peer_listen is set"
+    )
+    kafka_listen: Address | None = Field(None, description=f"{_AN_ADDRESS}: where this node serves Kafka's clients")
+    kafka_advertise: Address | None = Field(
+        None, description=f"{_AN_ADDRESS}: where Kafka's clients reach this node, if not kafka_listen"
+    )
+    kafka_security_protocol: Literal["PLAINTEXT", "SSL", "SASL_SSL"] | None = Field(
+        None,
+        description="PLAINTEXT, SSL (clients by certificate) or SASL_SSL (by password): how kafka_listen is served; if"
+        " not set, as clients are beside it",
+    )
+    kafka_auto_create_topics_enable: bool = Field(
+        False, description="true to create topics that Kafka's clients mention, false to say that they do not exist"
+    )
+    kafka_max_connections_per_ip: Count = Field(
+        1_000, description="a whole number from 1 to 1000000: of Kafka's clients from one address at once"
+    )
+    rack: str = Field("", max_length=255, description="the node's rack, for placing replicas")
+    witness_only: bool = Field(False, description="true for a small node that takes witnesses, and no replicas")
+    insecure: bool = Field(False, description="true to listen beyond loopback without TLS and authentication")
+    authorization: bool = Field(False, description="true to refuse clients what no rule allows (quorumlog acls)")
+    super_users: Users = Field(
+        "",
+        validate_default=True,
+        description="User:NAME,... of those who may do everything; at least one where authorization is on",
+    )
+    audit_log: Path | None = Field(
+        None, description="a file for JSON lines: who was refused what, and who has changed what"
+    )
+    connections_max_reauth_ms: Annotated[int, Field(ge=2_000, le=86_400_000)] = Field(
+        900_000, description=f"{_A_TIME}, at least 2000: how long a sign-in is good; clients renew it"
+    )
+    sasl_oauthbearer_jwks_file: Path | None = Field(
+        None, description="a file of public keys (JWKS) that nobody else may write: whose tokens are taken for sign-in"
+    )
+    sasl_oauthbearer_expected_issuer: ClaimText | None = Field(None, description="what tokens say as iss, exactly")
+    sasl_oauthbearer_expected_audience: ClaimText | None = Field(None, description="what tokens say in aud, exactly")
+    sasl_oauthbearer_sub_claim_name: ClaimText = Field("sub", description="the claim of tokens that names the user")
+    sasl_oauthbearer_algorithms: Algorithms = Field(
+        "RS256,ES256",
+        validate_default=True,
+        description=f"a list of {', '.join(KNOWN_ALGORITHMS)}: how tokens may be signed",
+    )
+    sasl_oauthbearer_clock_skew_seconds: Annotated[int, Field(ge=0, le=300)] = Field(
+        30, description="a whole number of seconds from 0 to 300: how early by this node's clock a token may be used"
+    )
+    sasl_oauthbearer_shared_users: Users = Field(
+        "",
+        validate_default=True,
+        description="User:NAME,... that a token may name though it is a super user's or a user's with a password",
+    )
+    acl_image_max_age_ms: Annotated[int, Field(ge=0, le=86_400_000)] = Field(
+        0,
+        description="0, or a whole number of milliseconds, at least 20 times heartbeat_interval_ms: this node serves"
+        " records only by rules that are no older",
+    )
+    metrics_listen: Address | None = Field(None, description=f"{_AN_ADDRESS}: where Prometheus metrics are served")
+    metrics_tls_listen: Address | None = Field(
+        None, description=f"{_AN_ADDRESS}: where they are served by certificate of a user; with tls_certificate"
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="debug, info, warning or error")
+    log_format: Literal["json", "console"] = Field("console", description="json or console")
+
+    election_timeout_ms: Milliseconds = Field(600, description=f"{_A_TIME}, at least twice heartbeat_interval_ms")
+    heartbeat_interval_ms: Milliseconds = Field(100, description=_A_TIME)
+    replica_lag_time_max_ms: Milliseconds = Field(10_000, description=_A_TIME)
+    broker_heartbeat_interval_ms: Milliseconds = Field(500, description=_A_TIME)
+    broker_session_timeout_ms: Milliseconds = Field(
+        3_000, description=f"{_A_TIME}, at least twice broker_heartbeat_interval_ms"
+    )
+    auto_leader_rebalance_enable: bool = Field(
+        True, description="true to give leaderships back to the preferred leaders, false to leave them"
+    )
+    feature_upgrade: Literal["automatic", "manual"] = Field(
+        "automatic", description="automatic, or manual to wait for quorumlog features upgrade"
+    )
+    leader_imbalance_check_interval_seconds: Annotated[int, Field(ge=1, le=86_400)] = Field(
+        30, description="a whole number of seconds from 1 to 86400"
+    )
+    producer_id_expiration_ms: Milliseconds = Field(
+        86_400_000, description=f"{_A_TIME}: how long a partition remembers a silent producer without a name"
+    )
+    storage_stall_ms: Milliseconds = Field(2_000, description=_A_TIME)
+    stop_timeout_ms: Milliseconds = Field(5_000, description=_A_TIME)
+
+    storage_map_size_bytes: Annotated[int, Field(ge=1 << 24, le=1 << 46)] = Field(
+        1 << 40, description="a whole number of bytes, at least 16 MiB: the most that the storage may take"
+    )
+    storage_reserve_bytes: SizeBytes = Field(64 << 20, description=_A_SIZE)
+    max_request_bytes: SizeBytes = Field(32 << 20, description=_A_SIZE)
+    max_batch_bytes: SizeBytes = Field(8 << 20, description=_A_SIZE)
+    max_fetch_bytes: SizeBytes = Field(16 << 20, description=_A_SIZE)
+    max_pending_produces: Count = Field(10_000, description="a whole number from 1 to 1000000")
+    max_parked_fetches: Count = Field(10_000, description="a whole number from 1 to 1000000")
+    max_connections: Count = Field(10_000, description="a whole number from 1 to 1000000: of each listener at once")
+    compaction_interval_ms: Milliseconds = Field(
+        15_000, description=f"{_A_TIME}: how often leaders look whether partitions are worth compacting"
+    )
+    damaged_storage: Literal["keep", "move-aside"] = Field("keep", description="keep or move-aside")
+    scrub_bytes_per_second: ScrubRate = Field(
+        4 << 20, description="a whole number of bytes that the scrub of the storage reads in a second; 0: no scrub"
+    )
+    scrub_interval_ms: Milliseconds = Field(
+        24 * 3_600_000, description=f"{_A_TIME}: how often the scrub begins anew with all of the storage"
+    )
+    compaction_bytes_per_second: SizeBytes = Field(
+        32 << 20, description=f"{_A_SIZE}: the most that compaction reads in a second"
+    )
+    partition_rebalance_interval_ms: Annotated[int, Field(ge=0, le=86_400_000)] = Field(
+        0, description=f"{_A_TIME}: how often partitions are spread evenly by themselves; 0: never"
+    )
+    replica_recovery_after_ms: Annotated[int, Field(ge=0, le=1 << 42)] = Field(
+        0, description=f"{_A_TIME}: after that long without a node, its replicas are made anew on others; 0: never"
+    )
+    replica_copy_bytes_per_second: CopyRate = Field(
+        0,
+        description=f"0 for no limit, or {LEAST_THROTTLE} bytes and more: the most that a node sends of replicas that"
+        " are being added elsewhere",
+    )
+    group_coordinators: Annotated[int, Field(ge=1, le=1_000)] = Field(
+        16, description="a whole number from 1 to 1000: coordinators of consumer groups; holds when they are created"
+    )
+    group_coordinators_replication_factor: Annotated[int, Field(ge=0, le=7)] = Field(
+        0, description="1, 3, 5 or 7 replicas of each coordinator, or 0: 3 in a cluster of 3 nodes and more, else 1"
+    )
+    offsets_retention_ms: Annotated[int, Field(ge=1_000, le=1 << 42)] = Field(
+        604_800_000, description=f"{_A_TIME}, at least 1000: how long committed offsets are kept that nobody needs"
+    )
+    group_min_session_timeout_ms: Milliseconds | None = Field(
+        None, description=f"{_A_TIME}, at least three times election_timeout_ms (by default that or 2000): least"
+    )
+    group_max_session_timeout_ms: Milliseconds = Field(
+        1_800_000, description=f"{_A_TIME}, at least group_min_session_timeout_ms: the most that a member may ask for"
+    )
+    group_session_timeout_ms: Milliseconds | None = Field(
+        None, description=f"{_A_TIME}, between the two above: of members that ask for no session (by default 45000)"
+    )
+    group_initial_rebalance_delay_ms: Annotated[int, Field(ge=0, le=60_000)] = Field(
+        500, description=f"{_A_TIME}, at most 60000: how long a classic group's first round waits for further members"
+    )
+    metadata_checkpoint_entries: Count = Field(
+        2_000, description="a whole number from 1 to 1000000: entries of metadata after which a snapshot replaces them"
+    )
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _in_plain_digits(cls, value: object, info: ValidationInfo) -> object:
+        """Refuses text that only Python reads as a whole number, such as ``1_000`` and ``5.0``."""
+        assert info.field_name is not None
+        if isinstance(value, str) and cls.model_fields[info.field_name].annotation in _WHOLE_NUMBERS:
+            try:
+                return parse_integer(value.strip())
+            except ValueError as problem:
+                raise PydanticCustomError("int_parsing", str(problem)) from None
+        return value
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Only what ``load`` hands over: it asks the sources itself, to say in errors where a value came from."""
+        return (init_settings,)
+
+    @property
+    def address(self) -> str:
+        """Where peers reach this node."""
+        return self.advertised(self.peer_listener)
+
+    @property
+    def has_tls(self) -> bool:
+        """Whether it listens with certificates."""
+        return self.tls_certificate is not None
+
+    @property
+    def peer_listener(self) -> Listener:
+        """At which kind of listener this node dials its peers."""
+        wanted = self.security_inter_broker_protocol or ("SSL" if self.peer_listen is not None else "PLAINTEXT")
+        return Listener.PEER if wanted == "SSL" else Listener.PLAINTEXT
+
+    @property
+    def listeners(self) -> dict[Listener, str]:
+        """Where it listens: host:port of each kind."""
+        if not self.has_tls:
+            return {Listener.PLAINTEXT: self.listen}
+        wanted = {
+            Listener.PEER: self.peer_listen,
+            Listener.CLIENT: self.listen,
+            Listener.PASSWORD: self.password_listen,
+            Listener.PLAINTEXT: self.plaintext_listen,
+        }
+        return {listener: address for listener, address in wanted.items() if address is not None}
+
+    @property
+    def kafka_proof(self) -> Listener | None:
+        """The listener in whose way Kafka's clients prove who they are; None: they do not."""
+        by_default = "PLAINTEXT" if not self.has_tls else "SSL" if self.password_listen is None else "SASL_SSL"
+        proofs = {"SSL": Listener.CLIENT, "SASL_SSL": Listener.PASSWORD}
+        return proofs.get(self.kafka_security_protocol or by_default)
+
+    def advertised(self, listener: Listener) -> str:
+        """Where others reach one of its listeners: where it listens, at the host that is advertised if there is one."""
+        address = self.listeners[listener]
+        if self.advertise is None:
+            return address
+        if address == self.listen:
+            return self.advertise
+        return f"{self.advertise.rpartition(':')[0]}:{address.rpartition(':')[2]}"
+
+    def pair_files(self, listener: Listener) -> PairFiles:
+        """The files with which it serves a listener that has TLS; with those of PEER it also dials its peers."""
+        assert self.tls_certificate is not None and self.tls_key is not None, "checked by node_options"
+        authorities = {Listener.PEER: self.node_ca, Listener.CLIENT: self.client_ca}.get(listener)
+        return PairFiles(self.tls_certificate, self.tls_key, authorities)
+
+    def node_options(self) -> NodeOptions:
+        """The node's part of it.
+
+        Raises:
+            SettingsError: values that are right by themselves contradict each other.
+        """
+        self._check_tls()
+        self.token_options()
+        for name in ("kafka_advertise", "kafka_security_protocol"):
+            if getattr(self, name) is not None and self.kafka_listen is None:
+                raise SettingsError(f"{name} is set without kafka_listen: expected {_expected('kafka_listen')}")
+        if self.kafka_proof is not None and not self.has_tls:
+            raise SettingsError(
+                f"kafka_security_protocol is {self.kafka_security_protocol} without tls_certificate: expected"
+                f" {_expected('tls_certificate')}"
+            )
+        own = self.controllers.get(self.node_id, self.address)
+        if parse_address(own)[1] != parse_address(self.address)[1]:
+            raise SettingsError(
+                f"controllers say that node {self.node_id} is at {own}, but it is reached at {self.address}:"
+                " give the same port in controllers and in listen (or advertise, or peer_listen)"
+            )
+        if self.broker_session_timeout_ms < 2 * self.broker_heartbeat_interval_ms:
+            raise SettingsError(_wrong("broker_session_timeout_ms", self.broker_session_timeout_ms, "a setting"))
+        if self.election_timeout_ms < 2 * self.heartbeat_interval_ms:
+            raise SettingsError(_wrong("election_timeout_ms", self.election_timeout_ms, "a setting"))
+        if self.authorization and not self.super_users:
+            # Nobody could ever create the first rule, or mend the last one.
+            raise SettingsError(_wrong("super_users", "", "with authorization"))
+        if self.authorization and self.insecure:
+            raise SettingsError(
+                "authorization is on, and insecure lets in clients from everywhere that cannot prove who they are: give"
+                " one of the two up"
+            )
+        return NodeOptions(
+            node_id=self.node_id,
+            address=self.address,
+            controllers=self.controllers,
+            endpoints=self._endpoints(),
+            peer_listener=self.peer_listener,
+            rack=self.rack,
+            witness_only=self.witness_only,
+            version=version("quorumlog"),
+            data_dir=str(self.data_dir.absolute()),
+            raft=RaftOptions(
+                election_timeout_us=self.election_timeout_ms * _MS,
+                heartbeat_interval_us=self.heartbeat_interval_ms * _MS,
+                # A data replica is silent once it has missed three heartbeats.
+                witness_silence_us=max(RaftOptions().witness_silence_us, 3 * self.heartbeat_interval_ms * _MS),
+            ),
+            limits=NodeLimits(
+                request_bytes=self.max_request_bytes,
+                batch_bytes=self.max_batch_bytes,
+                fetch_bytes=self.max_fetch_bytes,
+                pending_produces=self.max_pending_produces,
+                parked_fetches=self.max_parked_fetches,
+                storage_reserve_bytes=self.storage_reserve_bytes,
+                compaction_bytes_per_second=self.compaction_bytes_per_second,
+                copy_bytes_per_second=self.replica_copy_bytes_per_second,
+            ),
+            balance=BalanceOptions(
+                enabled=self.auto_leader_rebalance_enable,
+                check_interval_us=self.leader_imbalance_check_interval_seconds * 1_000_000,
+            ),
+            raises_features=self.feature_upgrade == "automatic",
+            groups=self._group_options(),
+            repair=RepairOptions(
+                rebalance_interval_us=self.partition_rebalance_interval_ms * _MS,
+                recovery_after_us=self.replica_recovery_after_ms * _MS,
+            ),
+            authorization=self._authorization_options(),
+            scrub=ScrubOptions(self.scrub_bytes_per_second, self.scrub_interval_ms),
+            session_lifetime_us=self.connections_max_reauth_ms * _MS,
+            heartbeat_interval_us=self.heartbeat_interval_ms * _MS,
+            replica_lag_time_max_us=self.replica_lag_time_max_ms * _MS,
+            broker_heartbeat_interval_us=self.broker_heartbeat_interval_ms * _MS,
+            broker_session_timeout_us=self.broker_session_timeout_ms * _MS,
+            storage_stall_us=self.storage_stall_ms * _MS,
+            stop_timeout_us=self.stop_timeout_ms * _MS,
+            metadata_checkpoint_entries=self.metadata_checkpoint_entries,
+            compaction_interval_us=self.compaction_interval_ms * _MS,
+            producer_id_expiration_us=self.producer_id_expiration_ms * _MS,
+        )
+
+    def token_options(self) -> TokenOptions | None:
+        """By which tokens clients sign in; None: by none.
+
+        Raises:
+            SettingsError: what belongs together is not all there.
+        """
+        if self.sasl_oauthbearer_jwks_file is None:
+            for name in sorted(self.model_fields_set):
+                if name.startswith("sasl_oauthbearer_"):
+                    expected = _expected("sasl_oauthbearer_jwks_file")
+                    raise SettingsError(f"{name} is set without sasl_oauthbearer_jwks_file: expected {expected}")
+            return None
+        for name in ("sasl_oauthbearer_expected_issuer", "sasl_oauthbearer_expected_audience", "password_listen"):
+            if getattr(self, name) is None:
+                raise SettingsError(f"{name} is not set beside sasl_oauthbearer_jwks_file: expected {_expected(name)}")
+        assert self.sasl_oauthbearer_expected_issuer is not None and self.sasl_oauthbearer_expected_audience is not None
+        return TokenOptions(
+            key_file=self.sasl_oauthbearer_jwks_file,
+            issuer=self.sasl_oauthbearer_expected_issuer,
+            audience=self.sasl_oauthbearer_expected_audience,
+            name_claim=self.sasl_oauthbearer_sub_claim_name,
+            algorithms=self.sasl_oauthbearer_algorithms,
+            clock_skew_s=self.sasl_oauthbearer_clock_skew_seconds,
+        )
+
+    def _endpoints(self) -> tuple[Endpoint, ...]:
+        places = ((listener, self.advertised(listener).rpartition(":")) for listener in self.listeners)
+        found = [Endpoint(listener, host, int(port)) for listener, (host, _, port) in places] if self.has_tls else []
+        if self.kafka_listen is not None:
+            found.append(Endpoint(Listener.KAFKA, *parse_address(self.kafka_advertise or self.kafka_listen)))
+        return tuple(found)
+
+    def _check_tls(self) -> None:
+        """Raises SettingsError where what belongs together for TLS is not all there."""
+        needed = ("tls_key", "peer_listen", "node_ca", "client_ca")
+        if self.has_tls:
+            for name in needed:
+                if getattr(self, name) is None:
+                    raise SettingsError(f"{name} is not set beside tls_certificate: expected {_expected(name)}")
+        else:
+            for name in (*needed, "password_listen", "plaintext_listen", "metrics_tls_listen"):
+                if getattr(self, name) is not None:
+                    raise SettingsError(
+                        f"{name} is set without tls_certificate: expected {_expected('tls_certificate')}"
+                    )
+        if self.peer_listener not in self.listeners:
+            raise SettingsError(
+                f"security_inter_broker_protocol is {self.security_inter_broker_protocol}, but the node does not listen"
+                " so: give plaintext_listen for PLAINTEXT, tls_certificate and peer_listen for SSL"
+            )
+
+    def _authorization_options(self) -> AuthorizationOptions:
+        limit_ms = self.acl_image_max_age_ms
+        if limit_ms and not self.authorization:
+            raise SettingsError(
+                f"acl_image_max_age_ms is {limit_ms}, but authorization is off: no rules are decided by"
+            )
+        if 0 < limit_ms < INTERVALS_OF_IMAGE_AGE * self.heartbeat_interval_ms:
+            raise SettingsError(_wrong("acl_image_max_age_ms", limit_ms, "a setting"))
+        return AuthorizationOptions(
+            self.authorization,
+            self.super_users,
+            self.audit_log is not None,
+            limit_ms,
+            self.sasl_oauthbearer_shared_users,
+        )
+
+    def _group_options(self) -> ConsumerGroupOptions:
+        factor, longest = self.group_coordinators_replication_factor, self.group_max_session_timeout_ms
+        # A leader that was cut off must have noticed before its successor gives away what its members have.
+        least = ELECTIONS_PER_SESSION * self.election_timeout_ms
+        shortest = self.group_min_session_timeout_ms or max(LEAST_SESSION_MS, least)
+        session = self.group_session_timeout_ms
+        for name, value, is_right in (
+            ("group_min_session_timeout_ms", shortest, shortest >= least),
+            ("group_max_session_timeout_ms", longest, longest >= shortest),
+            ("group_session_timeout_ms", session, session is None or shortest <= session <= longest),
+            ("group_coordinators_replication_factor", factor, factor in (0, 1, 3, 5, 7)),
+        ):
+            if not is_right:
+                raise SettingsError(_wrong(name, value, "a setting"))
+        return ConsumerGroupOptions(
+            coordinators=self.group_coordinators,
+            coordinators_factor=factor,
+            offsets_retention_ms=self.offsets_retention_ms,
+            limits=ConsumerGroupLimits(
+                min_session_timeout_ms=shortest,
+                max_session_timeout_ms=longest,
+                session_timeout_ms=45_000 if session is None else session,
+                initial_rebalance_delay_ms=self.group_initial_rebalance_delay_ms,
+            ),
+        )
+
+
+def load(flags: Mapping[str, object], config: Path | None = None) -> Settings:
+    """Settings from all sources.
+
+    Arguments:
+        flags: settings given on the command line, by field name; those that are None were not given.
+        config: a TOML file.
+
+    Raises:
+        SettingsError: an unknown name, a wrong or a missing value, or a file that cannot be read.
+    """
+    given = {name: value for name, value in flags.items() if value is not None}
+    from_environment = _from_environment()
+    from_file = {} if config is None else _from_file(config)
+    origins = dict.fromkeys(from_file, f"in {config}")
+    origins |= {name: f"from {ENV_PREFIX}{name.upper()}" for name in from_environment}
+    origins |= {name: f"from --{name.replace('_', '-')}" for name in given}
+    return _validated({**from_file, **from_environment, **given}, origins)
+
+
+def check(values: Mapping[str, object], origin: str) -> None:
+    """Checks settings that a node would be started with, whatever the environment of this process says.
+
+    Arguments:
+        values: all of them, by name.
+        origin: where they come from, for messages.
+
+    Raises:
+        SettingsError: an unknown name, a wrong or a missing value, or values that contradict each other.
+    """
+    _validated(values, dict.fromkeys(values, origin)).node_options()
+
+
+def _validated(values: Mapping[str, object], origins: Mapping[str, str]) -> Settings:
+    for name in origins:
+        if name not in Settings.model_fields:
+            raise SettingsError(f"unknown setting {name!r} {origins[name]}{_suggestion(name)}")
+    try:
+        return Settings.model_validate(dict(values))
+    except ValidationError as error:
+        raise SettingsError(_explain(error, origins)) from None
+
+
+def _from_environment() -> dict[str, object]:
+    for variable in os.environ:
+        name = variable.removeprefix(ENV_PREFIX).lower()
+        if not variable.startswith(ENV_PREFIX) or name in Settings.model_fields:
+            continue
+        if close := difflib.get_close_matches(name, Settings.model_fields, 1, _TYPO_LIKENESS):
+            meant = ENV_PREFIX + close[0].upper()
+            raise SettingsError(f"unknown setting {variable} in the environment: did you mean {meant}?")
+    return EnvSettingsSource(Settings)()
+
+
+def _from_file(config: Path) -> dict[str, object]:
+    if not config.exists():
+        raise SettingsError(f"the configuration {config} does not exist")
+    try:
+        return TomlConfigSettingsSource(Settings, toml_file=config)()
+    except OSError as error:
+        raise SettingsError(f"cannot read the configuration {config}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(f"the configuration {config} is not TOML: {' '.join(str(error).split())}") from None
+
+
+def _suggestion(name: str) -> str:
+    close = difflib.get_close_matches(name.replace("-", "_").replace(".", "_"), Settings.model_fields, 1)
+    return f": did you mean {close[0]!r}?" if close else f": known are {', '.join(sorted(Settings.model_fields))}"
+
+
+def _explain(error: ValidationError, origins: Mapping[str, str]) -> str:
+    """The first thing that is wrong, in one line."""
+    first = error.errors()[0]
+    name = str(first["loc"][0])
+    if first["type"] == "missing":
+        flag = f"--{name.replace('_', '-')}"
+        return f"{name} is not set: give {flag}, {ENV_PREFIX}{name.upper()} or {name} in the file: {_expected(name)}"
+    reason = first["msg"].removeprefix("Value error, ") if first["type"] == "value_error" else ""
+    return _wrong(name, first["input"], origins.get(name, "by default"), reason)
+
+
+def _wrong(name: str, value: object, origin: str, reason: str = "") -> str:
+    detail = f" ({reason})" if reason else ""
+    return f"wrong value {value!r} for {name} {origin}{detail}: expected {_expected(name)}"
+
+
+def _expected(name: str) -> str:
+    field: FieldInfo = Settings.model_fields[name]
+    assert field.description, "every setting says what is expected"
+    return field.description

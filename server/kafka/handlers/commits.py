@@ -1,0 +1,278 @@
+"""Committed offsets of groups: OffsetCommit, OffsetFetch and OffsetDelete. Groups keep ids of topics; clients name
+topics by them from version 10 on, before that by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from quorumlog.server.kafka.codec.groups.commit_requests import OffsetCommitRequest, OffsetDeleteRequest
+from quorumlog.server.kafka.codec.groups.commit_responses import (
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+from quorumlog.server.kafka.codec.groups.committed_requests import (
+    OffsetFetchRequest,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+)
+from quorumlog.server.kafka.codec.groups.committed_responses import (
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+from quorumlog.server.kafka.handlers.error_codes import KafkaError, group_code
+from quorumlog.server.kafka.handlers.handler import KafkaCall, Steps, ask, ask_all
+from quorumlog.server.kafka.handlers.memberships import GROUP_TIMEOUT_MS
+from quorumlog.server.kafka.handlers.topic_names import by_id, find_topics, kafka_epoch
+from quorumlog.v1 import groups_pb2
+
+_NOTHING_COMMITTED = -1
+#: From these versions on an error is the group's, and a request is about several groups.
+_ERROR_OF_GROUP, _MANY_GROUPS = 2, 8
+#: From these on members of groups whose coordinator assigns may ask, and topics are named by their ids.
+_MEMBER_EPOCHS, _TOPIC_IDS = 9, 10
+_NO_MEMBER_EPOCH = -1
+_Wanted = Sequence[OffsetFetchRequestTopic | OffsetFetchRequestTopics] | None
+#: A topic as a client names it: by name, or by id.
+_Named = str | bytes
+_Found = dict[_Named, bytes | KafkaError]
+
+
+class _Question(NamedTuple):
+    """What is asked of one group, and by whom."""
+
+    group_id: str
+    topics: _Wanted
+    member_id: str = ""
+    member_epoch: int = _NO_MEMBER_EPOCH
+
+
+def commit(call: KafkaCall[OffsetCommitRequest]) -> Steps[OffsetCommitResponse]:
+    """Answers OffsetCommit. Offsets are kept for as long as the nodes' settings say."""
+    request = call.message
+    topics: _Found = {}
+    if call.version < _TOPIC_IDS:
+        topics.update((yield from find_topics(call.cluster, (topic.name for topic in request.topics))))
+    question = groups_pb2.CommitOffsetsRequest(
+        group_id=request.group_id,
+        member_id=request.member_id,
+        member_epoch=request.generation_id_or_member_epoch,
+        instance_id=request.group_instance_id or "",
+        timeout_ms=GROUP_TIMEOUT_MS,
+    )
+    waiting: list[OffsetCommitResponsePartition] = []
+    responses = []
+    for topic in request.topics:
+        partitions = []
+        # Of an id that no topic has the coordinator says so.
+        found = topic.topic_id if call.version >= _TOPIC_IDS else topics[topic.name]
+        for each in topic.partitions:
+            answer = OffsetCommitResponsePartition(each.partition_index)
+            partitions.append(answer)
+            if isinstance(found, KafkaError):
+                answer.error_code = found
+                continue
+            waiting.append(answer)
+            question.offsets.add(
+                topic_id=found,
+                partition=each.partition_index,
+                offset=each.committed_offset,
+                leader_epoch=each.committed_leader_epoch,
+                metadata=each.committed_metadata or "",
+            )
+        responses.append(OffsetCommitResponseTopic(topic.name, topic.topic_id, partitions))
+    if waiting:
+        reply = yield from ask(question, groups_pb2.CommitOffsetsResponse)
+        _tell_outcomes(waiting, reply)
+        _tell_by_version(call, responses)
+    return OffsetCommitResponse(topics=responses)
+
+
+def _tell_by_version(call: KafkaCall[OffsetCommitRequest], topics: Iterable[OffsetCommitResponseTopic]) -> None:
+    """Has errors as clients of the version know them."""
+    for topic in topics:
+        for answer in topic.partitions:
+            if call.version >= _TOPIC_IDS:
+                answer.error_code = by_id(KafkaError(answer.error_code), call.cluster, topic.topic_id)
+            elif call.version < _MEMBER_EPOCHS and answer.error_code == KafkaError.STALE_MEMBER_EPOCH:
+                answer.error_code = KafkaError.ILLEGAL_GENERATION
+
+
+def fetch_committed(call: KafkaCall[OffsetFetchRequest]) -> Steps[OffsetFetchResponse]:
+    """Answers OffsetFetch. Without transactions every committed offset is stable."""
+    request = call.message
+    if call.version >= _MANY_GROUPS:
+        wanted = [
+            _Question(each.group_id, each.topics, each.member_id or "", each.member_epoch) for each in request.groups
+        ]
+    else:
+        wanted = [_Question(request.group_id, request.topics)]
+    group_ids = [each.group_id for each in wanted]
+    if len(set(group_ids)) < len(group_ids):
+        # Few bytes repeat a name, and all that a group has committed would answer each time.
+        return OffsetFetchResponse(
+            groups=[OffsetFetchResponseGroup(each, (), KafkaError.INVALID_REQUEST) for each in group_ids]
+        )
+    found = yield from _find(call, [topic for each in wanted for topic in each.topics or ()])
+    questions = [_question(call, each, found) for each in wanted]
+    replies = yield from ask_all(questions, groups_pb2.FetchOffsetsResponse)
+    groups = [_group(call, each, reply, found) for each, reply in zip(wanted, replies, strict=True)]
+    if call.version >= _MANY_GROUPS:
+        return OffsetFetchResponse(groups=groups)
+    (group,) = groups
+    return _of_one_group(call, group)
+
+
+def delete_committed(call: KafkaCall[OffsetDeleteRequest]) -> Steps[OffsetDeleteResponse]:
+    """Answers OffsetDelete."""
+    request = call.message
+    topics = yield from find_topics(call.cluster, (topic.name for topic in request.topics))
+    question = groups_pb2.DeleteOffsetsRequest(group_id=request.group_id, timeout_ms=GROUP_TIMEOUT_MS)
+    waiting: list[tuple[bytes, OffsetDeleteResponsePartition]] = []
+    responses = []
+    for topic in request.topics:
+        found = topics[topic.name]
+        partitions = [OffsetDeleteResponsePartition(each.partition_index) for each in topic.partitions]
+        responses.append(OffsetDeleteResponseTopic(topic.name, partitions))
+        if isinstance(found, KafkaError):
+            for answer in partitions:
+                answer.error_code = found
+        elif partitions:
+            question.topics.add(topic_id=found, partitions=[each.partition_index for each in partitions])
+            waiting += ((found, each) for each in partitions)
+    reply = yield from ask(question, groups_pb2.DeleteOffsetsResponse)
+    if reply.HasField("error"):
+        return OffsetDeleteResponse(error_code=group_code(reply.error))
+    # A partition has one, however often and in whatever order it is named.
+    outcomes = {(result.topic_id, result.partition): group_code(result.error) for result in reply.results}
+    for topic_id, answer in waiting:
+        answer.error_code = outcomes[topic_id, answer.partition_index]
+    return OffsetDeleteResponse(topics=responses)
+
+
+def _tell_outcomes(answers: Sequence[OffsetCommitResponsePartition], reply: groups_pb2.CommitOffsetsResponse) -> None:
+    if reply.HasField("error"):
+        for answer in answers:
+            answer.error_code = group_code(reply.error)
+        return
+    for answer, result in zip(answers, reply.results, strict=True):
+        answer.error_code = group_code(result.error)
+
+
+def _name(call: KafkaCall[OffsetFetchRequest], topic: OffsetFetchRequestTopic | OffsetFetchRequestTopics) -> _Named:
+    if call.version >= _TOPIC_IDS and isinstance(topic, OffsetFetchRequestTopics):
+        return topic.topic_id
+    return topic.name
+
+
+def _find(
+    call: KafkaCall[OffsetFetchRequest], topics: Iterable[OffsetFetchRequestTopic | OffsetFetchRequestTopics]
+) -> Steps[_Found]:
+    """The ids of topics, or why there are none."""
+    found: _Found = {}
+    if call.version >= _TOPIC_IDS:
+        for topic_id in {topic.topic_id for topic in topics if isinstance(topic, OffsetFetchRequestTopics)}:
+            is_known = call.cluster.topic_name(topic_id) is not None
+            found[topic_id] = topic_id if is_known else KafkaError.UNKNOWN_TOPIC_ID
+    else:
+        found.update((yield from find_topics(call.cluster, sorted({topic.name for topic in topics}))))
+    return found
+
+
+def _question(call: KafkaCall[OffsetFetchRequest], asked: _Question, found: _Found) -> groups_pb2.FetchOffsetsRequest:
+    question = groups_pb2.FetchOffsetsRequest(
+        group_id=asked.group_id,
+        member_id=asked.member_id,
+        member_epoch=asked.member_epoch,
+        timeout_ms=GROUP_TIMEOUT_MS,
+    )
+    for topic in asked.topics or ():
+        topic_id = found[_name(call, topic)]
+        if not isinstance(topic_id, KafkaError) and topic.partition_indexes:
+            question.topics.add(topic_id=topic_id, partitions=topic.partition_indexes)
+    return question
+
+
+def _group(
+    call: KafkaCall[OffsetFetchRequest], asked: _Question, reply: groups_pb2.FetchOffsetsResponse, found: _Found
+) -> OffsetFetchResponseGroup:
+    if reply.HasField("error"):
+        return OffsetFetchResponseGroup(asked.group_id, (), group_code(reply.error))
+    by_ids = call.version >= _TOPIC_IDS
+    committed: dict[tuple[_Named, int], groups_pb2.CommittedOffset] = {
+        (each.topic_id if by_ids else each.topic, each.partition): each for each in reply.offsets
+    }
+    if asked.topics is None:
+        places: Iterable[tuple[_Named, Iterable[int]]] = _places(committed)
+    else:
+        places = [(_name(call, topic), topic.partition_indexes) for topic in asked.topics]
+    topics = []
+    for name, numbers in places:
+        partitions = []
+        refused = found.get(name)
+        # A topic without a name is one of which nothing is committed.
+        is_told = by_ids or refused is KafkaError.TOPIC_AUTHORIZATION_FAILED
+        code = refused if isinstance(refused, KafkaError) and is_told else KafkaError.NONE
+        for number in numbers:
+            one = committed.get((name, number))
+            if one is None:
+                partitions.append(OffsetFetchResponsePartitions(number, _NOTHING_COMMITTED, error_code=code))
+            else:
+                epoch = kafka_epoch(one.leader_epoch)
+                partitions.append(OffsetFetchResponsePartitions(number, one.offset, epoch, one.metadata))
+        topics.append(_told_topic(name, partitions))
+    return OffsetFetchResponseGroup(asked.group_id, topics)
+
+
+def _told_topic(name: _Named, partitions: list[OffsetFetchResponsePartitions]) -> OffsetFetchResponseTopics:
+    if isinstance(name, str):
+        return OffsetFetchResponseTopics(name, partitions=partitions)
+    return OffsetFetchResponseTopics(topic_id=name, partitions=partitions)
+
+
+def _places(committed: Iterable[tuple[_Named, int]]) -> list[tuple[_Named, list[int]]]:
+    by_topic: dict[_Named, list[int]] = {}
+    for name, number in sorted(committed):
+        by_topic.setdefault(name, []).append(number)
+    return list(by_topic.items())
+
+
+def _of_one_group(call: KafkaCall[OffsetFetchRequest], group: OffsetFetchResponseGroup) -> OffsetFetchResponse:
+    """The answer to a request about one group, as it was before version 8."""
+    if group.error_code != KafkaError.NONE and call.version < _ERROR_OF_GROUP:
+        topics = [
+            OffsetFetchResponseTopic(
+                topic.name,
+                [
+                    OffsetFetchResponsePartition(number, _NOTHING_COMMITTED, error_code=group.error_code)
+                    for number in topic.partition_indexes
+                ],
+            )
+            for topic in call.message.topics or ()
+        ]
+        return OffsetFetchResponse(topics=topics)
+    topics = [
+        OffsetFetchResponseTopic(
+            topic.name,
+            [
+                OffsetFetchResponsePartition(
+                    each.partition_index,
+                    each.committed_offset,
+                    each.committed_leader_epoch,
+                    each.metadata,
+                    each.error_code,
+                )
+                for each in topic.partitions
+            ],
+        )
+        for topic in group.topics
+    ]
+    return OffsetFetchResponse(topics=topics, error_code=group.error_code)

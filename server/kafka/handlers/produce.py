@@ -1,0 +1,220 @@
+"""Produce and InitProducerId. Each batch is checked record by record before the node gets it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from quorumlog.server.kafka.codec.primitives import Buffer
+from quorumlog.server.kafka.codec.produce_requests import InitProducerIdRequest, ProduceRequest, TopicProduceData
+from quorumlog.server.kafka.codec.produce_responses import (
+    InitProducerIdResponse,
+    PartitionProduceResponse,
+    ProduceResponse,
+    ProduceResponseLeaderIdAndEpoch,
+    ProduceResponseNodeEndpoint,
+    TopicProduceResponse,
+)
+from quorumlog.server.kafka.handlers.error_codes import KafkaError, code_of_fault, kafka_code
+from quorumlog.server.kafka.handlers.handler import (
+    KafkaCall,
+    KafkaConnectionRefusedError,
+    Steps,
+    TooMuchWorkError,
+    ask,
+    work_on,
+)
+from quorumlog.server.kafka.handlers.leader_hints import endpoints, leader_hint
+from quorumlog.server.kafka.handlers.topic_names import by_id, find_topics
+from quorumlog.v1 import data_plane_pb2, errors_pb2
+from quorumlog.v1.errors_pb2 import ErrorCode
+from quorumlog.wire.kafka.batch import KafkaBatchError
+from quorumlog.wire.kafka.produced import entry_of_produced, is_checked_quickly
+
+_NO_ACKS, _OWN_ACK = 0, 1
+_NO_OFFSET = -1
+#: From this version on topics are named by their ids.
+_BY_ID = 13
+#: What a producer reads as "nothing was appended, try again" where that is so.
+_NOT_APPENDED = frozenset((ErrorCode.SERVER_BUSY, ErrorCode.THROTTLING_QUOTA_EXCEEDED))
+
+
+def produce(call: KafkaCall[ProduceRequest]) -> Steps[ProduceResponse | None]:
+    """Answers Produce.
+
+    Returns:
+        None where the client wants no answer.
+
+    Raises:
+        KafkaConnectionRefusedError: it wants none, and something failed.
+    """
+    request = call.message
+    response = ProduceResponse([])
+    by_place: dict[tuple[bytes, int], PartitionProduceResponse] = {}
+    question = data_plane_pb2.ProduceRequest(
+        # Of what is not acknowledged the node says nothing. Its own word costs no other's, and tells us of a failure.
+        acks=request.acks or _OWN_ACK,
+        timeout_ms=max(0, request.timeout_ms),
+    )
+    topics = yield from _find(call)
+    responses: list[TopicProduceResponse] = []
+    produced: list[_Produced] = []
+    for topic in request.topic_data:
+        answered = TopicProduceResponse(topic.name, topic.topic_id, [])
+        answers: list[PartitionProduceResponse] = []
+        found = topics[_key(call, topic)]
+        for each in topic.partition_data:
+            answer = PartitionProduceResponse(each.index, base_offset=_NO_OFFSET)
+            answers.append(answer)
+            if isinstance(found, KafkaError):
+                _fail(answer, found)
+                continue
+            if (found, each.index) in by_place:
+                _fail(answer, KafkaError.INVALID_REQUEST, "the request names a partition twice")
+                continue
+            by_place[found, each.index] = answer
+            if not each.records:
+                _fail(answer, KafkaError.INVALID_RECORD, "there is no batch")
+            elif _may_be_taken(answer, request.transactional_id):
+                produced.append(_Produced(found, each.records, answer))
+        answered.partition_responses = answers
+        responses.append(answered)
+    response.responses = responses
+    for place, entry in (yield from _entries(produced)):
+        question.batches.add(topic_id=place.topic_id, partition=place.answer.index, batch=entry)
+    if question.batches:
+        reply = yield from ask(question, data_plane_pb2.ProduceResponse)
+        for result in reply.results:
+            _fill(call, by_place[result.topic_id, result.partition], result)
+        response.node_endpoints = endpoints(
+            (result.error for result in reply.results), call.cluster, ProduceResponseNodeEndpoint
+        )
+    if request.acks != _NO_ACKS:
+        return response
+    for answered in responses:
+        for answer in answered.partition_responses:
+            if answer.error_code != KafkaError.NONE:
+                raise KafkaConnectionRefusedError(
+                    f"error {answer.error_code} of partition {answer.index}: {answer.error_message}"
+                )
+    return None
+
+
+def init_producer_id(call: KafkaCall[InitProducerIdRequest]) -> Steps[InitProducerIdResponse]:
+    """Answers InitProducerId: a new id for each producer. What it had before goes on as what that was."""
+    if call.message.transactional_id is not None:
+        # As FindCoordinator says; clients end for it instead of trying again.
+        return InitProducerIdResponse(error_code=KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    reply = yield from ask(data_plane_pb2.InitProducerIdRequest(), data_plane_pb2.InitProducerIdResponse)
+    if reply.HasField("error"):
+        return InitProducerIdResponse(error_code=_retried(reply.error))
+    return InitProducerIdResponse(producer_id=reply.producer_id, producer_epoch=reply.producer_epoch)
+
+
+def _key(call: KafkaCall[ProduceRequest], topic: TopicProduceData) -> str | bytes:
+    return topic.topic_id if call.version >= _BY_ID else topic.name
+
+
+def _find(call: KafkaCall[ProduceRequest]) -> Steps[dict[str | bytes, bytes | KafkaError]]:
+    """The ids of the topics of a request, by what it calls them."""
+    if call.version >= _BY_ID:
+        # The node knows what to say of one that is not there.
+        return {topic.topic_id: topic.topic_id for topic in call.message.topic_data}
+    found: dict[str | bytes, bytes | KafkaError] = {}
+    found.update((yield from find_topics(call.cluster, (topic.name for topic in call.message.topic_data))))
+    return found
+
+
+class _Produced(NamedTuple):
+    """A batch of a request, and the answer about it."""
+
+    topic_id: bytes
+    records: Buffer
+    answer: PartitionProduceResponse
+
+
+def _may_be_taken(answer: PartitionProduceResponse, transactional_id: str | None) -> bool:
+    """False if a batch is refused whatever is in it: then the answer says why."""
+    if transactional_id is not None:
+        _fail(
+            answer,
+            KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+            "transactions are not supported: produce without transactional.id",
+        )
+    elif answer.index < 0:
+        _fail(answer, KafkaError.UNKNOWN_TOPIC_OR_PARTITION)
+    return answer.error_code == KafkaError.NONE
+
+
+def _entries(produced: Sequence[_Produced]) -> Steps[list[tuple[_Produced, bytes]]]:
+    """Batches as the node takes them, in their order, without those that no reader could read: their answers say why.
+
+    Decompressing takes time that other clients of the node would wait for, so it is done beside all else.
+    """
+    checked: dict[int, bytes | KafkaBatchError] = {}
+    slow = []
+    for place, each in enumerate(produced):
+        if _is_checked_quickly(each.records):
+            checked[place] = _checked(each.records)
+        else:
+            slow.append(place)
+    if slow:
+        batches = [produced[place].records for place in slow]
+        try:
+            results = yield from work_on(lambda: [*map(_checked, batches)], sum(map(len, batches)))
+            checked.update(zip(slow, results, strict=True))
+        except TooMuchWorkError as problem:
+            for place in slow:
+                # Nothing was appended, and it may be in a moment.
+                _fail(produced[place].answer, KafkaError.NOT_ENOUGH_REPLICAS, str(problem))
+    entries = []
+    for place, result in sorted(checked.items()):
+        if isinstance(result, KafkaBatchError):
+            _fail(produced[place].answer, code_of_fault(result.fault), str(result))
+        else:
+            entries.append((produced[place], result))
+    return entries
+
+
+def _is_checked_quickly(records: Buffer) -> bool:
+    try:
+        return is_checked_quickly(records)
+    except KafkaBatchError:
+        return True
+
+
+def _checked(records: Buffer) -> bytes | KafkaBatchError:
+    try:
+        return entry_of_produced(records)
+    except KafkaBatchError as problem:
+        return problem
+
+
+def _fill(
+    call: KafkaCall[ProduceRequest], answer: PartitionProduceResponse, result: data_plane_pb2.ProduceResult
+) -> None:
+    if not result.HasField("error"):
+        answer.base_offset = result.base_offset
+        answer.log_append_time_ms = result.log_append_time_ms
+        answer.log_start_offset = result.log_start_offset
+        if result.base_offset == _NO_OFFSET:
+            # Appended before, and nobody knows where any more: a producer takes that for success.
+            _fail(answer, KafkaError.DUPLICATE_SEQUENCE_NUMBER)
+        return
+    code = _retried(result.error)
+    if call.version >= _BY_ID:
+        code = by_id(code, call.cluster, result.topic_id)
+    _fail(answer, code, result.error.message)
+    answer.current_leader = leader_hint(result.error, call.cluster, ProduceResponseLeaderIdAndEpoch)
+    if code is KafkaError.UNKNOWN_PRODUCER_ID:
+        # Java's producer begins another epoch then. Told no log start it would send the same again until it gives up.
+        answer.log_start_offset = result.log_start_offset
+
+
+def _retried(error: errors_pb2.Error) -> KafkaError:
+    return KafkaError.NOT_ENOUGH_REPLICAS if error.code in _NOT_APPENDED else kafka_code(error)
+
+
+def _fail(answer: PartitionProduceResponse, code: KafkaError, message: str | None = None) -> None:
+    answer.error_code = code
+    answer.error_message = message

@@ -1,0 +1,186 @@
+"""What nodes serve to nodes: Identify, and the control, data and snapshot streams."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Callable
+
+import grpc
+import grpc.aio
+from google.protobuf.message import DecodeError
+
+from quorumlog.server.step.events import ClusterStanding, PeerIdentity, Stream
+from quorumlog.server.step.request_context import node_principal
+from quorumlog.server.transport.caller_identity import Context, origin_of
+from quorumlog.server.transport.certificate_ends import ENDED, certificate_end_s, refuse_ended
+from quorumlog.server.transport.clients.unary_calls import Handlers
+from quorumlog.server.transport.peers.peer_codec import (
+    FrameError,
+    decode_identity,
+    encode_hello,
+    encode_identity,
+    parse_frame,
+)
+from quorumlog.server.transport.peers.peer_links import PeerLinks
+from quorumlog.server.transport.peers.peer_session import CLUSTER_KEY, GENERATION_KEY, HELLO_TIMEOUT_S, WANTED_KEY
+from quorumlog.server.transport.peers.refused_peers import RefusedPeers
+from quorumlog.server.transport.principals import node_id_of
+from quorumlog.v1 import peer_pb2
+
+SERVICE = "quorumlog.v1.Peer"
+
+
+class PeerService:
+    """Serves peers.
+
+    Arguments:
+        identity: says who this node is now.
+        standing: ``Node.standing``.
+        accepts: ``Node.accepts_peer``.
+        refused: is told of who is refused.
+        by_certificate: who calls must have the certificate of the node that it says it is.
+    """
+
+    def __init__(
+        self,
+        *,
+        identity: Callable[[], PeerIdentity],
+        standing: Callable[[int], ClusterStanding],
+        accepts: Callable[[PeerIdentity], str | None],
+        links: PeerLinks,
+        refused: RefusedPeers,
+        by_certificate: bool = False,
+    ) -> None:
+        self._by_certificate = by_certificate
+        self._identity = identity
+        self._standing = standing
+        self._accepts = accepts
+        self._links = links
+        self._refused = refused
+
+    def handlers(self) -> Handlers:
+        """What the gRPC server serves."""
+        handlers = {
+            "Identify": grpc.unary_unary_rpc_method_handler(self.identify),
+            "Control": grpc.stream_stream_rpc_method_handler(self.control),
+            "Data": grpc.stream_stream_rpc_method_handler(self.data),
+            "Snapshot": grpc.stream_stream_rpc_method_handler(self.snapshot),
+        }
+        return grpc.method_handlers_generic_handler(SERVICE, handlers)
+
+    async def identify(self, data: bytes, context: Context) -> bytes:
+        """Says who this node is."""
+        try:
+            request = peer_pb2.IdentifyRequest.FromString(data)
+        except DecodeError:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"{len(data)} bytes that are not an IdentifyRequest")
+        await refuse_ended(context)
+        said = request.identity
+        asker = PeerIdentity(said.cluster_id, said.node_id, said.directory_id, said.boot_id, said.address)
+        if (stranger := self._stranger(asker, context)) is not None:
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, self._refuse(asker, context, stranger))
+        standing = self._standing(request.identity.node_id)
+        voters = [
+            peer_pb2.QuorumMember(node_id=node_id, directory_id=directory, address=address)
+            for node_id, directory, address in standing.voters
+        ]
+        answer = peer_pb2.IdentifyResponse(
+            identity=encode_identity(self._identity()),
+            voters=voters,
+            known_directory_id=standing.known_directory,
+            applied_index=standing.applied_index,
+        )
+        return answer.SerializeToString()
+
+    async def control(self, _unused: object, context: Context) -> None:
+        """Serves a control stream."""
+        await self._serve(Stream.CONTROL, context)
+
+    async def data(self, _unused: object, context: Context) -> None:
+        """Serves a data stream."""
+        await self._serve(Stream.DATA, context)
+
+    async def snapshot(self, _unused: object, context: Context) -> None:
+        """Serves a snapshot stream."""
+        await self._serve(Stream.SNAPSHOT, context)
+
+    async def _serve(self, stream: Stream, context: Context) -> None:
+        identity, generation = await self._greet(context)
+        try:
+            async with asyncio.timeout(_seconds_until(certificate_end_s(context))):
+                reason = await self._links.serve(stream, identity, generation, context)
+        except TimeoutError:
+            reason = ENDED
+        await context.abort(grpc.StatusCode.ABORTED, reason)
+
+    async def _greet(self, context: Context) -> tuple[PeerIdentity, int]:
+        """Reads who opened the stream and says who serves it; ends the call when the two do not belong together."""
+        try:
+            async with asyncio.timeout(HELLO_TIMEOUT_S):
+                first = await context.read()
+            if not isinstance(first, bytes):
+                raise FrameError("the stream ended before its first frame")
+            identity = decode_identity(parse_frame(first).identity)
+            generation = _generation(context)
+        except TimeoutError:
+            await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "the first frame did not come in time")
+        except FrameError as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        await refuse_ended(context)
+        await self._admit(identity, context)
+        await context.write(encode_hello(self._identity()))
+        return identity, generation
+
+    def _stranger(self, identity: PeerIdentity, context: Context) -> str | None:
+        """Why a node is not believed to be the one that it says; None if it is, or nobody has to prove it."""
+        if not self._by_certificate:
+            return None
+        proved = node_id_of(context.auth_context())
+        if proved == identity.node_id:
+            return None
+        whose = "of no node" if proved is None else f"of node {proved}"
+        return f"it says that it is node {identity.node_id}, but its certificate is {whose}"
+
+    async def _admit(self, identity: PeerIdentity, context: Context) -> None:
+        # What it claims to be may refuse its stream and no more: a stranger that calls itself two controllers of
+        # another cluster would end a node that is not ready yet.
+        own, wanted = self._identity(), _said(context, WANTED_KEY)
+        if (stranger := self._stranger(identity, context)) is not None:
+            refusal: str | None = stranger
+        elif wanted is not None and wanted != own.node_id:
+            refusal = f"node {own.node_id} answers at {own.address}, expected node {wanted}"
+        else:
+            refusal = self._accepts(identity)
+        if refusal is None:
+            self._refused.accepted(identity.node_id)
+            return
+        refusal = self._refuse(identity, context, refusal)
+        await context.abort(grpc.StatusCode.FAILED_PRECONDITION, refusal, ((CLUSTER_KEY, own.cluster_id),))
+
+    def _refuse(self, identity: PeerIdentity, context: Context, reason: str) -> str:
+        """Has it told, and returns the reason as it is said."""
+        caller, node = origin_of(context), node_id_of(context.auth_context())
+        principal = caller.principal if node is None else node_principal(node)
+        return self._refused.refused(identity, caller.host, principal, reason)
+
+
+def _seconds_until(end_s: float) -> float | None:
+    # asyncio takes no infinite time.
+    return None if end_s == math.inf else max(0.0, end_s - time.time()) + 0.1
+
+
+def _generation(context: Context) -> int:
+    generation = _said(context, GENERATION_KEY)
+    if generation is None:
+        raise FrameError(f"the stream does not say {GENERATION_KEY}")
+    return generation
+
+
+def _said(context: Context, name: str) -> int | None:
+    """A number that the stream says of itself in its metadata."""
+    for key, value in context.invocation_metadata() or ():
+        if key == name and str(value).isdecimal():
+            return int(value)
+    return None

@@ -1,0 +1,297 @@
+"""The streams of one direction between two nodes: those that we opened, and those that the peer opened to us."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine
+
+import grpc
+import grpc.aio
+
+from quorumlog.server.step.events import PeerFrame, PeerIdentity, Stream
+from quorumlog.server.transport.credentials import PeerDialer
+from quorumlog.server.transport.peers.peer_codec import (
+    FrameError,
+    decode_frame,
+    decode_identity,
+    encode_hello,
+    parse_frame,
+)
+from quorumlog.wire.entry import CorruptEntryError
+
+#: Metadata key under which a stream says to which attempt of its sender it belongs.
+GENERATION_KEY = "quorumlog-generation"
+#: Metadata key under which a stream says for which node it is meant. Otherwise a node at the address of a lost
+#: one, which is still dialled there, would take streams meant for that one for its own peers' later attempts, and break
+#: theirs.
+WANTED_KEY = "quorumlog-wanted-node"
+#: Metadata key under which a node that refuses a stream says which cluster it belongs to.
+CLUSTER_KEY = "quorumlog-cluster-id"
+#: From opening a stream to the peer's first frame. A paused process accepts connections but never answers.
+HELLO_TIMEOUT_S = 2.0
+#: Frames and bytes that may wait on one stream. The node paces itself far below; past this the peer does not read.
+MAX_QUEUED_FRAMES = 4_096
+MAX_QUEUED_BYTES = 64 << 20
+
+_METHODS = {
+    Stream.CONTROL: "/quorumlog.v1.Peer/Control",
+    Stream.DATA: "/quorumlog.v1.Peer/Data",
+    Stream.SNAPSHOT: "/quorumlog.v1.Peer/Snapshot",
+}
+_ANSWER_OF = {
+    Stream.CONTROL: Stream.CONTROL_ANSWER,
+    Stream.DATA: Stream.DATA_ANSWER,
+    Stream.SNAPSHOT: Stream.SNAPSHOT_ANSWER,
+}
+#: Streams whose frames travel on what we opened ourselves.
+OUTBOUND = frozenset(_METHODS)
+
+#: What takes a frame that arrived.
+Receive = Callable[[PeerFrame], None]
+
+
+class LinkBrokenError(Exception):
+    """A stream ended. The message says how, in one line.
+
+    Arguments:
+        cluster_id: of a peer that refused us, where it said so.
+    """
+
+    def __init__(self, message: str, cluster_id: str | None = None) -> None:
+        super().__init__(message)
+        self.cluster_id = cluster_id
+
+
+class FrameQueue:
+    """Encoded frames that wait for one stream, and the loop that writes them."""
+
+    def __init__(self) -> None:
+        self._frames: deque[bytes] = deque()
+        self._bytes = 0
+        self._wake = asyncio.Event()
+
+    def put(self, data: bytes) -> bool:
+        """Queues a frame; False when the queue is full, and the frame was not taken. One frame is always taken."""
+        if self._frames and (len(self._frames) >= MAX_QUEUED_FRAMES or self._bytes + len(data) > MAX_QUEUED_BYTES):
+            return False
+        self._frames.append(data)
+        self._bytes += len(data)
+        self._wake.set()
+        return True
+
+    async def drain(self, write: Callable[[bytes], Awaitable[None]]) -> None:
+        """Writes what comes, forever; a write that waits for the peer to read holds up only this stream."""
+        while True:
+            while self._frames:
+                data = self._frames.popleft()
+                self._bytes -= len(data)
+                await write(data)
+            self._wake.clear()
+            await self._wake.wait()
+
+
+class OutboundSession:
+    """Our streams to a peer, each on a connection of its own.
+
+    Arguments:
+        node_id, address: of the peer.
+        generation: number of this attempt; the peer prefers the highest.
+        dialer: opens the connections.
+    """
+
+    def __init__(self, node_id: int, address: str, generation: int, dialer: PeerDialer) -> None:
+        metadata = ((GENERATION_KEY, str(generation)), (WANTED_KEY, str(node_id)))
+        self._channels = {stream: dialer.channel(address, node_id) for stream in _METHODS}
+        self._calls = {
+            stream: self._channels[stream].stream_stream(method, bytes, bytes)(None, metadata=metadata)
+            for stream, method in _METHODS.items()
+        }
+        self._queues = {stream: FrameQueue() for stream in _METHODS}
+        self._closed = asyncio.Event()
+        self.address = address
+        self.identity: PeerIdentity | None = None
+
+    def send(self, stream: Stream, data: bytes) -> bool:
+        """Queues a frame of ours; False when that queue is full."""
+        return self._queues[stream].put(data)
+
+    def close(self) -> None:
+        """Ends the streams; ``run`` then raises LinkBrokenError."""
+        self._closed.set()
+        for call in self._calls.values():
+            call.cancel()
+
+    async def greet(self, own: PeerIdentity) -> PeerIdentity:
+        """Exchanges identities on all streams.
+
+        Raises:
+            LinkBrokenError: the peer cannot be reached, refuses, or does not answer in time.
+        """
+        try:
+            async with asyncio.timeout(HELLO_TIMEOUT_S):
+                answers = await self._exchange_hellos(encode_hello(own))
+        except TimeoutError:
+            raise LinkBrokenError("no answer in time") from None
+        except (grpc.aio.AioRpcError, asyncio.InvalidStateError, grpc.aio.BaseError):
+            raise await self._explain() from None
+        identities = [_identity_in(answer) for answer in answers]
+        if any(identity != identities[0] for identity in identities):
+            raise LinkBrokenError("the streams ended at different processes")
+        self.identity = identities[0]
+        return identities[0]
+
+    async def _exchange_hellos(self, hello: bytes) -> list[object]:
+        for call in self._calls.values():
+            await call.write(hello)
+        return [await call.read() for call in self._calls.values()]
+
+    async def run(self, own_id: int, receive: Receive) -> None:
+        """Writes queued frames and hands over answers until something breaks.
+
+        Raises:
+            LinkBrokenError: always, in the end.
+        """
+        assert self.identity is not None
+        peer = self.identity.node_id
+        await run_until_first(
+            self._closed,
+            *(self._queues[stream].drain(call.write) for stream, call in self._calls.items()),
+            *(
+                read_frames(call.read, _ANSWER_OF[stream], peer, own_id, receive)
+                for stream, call in self._calls.items()
+            ),
+        )
+
+    async def release(self) -> None:
+        """Closes the connections."""
+        self.close()
+        for channel in self._channels.values():
+            await channel.close(None)
+
+    async def _explain(self) -> LinkBrokenError:
+        """Why a greeting failed: a peer that refuses says so in the status of the call, not of the failed write."""
+        for call in self._calls.values():
+            if call.done():
+                cluster = dict(await call.trailing_metadata()).get(CLUSTER_KEY)
+                reason = one_line(await call.details() or (await call.code()).name)
+                return LinkBrokenError(reason, cluster if isinstance(cluster, str) else None)
+        return LinkBrokenError("the stream ended")
+
+
+class InboundSession:
+    """The streams that a peer opened to us, as far as they have arrived.
+
+    Arguments:
+        identity: who the peer said it is.
+        generation: number of the peer's attempt.
+    """
+
+    def __init__(self, identity: PeerIdentity, generation: int) -> None:
+        self.identity = identity
+        self.generation = generation
+        self._queues = {answer: FrameQueue() for answer in _ANSWER_OF.values()}
+        self._closed = asyncio.Event()
+        self._open: set[Stream] = set()
+
+    def is_older_than(self, identity: PeerIdentity, generation: int) -> bool:
+        """True when streams of that attempt replace these: another life of the process, or a later attempt."""
+        return self.identity.boot_id != identity.boot_id or self.generation < generation
+
+    def is_same_as(self, identity: PeerIdentity, generation: int, stream: Stream) -> bool:
+        """True when such a stream completes this session."""
+        return self.identity == identity and self.generation == generation and stream not in self._open
+
+    def send(self, stream: Stream, data: bytes) -> bool:
+        """Queues an answer; False when that queue is full."""
+        return self._queues[stream].put(data)
+
+    def close(self) -> None:
+        """Ends the streams; ``run`` then raises LinkBrokenError."""
+        self._closed.set()
+
+    async def run(
+        self,
+        stream: Stream,
+        context: grpc.aio.ServicerContext[bytes, bytes],
+        own_id: int,
+        receive: Receive,
+    ) -> None:
+        """Hands over frames and writes queued answers of one stream until something breaks.
+
+        Raises:
+            LinkBrokenError: always, in the end.
+        """
+        self._open.add(stream)
+        await run_until_first(
+            self._closed,
+            self._queues[_ANSWER_OF[stream]].drain(context.write),
+            read_frames(context.read, stream, self.identity.node_id, own_id, receive),
+        )
+
+
+async def read_frames(
+    read: Callable[[], Awaitable[object]], stream: Stream, sender: int, own_id: int, receive: Receive
+) -> None:
+    """Hands over the frames of one stream until it ends.
+
+    Raises:
+        LinkBrokenError: it ended, or what came on it cannot be believed.
+    """
+    while True:
+        data = await read()
+        if not isinstance(data, bytes):
+            raise LinkBrokenError("the peer closed the stream")
+        try:
+            frame = decode_frame(parse_frame(data), stream, sender, own_id)
+        except (FrameError, CorruptEntryError) as error:
+            raise LinkBrokenError(f"dropped, the peer sent what cannot be believed: {error}") from None
+        receive(frame)
+
+
+async def run_until_first(closed: asyncio.Event, *loops: Coroutine[object, object, None]) -> None:
+    """Runs loops until one fails or ``closed`` is set, then ends them all.
+
+    Raises:
+        LinkBrokenError: always; anything unexpected from a loop is raised as it is.
+    """
+    tasks: list[asyncio.Task[object]] = [asyncio.ensure_future(loop) for loop in (*loops, closed.wait())]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    for task in done:
+        if task.cancelled():
+            continue
+        error = task.exception()
+        if isinstance(error, grpc.aio.AioRpcError):
+            raise LinkBrokenError(describe(error))
+        # With these gRPC refuses reads and writes on a call that has just ended.
+        if isinstance(error, asyncio.InvalidStateError | grpc.aio.BaseError):
+            raise LinkBrokenError("the stream ended")
+        if error is not None:
+            raise error
+    raise LinkBrokenError("the link was closed")
+
+
+def _identity_in(answer: object) -> PeerIdentity:
+    if not isinstance(answer, bytes):
+        raise LinkBrokenError("the peer closed the stream before saying who it is")
+    try:
+        return decode_identity(parse_frame(answer).identity)
+    except FrameError as error:
+        raise LinkBrokenError(str(error)) from None
+
+
+def describe(error: grpc.aio.AioRpcError) -> str:
+    """One line of what gRPC says."""
+    return one_line(error.details() or error.code().name)
+
+
+def one_line(text: str) -> str:
+    """The gist of gRPC's text: in one line, and of "failed to connect to all addresses; last error: ..." the end."""
+    if text.startswith("failed to connect"):
+        text = text.rpartition(": ")[2]
+    return " ".join(text.split())[:200]
