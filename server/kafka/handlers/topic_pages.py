@@ -44,7 +44,7 @@ def describe_topic_partitions(
         reply = yield from ask(question, data_plane_pb2.MetadataResponse)
         alive = {each.node_id for each in reply.brokers if not each.fenced}
         for topic in reply.topics:
-            # Of a topic that the client may not know of, not even the name is told as where the next page begins.
+            # A topic that was deleted, or hidden from this client, since its name was read.
             if page.next_begin is None and not (everything and topic.HasField("error")):
                 page.add(topic, alive)
     return DescribeTopicPartitionsResponse(topics=page.topics, next_cursor=page.next_begin)

@@ -15,8 +15,11 @@ from quorumlog.server.kafka.codec.topic_partition_requests import (
 from quorumlog.server.kafka.codec.topic_partition_responses import DescribeTopicPartitionsResponse
 from quorumlog.server.kafka.handlers import topic_pages
 from quorumlog.server.kafka.handlers.error_codes import KafkaError
+from quorumlog.v1 import data_plane_pb2
 from quorumlog.v1.acls_pb2 import ACL_OPERATION_ALTER, ACL_OPERATION_DESCRIBE, ACL_RESOURCE_TOPIC
+from quorumlog.v1.errors_pb2 import Error, ErrorCode
 from tests.support.kafka_nodes import KafkaNodes, ask_through
+from tests.support.kafka_steps import serve
 from tests.support.quiet_cluster import TOPIC
 from tests.support.restricted_cluster import Restricted
 from tests.support.rights import rule
@@ -146,3 +149,17 @@ def test_a_topic_that_is_hidden_is_not_even_where_a_page_begins() -> None:
     hidden.topics[0].name = unknown.topics[0].name
     assert hidden == unknown
     assert hidden.topics[0].error_code == KafkaError.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_a_page_of_all_topics_omits_deleted_ones() -> None:
+    """A topic may be deleted after its name was read, and before the node describes it."""
+
+    def reply(question: data_plane_pb2.MetadataRequest) -> data_plane_pb2.MetadataResponse:
+        gone = Error(code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        topics = [
+            data_plane_pb2.TopicMetadata(name=each, error=gone if each == "t" else None) for each in question.topics
+        ]
+        return data_plane_pb2.MetadataResponse(topics=topics)
+
+    assert shown(serve(wish(), 0, reply).answer) == [("u", 0, [])]
+    assert [each[0] for each in shown(serve(wish("t", "u"), 0, reply).answer)] == ["t", "u"]
