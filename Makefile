@@ -112,10 +112,10 @@ COMPILED_LOGIC := $(addprefix tests/,raft server/replicas server/hosting server/
 	sdk/producer simulation/partition simulation/machinery/test_reduction.py test_compiled_sources.py)
 COMPILED_CLUSTERS := tests/integration/test_leaders_return.py tests/integration/test_snapshot_catch_up.py \
 	$(addprefix tests/sdk/against_nodes/test_against_cluster.py::test_,killing_the_leader_under_load_loses_and_doubles_nothing_and_keeps_order many_records_come_back_once_and_in_order the_asyncio_clients_do_the_same) \
-	tests/server/local/test_local_cluster.py::test_a_killed_controller_is_replaced_and_comes_back_on_its_data
+	tests/local/test_local_cluster.py::test_a_killed_controller_is_replaced_and_comes_back_on_its_data
 test-compiled: compile  ## the rules, simulated clusters and clusters of processes, on compiled modules
 	@PYTHONPATH=$(COMPILED) $(PYTEST) -q -n 2 -m "not ($(PROCESSES))" $(COMPILED_LOGIC) $(PYTEST_ARGS)
-	@PYTHONPATH=$(COMPILED) $(BIN)/python -m quorumlog.chaos.simulate --seeds 30
+	@PYTHONPATH=$(COMPILED) $(BIN)/python -m quorumlog.simulator.simulate --seeds 30
 	@PYTHONPATH=$(COMPILED) $(PYTEST) -q -n 2 $(COMPILED_CLUSTERS) $(PYTEST_ARGS)
 
 # Kafka's clients in five languages, from their registries: it takes Go, Node.js, Java, Maven, kcat, and most of an hour.
@@ -163,10 +163,10 @@ chaos: $(STAMP)  ## kill the leader ten times under load and check every acknowl
 
 SEEDS ?= 200
 simulate: $(STAMP)  ## run simulated clusters; SEEDS=n MINUTES=m START=n RECORD=file, or SEED=n to replay one
-	@$(BIN)/python -m quorumlog.chaos.simulate $(if $(SEED),--seed $(SEED),--seeds $(SEEDS) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(START),--start $(START)) $(if $(RECORD),--record $(RECORD)))
+	@$(BIN)/python -m quorumlog.simulator.simulate $(if $(SEED),--seed $(SEED),--seeds $(SEEDS) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(START),--start $(START)) $(if $(RECORD),--record $(RECORD)))
 
 mutants: $(STAMP)  ## plant faults into copies of the packages and show what notices each
-	@$(BIN)/python -m quorumlog.chaos.mutate $(if $(ONLY),--only $(ONLY))
+	@$(BIN)/python -m quorumlog.simulator.mutate $(if $(ONLY),--only $(ONLY))
 
 clean:  ## remove what was made
 	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from setuptools import Extension, setup
-from setuptools.command.build_py import build_py
 from setuptools.command.sdist import sdist
 
 # Setuptools brings it, under the name that it had in Python's own library.
@@ -22,9 +21,6 @@ ROOT = Path(__file__).resolve().parent
 #: Links to all packages, under their import names.
 SOURCES = ROOT / "src"
 UNITS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["quorumlog"]["compiled"]
-
-#: Modules that only a checkout can use, like the packages that pyproject.toml excludes.
-CHECKOUT_ONLY = {("quorumlog.chaos", "mutate"), ("quorumlog.chaos", "simulate")}
 
 #: With this in the environment, the modules of ``[tool.quorumlog.compiled]`` are compiled as well. It needs mypy and a
 #: C compiler: ``pip wheel --no-build-isolation .``, or ``make compile``.
@@ -103,14 +99,6 @@ def extensions() -> list[Extension]:
     return [native(optional=True)] if "editable_wheel" in sys.argv else []
 
 
-class BuildPy(build_py):
-    """Omits from wheels the modules that only a checkout can use."""
-
-    def find_package_modules(self, package: str, package_dir: str) -> list[tuple[str, str, str]]:
-        modules = super().find_package_modules(package, package_dir)
-        return [module for module in modules if module[:2] not in CHECKOUT_ONLY]
-
-
 class InstallData(install_data):
     """Puts the manual pages beside the command: they are made of its own help."""
 
@@ -150,6 +138,6 @@ if not (SOURCES / "quorumlog" / "raft").is_dir():
     sys.exit("src/quorumlog/raft is not a link to raft: git config core.symlinks true && git checkout -- src")
 setup(
     data_files=[*SHARED_FILES.items()],
-    cmdclass={"build_py": BuildPy, "install_data": InstallData, "sdist": SourceDistribution},
+    cmdclass={"install_data": InstallData, "sdist": SourceDistribution},
     ext_modules=extensions(),
 )

@@ -59,9 +59,9 @@ from bench.options import add_json, add_work_dir
 from bench.peers import command as peers
 from bench.printing import result_console
 from bench.report import Row, Runs, markdown, rows_of, show, write_json
+from quorumlog.local import ClusterError, LocalCluster
 from quorumlog.sdk import Admin, NewTopic
 from quorumlog.sdk.errors import QuorumlogError
-from quorumlog.server.local import ClusterError, LocalCluster
 
 QUICK_SCALE = 0.25
 #: Measurements with arguments of their own.

@@ -13,11 +13,11 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
+from quorumlog.local import ClusterError, LocalCluster
 from quorumlog.sdk import Admin, NewTopic, Producer
 from quorumlog.sdk.errors import QuorumlogError
 from quorumlog.sdk.records.record_batch import encode, to_log_schema
 from quorumlog.server.config.options import NodeLimits
-from quorumlog.server.local import ClusterError, LocalCluster
 from quorumlog.server.partition.compaction_pass import CompactionPass
 from quorumlog.server.partition.compaction_state import CompactionPoint
 from quorumlog.wire.entry import Codec, build_batch, seal_batch

@@ -39,9 +39,9 @@ from bench.job import JobError, run_job
 from bench.measurements import PARTITIONS, Figure, Measurement, measurements
 from bench.options import add_json, add_work_dir
 from bench.printing import result_console
+from quorumlog.local import ClusterError, LocalCluster
 from quorumlog.sdk import Admin, NewTopic
 from quorumlog.sdk.errors import QuorumlogError
-from quorumlog.server.local import ClusterError, LocalCluster
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 THIS = "this checkout"

@@ -33,8 +33,8 @@ from bench.process_cost import memory_of, watch
 from bench.scrape import NODES, TOPIC, fill
 from bench.target_table import FigureLine, show, write_json
 from quorumlog.console.assets import Assets
+from quorumlog.local import ClusterError, LocalCluster
 from quorumlog.sdk.errors import QuorumlogError
-from quorumlog.server.local import ClusterError, LocalCluster
 
 _WAIT_S = 60.0
 _START_S = 30.0

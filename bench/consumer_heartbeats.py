@@ -31,9 +31,9 @@ from bench.options import add_json
 from bench.printing import result_console
 from bench.process_cost import Idleness, Memory, memory_of, watch
 from bench.target_table import FigureLine, show, write_json
+from quorumlog.local import ClusterError, LocalCluster
 from quorumlog.sdk import Admin, NewTopic, PartitionDescription, TopicPartition
 from quorumlog.sdk.errors import QuorumlogError
-from quorumlog.server.local import ClusterError, LocalCluster
 from quorumlog.wire.topic_names import GROUPS_TOPIC
 
 NODES = 3

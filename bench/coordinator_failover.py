@@ -29,10 +29,10 @@ from bench.options import add_json
 from bench.printing import result_console
 from bench.target_table import FigureLine, show, write_json
 from quorumlog.chaos.processes.nemesis import ChaosError, wait_until
+from quorumlog.local import ClusterError, LocalCluster
 from quorumlog.sdk import Admin, GroupState, NewTopic
 from quorumlog.sdk.errors import QuorumlogError
 from quorumlog.sdk.types import GroupDescription
-from quorumlog.server.local import ClusterError, LocalCluster
 
 NODES = 3
 GROUP = "large"

@@ -15,8 +15,8 @@ import shlex
 import time
 
 from bench.latency_load import PATIENCE_S, TimedWriter, add_steady_load, fill, latencies, on_cluster, tell
+from quorumlog.local import ClusterError, LocalCluster
 from quorumlog.sdk import Admin, NewTopic
-from quorumlog.server.local import ClusterError, LocalCluster
 
 TOPIC = "drained"
 #: That is drained; no controller, so that it is partitions that move and nothing else.

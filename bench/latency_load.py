@@ -15,9 +15,9 @@ from typing import TypeVar
 
 from bench.options import add_json, add_work_dir
 from bench.printing import result_console
+from quorumlog.local import ClusterError, LocalCluster
 from quorumlog.sdk import Admin, Producer, RecordFuture
 from quorumlog.sdk.errors import QuorumlogError
-from quorumlog.server.local import ClusterError, LocalCluster
 
 Measured = TypeVar("Measured")
 

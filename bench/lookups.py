@@ -20,9 +20,9 @@ import pyarrow as pa
 from bench.options import add_json
 from bench.printing import result_console
 from bench.target_table import FigureLine, show, write_json
+from quorumlog.local import ClusterError, LocalCluster
 from quorumlog.sdk import Admin, Consumer, NewTopic, Producer, TopicPartition
 from quorumlog.sdk.errors import QuorumlogError
-from quorumlog.server.local import ClusterError, LocalCluster
 
 VALUE_BYTES = 100
 #: Records lie this far apart in time, and end about now.

@@ -16,8 +16,8 @@ import time
 from collections.abc import Callable
 
 from bench.latency_load import PATIENCE_S, TimedWriter, add_steady_load, fill, latencies, on_cluster, tell
+from quorumlog.local import ClusterError, LocalCluster
 from quorumlog.sdk import Admin, NewTopic
-from quorumlog.server.local import ClusterError, LocalCluster
 
 TOPIC = "orders"
 #: That loses its disk; a controller, too.

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable
 
 from google.protobuf.message import Message as ProtoMessage
 
-from quorumlog.chaos.simulator.durable_raft_group import DurableRaftGroup, apply_write
 from quorumlog.raft.types import Entry
 from quorumlog.server.config.options import NodeOptions, ScrubOptions
 from quorumlog.server.node.node import Node
@@ -25,6 +24,7 @@ from quorumlog.server.step.events import (
     StorageDone,
 )
 from quorumlog.server.transport.peers.peer_codec import decode_frame, encode_frame, parse_frame
+from quorumlog.simulator.world.durable_raft_group import DurableRaftGroup, apply_write
 from quorumlog.storage.batch_row import BatchRow
 from quorumlog.storage.interface import OpeningDamage
 from quorumlog.storage.transaction import RaftGroupState, Space, Transaction

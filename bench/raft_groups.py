@@ -19,11 +19,11 @@ from bench.options import add_json
 from bench.printing import result_console
 from bench.process_cost import Idleness, Memory, memory_of, watch
 from bench.target_table import FigureLine, show, write_json
+from quorumlog.local import ClusterError, LocalCluster
 from quorumlog.sdk import Admin, NewTopic, Producer
 from quorumlog.sdk.errors import QuorumlogError
 from quorumlog.sdk.producer.delivery import RecordFuture
 from quorumlog.sdk.types import PartitionDescription
-from quorumlog.server.local import ClusterError, LocalCluster
 
 NODES = 3
 #: Partitions of one topic at most; more groups are spread over several.

@@ -28,9 +28,9 @@ from quorumlog.chaos.processes.member_plan import MemberPlan
 from quorumlog.chaos.processes.member_processes import MemberProcess, MemberProcesses
 from quorumlog.chaos.processes.nemesis import ChaosError, wait_until
 from quorumlog.chaos.processes.once_writers import VALUE
+from quorumlog.local import ClusterError, LocalCluster
 from quorumlog.sdk import Admin, NewTopic, Producer
 from quorumlog.sdk.errors import QuorumlogError
-from quorumlog.server.local import ClusterError, LocalCluster
 
 NODES = 3
 MEMBERS = 3

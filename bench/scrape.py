@@ -20,10 +20,10 @@ from bench.options import add_json
 from bench.printing import result_console
 from bench.process_cost import cpu_seconds, watch
 from bench.target_table import FigureLine, show, write_json
+from quorumlog.local import ClusterError, LocalCluster
+from quorumlog.local.ports import ReservedPorts
 from quorumlog.sdk import Admin, NewTopic, Producer, TopicPartition
 from quorumlog.sdk.errors import QuorumlogError
-from quorumlog.server.local import ClusterError, LocalCluster
-from quorumlog.server.local.ports import ReservedPorts
 
 NODES = 3
 TOPIC = "scraped"

@@ -33,9 +33,9 @@ from bench.printing import result_console
 from bench.spark_jobs import Count, WrongRowsError
 from bench.spark_latency import PARTS, BatchLatency, PassageLatency, feed_latency, log_latency, passage
 from bench.spark_rates import NODES, OURS, VALUE_BYTES, Rates, SparkRates
+from quorumlog.local import ClusterError, LocalCluster
 from quorumlog.sdk.errors import QuorumlogError
 from quorumlog.sdk.spark import local_session
-from quorumlog.server.local import ClusterError, LocalCluster
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

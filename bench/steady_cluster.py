@@ -8,8 +8,8 @@ import time
 from pathlib import Path
 
 from bench.steady_figures import MIB, Steady
+from quorumlog.local import LocalCluster
 from quorumlog.sdk import Admin, NewTopic, Producer, RecordFuture
-from quorumlog.server.local import LocalCluster
 from quorumlog.storage.meta_pages import DATA_FILE
 from quorumlog.storage.storage import Storage
 

@@ -34,6 +34,7 @@ from bench.job import JobError, run_job
 from bench.measurements import KIB, PARTITIONS, RECORD_BYTES
 from bench.options import add_json, add_work_dir
 from bench.printing import result_console
+from quorumlog.local import ClusterError, LocalCluster
 from quorumlog.sdk import (
     ACL,
     ACLOperation,
@@ -46,7 +47,6 @@ from quorumlog.sdk import (
 )
 from quorumlog.sdk.errors import QuorumlogError
 from quorumlog.sdk.runtime.security import SecurityOptions
-from quorumlog.server.local import ClusterError, LocalCluster
 
 TOPIC = "measured"
 USER = "writer"

@@ -27,9 +27,9 @@ from bench.figures import Figures
 from bench.job import JobError, run_job
 from bench.options import add_json, add_work_dir
 from bench.printing import result_console
+from quorumlog.local import ClusterError, LocalCluster
 from quorumlog.sdk import Admin, NewTopic
 from quorumlog.sdk.errors import QuorumlogError
-from quorumlog.server.local import ClusterError, LocalCluster
 
 KIB = 1024
 DEFAULTS = "defaults"

@@ -29,7 +29,7 @@ TRACEBACK_VARIABLE = "QUORUMLOG_TRACEBACK"
 WRONG_USAGE_ERRORS = (
     ("quorumlog.sdk.errors", "IllegalArgumentError"),
     ("quorumlog.server.config.settings", "SettingsError"),
-    ("quorumlog.server.local.node_process", "ClusterSettingsError"),
+    ("quorumlog.local.node_process", "ClusterSettingsError"),
 )
 #: Families whose messages are written for users.
 ERRORS_FOR_USERS = (
@@ -37,7 +37,7 @@ ERRORS_FOR_USERS = (
     ("quorumlog.storage.interface", "StorageEngineError"),
     ("quorumlog.server.config.settings", "SettingsError"),
     ("quorumlog.server.certificates.x509", "CertificateError"),
-    ("quorumlog.server.local.node_process", "ClusterError"),
+    ("quorumlog.local.node_process", "ClusterError"),
     ("quorumlog.chaos.processes.nemesis", "ChaosError"),
 )
 

@@ -28,8 +28,8 @@ from quorumlog.cli.progress import waiting
 from quorumlog.cli.rendering import plural, print_json, print_table
 
 if TYPE_CHECKING:
-    from quorumlog.server.local import LocalCluster
-    from quorumlog.server.local.cluster import NodeStatus
+    from quorumlog.local import LocalCluster
+    from quorumlog.local.cluster import NodeStatus
 
 #: How often a cluster in the foreground looks after its processes.
 WATCH_INTERVAL_S = 0.2
@@ -101,7 +101,7 @@ def up(
 @app.command("down", epilog="Example: quorumlog cluster down --data-dir /tmp/quorumlog")
 def down(*, data_dir: DataDirectory = DEFAULT_DATA_DIRECTORY, output: Output = OutputFormat.TABLE) -> None:
     """Stops the nodes of a local cluster; its data stays, and 'cluster up' goes on with it."""
-    from quorumlog.server.local import LocalCluster
+    from quorumlog.local import LocalCluster
 
     cluster = LocalCluster.attach(data_dir)
     running = [node for node in cluster.node_ids if cluster.is_running(node)]
@@ -118,7 +118,7 @@ def down(*, data_dir: DataDirectory = DEFAULT_DATA_DIRECTORY, output: Output = O
 @app.command("status", epilog="Example: quorumlog cluster status --data-dir /tmp/quorumlog --output json")
 def status(*, data_dir: DataDirectory = DEFAULT_DATA_DIRECTORY, output: Output = OutputFormat.TABLE) -> None:
     """The processes of a local cluster: which run, which serve, and where their logs are."""
-    from quorumlog.server.local import LocalCluster
+    from quorumlog.local import LocalCluster
 
     _print(LocalCluster.attach(data_dir), output)
 
@@ -134,8 +134,8 @@ def _cluster(
     kafka: bool,
 ) -> LocalCluster:
     """The cluster of a directory: as it was if nothing else is asked for, otherwise a new one."""
-    from quorumlog.server.local import LocalCluster
-    from quorumlog.server.local.state import FILE_NAME
+    from quorumlog.local import LocalCluster
+    from quorumlog.local.state import FILE_NAME
 
     if (data_dir / FILE_NAME).exists():
         nodes = len(LocalCluster.attach(data_dir).node_ids) if nodes is None else nodes
@@ -154,7 +154,7 @@ def _cluster(
 
 def _start(cluster: LocalCluster) -> str:
     """Starts the nodes; returns why not all of them serve, if they run all the same."""
-    from quorumlog.server.local import NodesSlowError, NodeWaitsError
+    from quorumlog.local import NodesSlowError, NodeWaitsError
 
     try:
         with waiting("starting the nodes"):

@@ -12,7 +12,7 @@ from quorumlog.console.playground.controls import NodeControlError
 
 if TYPE_CHECKING:
     from quorumlog.chaos.processes.link_proxy import LinkProxies
-    from quorumlog.server.local import LocalCluster
+    from quorumlog.local import LocalCluster
 
 #: Whose a connection is, is read here. Only Linux has it.
 _SOCKETS = Path("/proc/net/tcp")
@@ -83,7 +83,7 @@ class PlaygroundNodes:
 
 
 def _done(call: Callable[[int], None], node: int) -> None:
-    from quorumlog.server.local import ClusterError
+    from quorumlog.local import ClusterError
 
     try:
         call(node)
@@ -102,7 +102,7 @@ def playground_nodes(
         kafka: nodes also serve Kafka's own clients, whose links are cut like all others.
     """
     from quorumlog.chaos.processes.link_proxy import LinkProxies
-    from quorumlog.server.local import LocalCluster
+    from quorumlog.local import LocalCluster
 
     with ExitStack() as running:
         proxies = None

@@ -25,9 +25,9 @@ from rich.panel import Panel
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 from rich.table import Table
 
+from quorumlog.local import ClusterError, LocalCluster
 from quorumlog.sdk import Admin, Consumer, NewTopic, PartitionDescription, TopicPartition
 from quorumlog.sdk.errors import QuorumlogError
-from quorumlog.server.local import ClusterError, LocalCluster
 
 TOPIC = "orders"
 GROUP = "billing"

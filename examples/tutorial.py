@@ -8,8 +8,8 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 
+from quorumlog.local import LocalCluster
 from quorumlog.sdk import Admin, Consumer, ConsumerRecord, NewTopic, QuorumlogError
-from quorumlog.server.local import LocalCluster
 
 
 def run(story: Callable[[str], None], about: str | None) -> None:

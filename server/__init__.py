@@ -3,6 +3,8 @@
 Each folder's docstring describes its modules; docs/architecture.md describes how they work together.
 `tests/test_imports.py` says which folder may import which.
 
+- `local`: the former name of `quorumlog.local`.
+
 May import: `quorumlog.v1`, `wire`, `raft`, `storage`.
 """
 

@@ -16,7 +16,9 @@ from functools import cached_property
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-FLOORS = ("src", "proto", "wire", "raft", "storage", "server", "sdk", "chaos", "console", "cli", "bench")
+FLOORS = (
+    "src", "proto", "wire", "raft", "storage", "server", "sdk", "local", "chaos", "simulator", "console", "cli", "bench",
+)  # fmt: skip
 #: What else is Python: counted where figures are about all of the repository.
 BESIDE_THE_FLOORS = ("tests", "tools", "packaging", "examples")
 

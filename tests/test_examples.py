@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from quorumlog.local import LocalCluster
 from quorumlog.sdk import Admin
-from quorumlog.server.local import LocalCluster
 
 pytestmark = [pytest.mark.alone, pytest.mark.cluster]
 

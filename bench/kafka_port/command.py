@@ -55,12 +55,12 @@ from bench.peers import kafka as apache
 from bench.peers.server_processes import PeerError
 from bench.printing import result_console
 from bench.process_cost import cpu_seconds, watch
+from quorumlog.local import ClusterError, LocalCluster
 from quorumlog.sdk import Admin, NewTopic
 from quorumlog.sdk.errors import QuorumlogError
 from quorumlog.server.kafka.codec.headers import RequestHead, pack_request_header
 from quorumlog.server.kafka.codec.primitives import encode
 from quorumlog.server.kafka.codec.version_requests import ApiVersionsRequest
-from quorumlog.server.local import ClusterError, LocalCluster
 
 #: An entry of the SDK's with so many records takes about as many bytes as a Kafka batch.
 _BYTES_PER_RECORD = RECORD_BYTES + 8

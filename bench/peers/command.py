@@ -28,8 +28,8 @@ from bench.peers.peer import Peer
 from bench.peers.readings import PeerRow, Reading, markdown, rows_of, show
 from bench.peers.turns import measure
 from bench.printing import result_console
+from quorumlog.local import ClusterError
 from quorumlog.sdk.errors import QuorumlogError
-from quorumlog.server.local import ClusterError
 
 PEERS = (OURS, *kafka.PEERS, *nats.PEERS, *rabbitmq.PEERS)
 _SIZES = {size_name(size).replace(" ", ""): size for size in COUNTS}

@@ -12,9 +12,9 @@ from bench.peers.artifacts import JarSet
 from bench.peers.client_process import missing_clients
 from bench.peers.peer import Kind, Peer, RunningServers, Side
 from bench.peers.server_processes import ServerProcesses
+from quorumlog.local.ports import ReservedPorts
 from quorumlog.sdk.spark.errors import JavaError
 from quorumlog.sdk.spark.java import find_java_home
-from quorumlog.server.local.ports import ReservedPorts
 
 JARS = JarSet("kafka", "org.apache.kafka", "kafka_2.13", "4.3.1")
 NODES = (1, 2, 3)

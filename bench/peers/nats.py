@@ -11,7 +11,7 @@ from pathlib import Path
 from bench.peers.client_process import missing_clients
 from bench.peers.peer import Kind, Peer, RunningServers, Side
 from bench.peers.server_processes import ServerProcesses
-from quorumlog.server.local.ports import ReservedPorts
+from quorumlog.local.ports import ReservedPorts
 
 _PROGRAM = "nats-server"
 SERVERS = ("nats-1", "nats-2", "nats-3")

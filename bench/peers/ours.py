@@ -10,7 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from bench.peers.peer import Kind, Peer, RunningServers, Side
-from quorumlog.server.local import LocalCluster
+from quorumlog.local import LocalCluster
 
 CLIENT = "ours"
 #: What ``bench tuning`` found to gain most for large records, at the price of memory.

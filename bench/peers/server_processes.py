@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from quorumlog.server.local import cleanup_process as janitor
+from quorumlog.local import cleanup_process as janitor
 
 #: Three JVMs that start at once on two cores.
 READY_S = 180.0

@@ -30,9 +30,9 @@ from bench.printing import result_console
 from bench.spark import rate_lines
 from bench.spark_jobs import Count, SparkFormat, WrongRowsError, batch_read, batch_write, stream_read
 from bench.spark_rates import OURS, PARTITIONS, VALUE_BYTES, WRITERS, QueryKind, Rates, fill_topic, timed_write
+from quorumlog.local import ClusterError
 from quorumlog.sdk.errors import QuorumlogError
 from quorumlog.sdk.spark import local_session
-from quorumlog.server.local import ClusterError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

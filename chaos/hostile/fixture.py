@@ -21,6 +21,8 @@ import grpc
 from quorumlog.chaos.hostile.access import Entrance, credentials_of
 from quorumlog.chaos.hostile.caller import HostileCaller
 from quorumlog.chaos.hostile.known_ids import STAGE
+from quorumlog.local import LocalCluster
+from quorumlog.local.ports import ReservedPorts
 from quorumlog.sdk import (
     ACL,
     ACLOperation,
@@ -33,8 +35,6 @@ from quorumlog.sdk import (
     ResourceType,
     UserScramCredentialUpsertion,
 )
-from quorumlog.server.local import LocalCluster
-from quorumlog.server.local.ports import ReservedPorts
 from quorumlog.v1 import admin_pb2, admin_pb2_grpc
 
 NODES = 3

@@ -24,7 +24,7 @@ from quorumlog.chaos.hostile.fixture import NODES, staged_cluster
 from quorumlog.chaos.hostile.record import read_record, write_record
 from quorumlog.chaos.hostile.verdict import Watch, complaints, works
 from quorumlog.chaos.hostile.worker import WorkerNews, WorkerOrder
-from quorumlog.server.local import LocalCluster
+from quorumlog.local import LocalCluster
 
 Say = Callable[[str], None]
 DEFAULT_REQUESTS = 20_000

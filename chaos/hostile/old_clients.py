@@ -20,6 +20,7 @@ from typing import Any
 
 from quorumlog.chaos.hostile.kafka_batches import KafkaBatchMaker
 from quorumlog.chaos.hostile.verdict import Watch, complaints
+from quorumlog.local import LocalCluster
 from quorumlog.sdk import Admin, Consumer, NewTopic, TopicPartition
 from quorumlog.sdk.backup.commands import create_backup, verify_backup
 from quorumlog.server.kafka.codec.headers import RequestHead, pack_request_header
@@ -27,7 +28,6 @@ from quorumlog.server.kafka.codec.primitives import decode, encode
 from quorumlog.server.kafka.codec.produce_requests import PartitionProduceData, ProduceRequest, TopicProduceData
 from quorumlog.server.kafka.codec.produce_responses import ProduceResponse
 from quorumlog.server.kafka.handlers.error_codes import KafkaError
-from quorumlog.server.local import LocalCluster
 
 Say = Callable[[str], None]
 NODES = 3

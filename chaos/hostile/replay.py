@@ -19,8 +19,8 @@ from quorumlog.chaos.hostile.record import Action, SentLog, SentRequest, caller_
 from quorumlog.chaos.hostile.services import BY_PATH
 from quorumlog.chaos.hostile.verdict import Watch, complaints
 from quorumlog.chaos.hostile.wire import Wire, WireStream
+from quorumlog.local import LocalCluster
 from quorumlog.sdk import Admin
-from quorumlog.server.local import LocalCluster
 
 #: How long a unary call may take (s), and how long the nodes are watched after the last request.
 _CALL_S, _AFTER_S = 0.5, 2.0

@@ -10,9 +10,9 @@ from typing import Any
 
 import psutil
 
+from quorumlog.local import LocalCluster
 from quorumlog.sdk import Admin, Consumer, Producer, TopicPartition
 from quorumlog.sdk.errors import QuorumlogError
-from quorumlog.server.local import LocalCluster
 
 #: More memory than this no node needs for so small a cluster (bytes).
 MOST_RSS_BYTES = 1536 << 20

@@ -39,9 +39,9 @@ from quorumlog.chaos.processes.scenario_run import (
     in_round,
     judged,
 )
+from quorumlog.local import ClusterError
 from quorumlog.sdk import Admin, Consumer, NewTopic, NodeDescription, OffsetOutOfRangeError, Producer, TopicPartition
 from quorumlog.sdk.errors import QuorumlogError
-from quorumlog.server.local import ClusterError
 
 NAME = "damage"
 SUMMARY = "bits flip in one node's data file, and the file is cut: found and healed without a hand, nothing served"

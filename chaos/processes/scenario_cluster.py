@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from quorumlog.local import LocalCluster
+from quorumlog.local.cluster import STOP_TIMEOUT_S
+from quorumlog.local.ports import ReservedPorts
 from quorumlog.sdk import (
     ACL,
     ACLOperation,
@@ -17,9 +20,6 @@ from quorumlog.sdk import (
     UserScramCredentialUpsertion,
 )
 from quorumlog.sdk.runtime.security import SecurityOptions
-from quorumlog.server.local import LocalCluster
-from quorumlog.server.local.cluster import STOP_TIMEOUT_S
-from quorumlog.server.local.ports import ReservedPorts
 
 #: Where proxies stand in front of secured nodes, at the ports of these: certificates are good for it, too.
 PROXIED_HOST = "127.0.0.2"

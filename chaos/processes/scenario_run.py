@@ -17,9 +17,9 @@ from quorumlog.chaos.processes.link_proxy import LinkProxies
 from quorumlog.chaos.processes.nemesis import ChaosError
 from quorumlog.chaos.processes.report import GapBounds, Report
 from quorumlog.chaos.processes.scenario_cluster import ScenarioCluster
+from quorumlog.local import ClusterError, LocalCluster
 from quorumlog.sdk import Admin, NewTopic
 from quorumlog.sdk.errors import QuorumlogError
-from quorumlog.server.local import ClusterError, LocalCluster
 
 Say = Callable[[str], None]
 #: What a part of a run may end with, and the run goes on to its verdict. Anything else is a fault of the suite itself.

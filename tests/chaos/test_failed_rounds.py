@@ -17,8 +17,8 @@ from quorumlog.chaos.processes.once_writers import Gate, SdkOnceWriter, WriterKi
 from quorumlog.chaos.processes.report import Report
 from quorumlog.chaos.processes.scenario_cluster import ClientOptions, ScenarioCluster
 from quorumlog.chaos.processes.workload import Recorder, sequential_writer
+from quorumlog.local import ClusterError
 from quorumlog.sdk import Admin, TopicPartition
-from quorumlog.server.local import ClusterError
 
 WRITTEN = 2 * scenarios.STEADY_ACKS
 

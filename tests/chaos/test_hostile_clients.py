@@ -28,7 +28,7 @@ from quorumlog.chaos.hostile.requests import RequestMaker
 from quorumlog.chaos.hostile.services import METHODS, PEER_METHODS, SIGN_IN_METHODS
 from quorumlog.chaos.hostile.wire import Wire
 from quorumlog.chaos.hostile.worker import WorkerOrder
-from quorumlog.server.local import LocalCluster
+from quorumlog.local import LocalCluster
 from quorumlog.v1 import data_plane_pb2
 from quorumlog.wire.entry import CorruptEntryError, parse_header, verify_batch
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from quorumlog.cli.main import main
-from quorumlog.server.local import LocalCluster
+from quorumlog.local import LocalCluster
 
 
 @pytest.fixture

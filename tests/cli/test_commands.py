@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from quorumlog.server.local import LocalCluster
+from quorumlog.local import LocalCluster
 from tests.support.command_line import until
 
 pytestmark = pytest.mark.cluster

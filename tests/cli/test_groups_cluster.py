@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from quorumlog.local import LocalCluster
 from quorumlog.sdk import Admin, NewTopic, Producer
-from quorumlog.server.local import LocalCluster
 
 pytestmark = pytest.mark.cluster
 

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from quorumlog.cli.main import main
+from quorumlog.local import LocalCluster
 from quorumlog.sdk import Admin, GroupState, NewTopic, Producer
-from quorumlog.server.local import LocalCluster
 
 pytestmark = pytest.mark.cluster
 

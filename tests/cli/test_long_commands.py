@@ -14,8 +14,8 @@ import pytest
 from command_line import PATIENCE_S, cli, until
 
 from quorumlog.cli import boundary, progress
+from quorumlog.local import LocalCluster
 from quorumlog.sdk import Admin, NewTopic
-from quorumlog.server.local import LocalCluster
 
 Count = list[tuple[float, int, float | None]]
 

@@ -12,9 +12,9 @@ import pytest
 from command_line import cli
 
 from quorumlog.cli import cluster as cluster_commands
+from quorumlog.local import LocalCluster
+from quorumlog.local.cluster import NodeStatus
 from quorumlog.sdk import Admin, NewTopic
-from quorumlog.server.local import LocalCluster
-from quorumlog.server.local.cluster import NodeStatus
 
 pytestmark = pytest.mark.cluster
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from quorumlog.cli.suggestions import closest, did_you_mean
+from quorumlog.local import LocalCluster
 from quorumlog.sdk import Admin, NewTopic, Producer, UserScramCredentialUpsertion
-from quorumlog.server.local import LocalCluster
 
 Refuse = Callable[..., str]
 

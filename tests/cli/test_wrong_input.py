@@ -27,9 +27,9 @@ import typer.core
 
 from quorumlog.cli import boundary
 from quorumlog.cli.main import app
+from quorumlog.local import LocalCluster
 from quorumlog.sdk import Producer
 from quorumlog.sdk.cluster.cluster import Cluster
-from quorumlog.server.local import LocalCluster
 
 pytestmark = pytest.mark.cluster
 

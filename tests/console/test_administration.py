@@ -18,6 +18,7 @@ from quorumlog.console.application import ConsoleEndpoints
 from quorumlog.console.assets import Assets
 from quorumlog.console.changes.administration import AdministrationEndpoints
 from quorumlog.console.page_stream import PageStreams
+from quorumlog.local import LocalCluster
 from quorumlog.sdk import (
     ACL,
     ACLDecision,
@@ -35,7 +36,6 @@ from quorumlog.sdk import (
 )
 from quorumlog.sdk.aio import AsyncAdmin
 from quorumlog.sdk.errors import ClusterAuthorizationFailedError
-from quorumlog.server.local import LocalCluster
 
 READ = ACL("User:anna", ACLOperation.READ, ACLPermissionType.ALLOW, ResourcePattern(ResourceType.TOPIC, "orders"))
 RULE = {

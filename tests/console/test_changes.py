@@ -22,9 +22,9 @@ from quorumlog.console.changes.endpoints import ChangeEndpoints
 from quorumlog.console.changes.requests import LARGEST_BODY
 from quorumlog.console.changes.reset_plan import ResetTo, ResetWish, step
 from quorumlog.console.page_stream import PageStreams
+from quorumlog.local import LocalCluster
 from quorumlog.sdk import Admin, NewTopic, Producer, TopicPartition
 from quorumlog.sdk.aio import AsyncAdmin, AsyncConsumer, AsyncProducer
-from quorumlog.server.local import LocalCluster
 
 PLACE = TopicPartition("orders", 0)
 PATIENCE_MS = 60_000

@@ -13,8 +13,8 @@ import pytest
 from browsing import running_console
 
 from bench.process_cost import watch
+from quorumlog.local import LocalCluster
 from quorumlog.sdk import Admin, NewTopic
-from quorumlog.server.local import LocalCluster
 
 pytestmark = [pytest.mark.cluster, pytest.mark.alone, pytest.mark.timeout(300)]
 

@@ -16,8 +16,8 @@ import pytest
 from browsing import PICTURES, SteadyProducer, chromium, looking, needs_chromium, running_console
 from playwright.sync_api import Page, expect
 
+from quorumlog.local import LocalCluster
 from quorumlog.sdk import Admin, Consumer, NewTopic, TopicPartition
-from quorumlog.server.local import LocalCluster
 
 pytestmark = [pytest.mark.browser, pytest.mark.cluster, pytest.mark.alone, pytest.mark.timeout(400), needs_chromium]
 

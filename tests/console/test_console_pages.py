@@ -11,8 +11,8 @@ from command_line import until
 from playwright.sync_api import Browser, expect
 
 from quorumlog.console.access import CONTENT_SECURITY_POLICY
+from quorumlog.local import LocalCluster
 from quorumlog.sdk import Admin, NewTopic, Producer, TopicPartition
-from quorumlog.server.local import LocalCluster
 
 pytestmark = [pytest.mark.browser, pytest.mark.cluster, pytest.mark.timeout(400), needs_chromium]
 

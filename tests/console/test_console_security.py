@@ -9,7 +9,7 @@ import urllib.request
 import pytest
 from browsing import running_console
 
-from quorumlog.server.local import LocalCluster
+from quorumlog.local import LocalCluster
 
 
 def drawn(opener: urllib.request.OpenerDirector, url: str) -> set[str]:

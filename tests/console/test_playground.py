@@ -21,9 +21,9 @@ from quorumlog.console.assets import Assets
 from quorumlog.console.page_stream import PageStreams
 from quorumlog.console.playground.controls import NodeControlError, Playground
 from quorumlog.console.playground.workload import MOST_PER_SECOND, Life
+from quorumlog.local import LocalCluster
 from quorumlog.sdk import Admin, NewTopic, TopicPartition
 from quorumlog.sdk.aio import AsyncAdmin
-from quorumlog.server.local import LocalCluster
 
 OURS = ("origin", f"http://{HOST}")
 PATIENCE_MS = 60_000

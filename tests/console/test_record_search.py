@@ -19,10 +19,10 @@ from quorumlog.console.assets import Assets
 from quorumlog.console.page_stream import PageStreams
 from quorumlog.console.records import search
 from quorumlog.console.records.endpoints import RecordEndpoints
+from quorumlog.local import LocalCluster
 from quorumlog.sdk import Admin, NewTopic, Producer
 from quorumlog.sdk.aio import AsyncAdmin, AsyncConsumer, AsyncProducer
 from quorumlog.sdk.records.partitioner import partition_for_key
-from quorumlog.server.local import LocalCluster
 
 pytestmark = pytest.mark.cluster
 

@@ -16,6 +16,7 @@ from command_line import cli, until
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
+from quorumlog.local import LocalCluster
 from quorumlog.sdk import (
     ACL,
     ACLOperation,
@@ -33,7 +34,6 @@ from quorumlog.sdk import (
     TopicPartition,
     UnknownTopicOrPartitionError,
 )
-from quorumlog.server.local import LocalCluster
 
 pytestmark = pytest.mark.cluster
 

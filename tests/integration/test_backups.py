@@ -18,6 +18,8 @@ import pytest
 from command_line import cli, leader_of, until
 
 from quorumlog.cli.main import main
+from quorumlog.local import LocalCluster
+from quorumlog.local.ports import ReservedPorts
 from quorumlog.sdk import (
     Admin,
     Consumer,
@@ -32,8 +34,6 @@ from quorumlog.sdk.backup.manifest import MANIFEST, PartitionBackup, read_manife
 from quorumlog.sdk.backup.partition_copy import PartitionCopy
 from quorumlog.sdk.backup.segments import BackedUpBatch, batches_in
 from quorumlog.sdk.backup.store import DirectoryStore
-from quorumlog.server.local import LocalCluster
-from quorumlog.server.local.ports import ReservedPorts
 from quorumlog.v1 import data_plane_pb2, data_plane_pb2_grpc
 from quorumlog.wire.entry import build_batch, payload_of
 

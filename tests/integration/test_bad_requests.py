@@ -13,7 +13,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from grpc_status import rpc_status
 
-from quorumlog.server.local import LocalCluster
+from quorumlog.local import LocalCluster
 from quorumlog.v1 import admin_pb2, admin_pb2_grpc, data_plane_pb2, data_plane_pb2_grpc
 from quorumlog.v1.errors_pb2 import ErrorCode
 from quorumlog.wire.entry import Codec, build_batch, parse_header, verify

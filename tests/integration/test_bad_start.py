@@ -18,8 +18,8 @@ import pytest
 from command_line import until
 
 from quorumlog.cli.main import main
-from quorumlog.server.local import ClusterError, LocalCluster
-from quorumlog.server.local.ports import ReservedPorts
+from quorumlog.local import ClusterError, LocalCluster
+from quorumlog.local.ports import ReservedPorts
 
 pytestmark = pytest.mark.cluster
 

@@ -13,8 +13,8 @@ from command_line import PATIENCE_S, until
 from faked_clocks import FakedClocks, needs_faketime
 from steady_load import SteadyLoad
 
+from quorumlog.local import LocalCluster
 from quorumlog.sdk import Admin, Consumer, InvalidTimestampError, NewTopic, Producer, TopicPartition
-from quorumlog.server.local import LocalCluster
 
 pytestmark = [pytest.mark.cluster, pytest.mark.alone, needs_faketime]
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import grpc
 import pytest
 
+from quorumlog.local import LocalCluster
 from quorumlog.sdk import Admin, NewTopic
-from quorumlog.server.local import LocalCluster
 from quorumlog.v1 import (
     admin_pb2,
     admin_pb2_grpc,

@@ -7,8 +7,8 @@ from command_line import PATIENCE_S, cli, until
 from confluent_kafka.admin import AdminClient, NewPartitions
 from confluent_kafka.admin import NewTopic as KafkaTopic
 
+from quorumlog.local import LocalCluster
 from quorumlog.sdk import Admin, Consumer, NewTopic, Producer
-from quorumlog.server.local import LocalCluster
 
 pytestmark = pytest.mark.cluster
 TOPICS = ("ours", "theirs", "named")

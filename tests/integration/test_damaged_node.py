@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from quorumlog.local import ClusterError, LocalCluster
 from quorumlog.sdk import Admin, Consumer, NewTopic, Producer, TopicPartition
 from quorumlog.sdk.errors import QuorumlogError
-from quorumlog.server.local import ClusterError, LocalCluster
 from quorumlog.storage.inspection import EntryRow, Inspection
 from quorumlog.wire.entry import EnvelopeKind
 

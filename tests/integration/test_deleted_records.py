@@ -13,6 +13,7 @@ import pytest
 from command_line import leader_of
 
 from quorumlog.cli.main import main
+from quorumlog.local import LocalCluster
 from quorumlog.sdk import (
     Admin,
     Consumer,
@@ -26,7 +27,6 @@ from quorumlog.sdk import (
     UnknownTopicOrPartitionError,
 )
 from quorumlog.sdk.aio import AsyncAdmin
-from quorumlog.server.local import LocalCluster
 
 pytestmark = pytest.mark.cluster
 _numbers = itertools.count()

@@ -12,6 +12,8 @@ import pytest
 from client_loads import FAILOVER_S, Load, read, written
 from command_line import until
 
+from quorumlog.local import LocalCluster
+from quorumlog.local.ports import ReservedPorts
 from quorumlog.sdk import (
     ACL,
     ACLOperation,
@@ -27,8 +29,6 @@ from quorumlog.sdk import (
 from quorumlog.sdk.errors import NoBrokersAvailableError
 from quorumlog.server.certificates.issuing import Issued, create_authority, create_client, create_node
 from quorumlog.server.certificates.x509 import serial_number
-from quorumlog.server.local import LocalCluster
-from quorumlog.server.local.ports import ReservedPorts
 from quorumlog.v1 import peer_pb2
 
 # It measures how long nothing was acknowledged.

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from quorumlog.local.certificates import LocalCertificates
+from quorumlog.local.ports import ReservedPorts
 from quorumlog.sdk import Admin, Consumer, NewTopic, Producer, TopicPartition
 from quorumlog.sdk.errors import NoBrokersAvailableError, QuorumlogError
-from quorumlog.server.local.certificates import LocalCertificates
-from quorumlog.server.local.ports import ReservedPorts
 
 pytestmark = pytest.mark.cluster
 

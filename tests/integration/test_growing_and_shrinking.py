@@ -8,8 +8,8 @@ import pytest
 from command_line import cli, complaints, until
 from test_moved_partitions import MOVED, Load, assert_one_copy_each_in_order
 
+from quorumlog.local import LocalCluster
 from quorumlog.sdk import Admin, NewTopic
-from quorumlog.server.local import LocalCluster
 
 # It measures how long nothing was acknowledged.
 pytestmark = [pytest.mark.cluster, pytest.mark.alone]

@@ -18,8 +18,8 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor, MethodDescri
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
+from quorumlog.local import LocalCluster
 from quorumlog.sdk import Admin, NewTopic, Producer
-from quorumlog.server.local import LocalCluster
 from quorumlog.v1 import admin_pb2, data_plane_pb2, groups_pb2, groups_pb2_grpc
 from quorumlog.wire.entry import Codec, build_batch
 

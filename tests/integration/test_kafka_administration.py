@@ -29,7 +29,7 @@ from kafka import TopicPartition as KpTopicPartition
 from kafka.errors import InvalidReplicationAssignmentError, NoReassignmentInProgressError
 
 import quorumlog.sdk as quorumlog
-from quorumlog.server.local import LocalCluster
+from quorumlog.local import LocalCluster
 
 pytestmark = pytest.mark.cluster
 

@@ -32,7 +32,7 @@ from kafka import TopicPartition as KpTopicPartition
 from kafka.errors import TransactionalIdAuthorizationFailedError
 
 import quorumlog.sdk as quorumlog
-from quorumlog.server.local import LocalCluster
+from quorumlog.local import LocalCluster
 
 pytestmark = pytest.mark.cluster
 

@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, ConsumerGroupType, KafkaError, KafkaExcept
 from confluent_kafka.admin import AdminClient, NewTopic
 
 import quorumlog.sdk as quorumlog
-from quorumlog.server.local import LocalCluster
+from quorumlog.local import LocalCluster
 
 pytestmark = pytest.mark.cluster
 

@@ -13,10 +13,10 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from kafka import KafkaConsumer
 from kafka import TopicPartition as KpTopicPartition
 
+from quorumlog.local import LocalCluster
 from quorumlog.sdk import Admin, NewTopic
 from quorumlog.sdk import TopicPartition as OwnTopicPartition
 from quorumlog.sdk.errors import ElectionNotNeededError
-from quorumlog.server.local import LocalCluster
 
 pytestmark = pytest.mark.cluster
 

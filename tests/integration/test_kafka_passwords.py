@@ -12,10 +12,10 @@ from aiokafka import AIOKafkaProducer
 from confluent_kafka.admin import AdminClient
 from kafka import KafkaConsumer
 
+from quorumlog.local import LocalCluster
+from quorumlog.local.ports import ReservedPorts
 from quorumlog.sdk import Admin, IllegalArgumentError, NewTopic, UserScramCredentialUpsertion
 from quorumlog.sdk.errors import InvalidRequestError
-from quorumlog.server.local import LocalCluster
-from quorumlog.server.local.ports import ReservedPorts
 
 pytestmark = pytest.mark.cluster
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from quorumlog.server.local import LocalCluster
+from quorumlog.local import LocalCluster
 from tests.support.kafka_python_suite import SuiteUnavailableError, bring_suite, run_suite
 from tests.support.suite_outcomes import judge
 

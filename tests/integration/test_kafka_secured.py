@@ -28,6 +28,7 @@ from confluent_kafka.admin import (
 )
 from kafka import KafkaProducer
 
+from quorumlog.local import LocalCluster
 from quorumlog.sdk import (
     ACL,
     ACLOperation,
@@ -41,7 +42,6 @@ from quorumlog.sdk import (
 )
 from quorumlog.server.certificates.issuing import Issued, create_client
 from quorumlog.server.certificates.x509 import validity
-from quorumlog.server.local import LocalCluster
 
 pytestmark = pytest.mark.cluster
 

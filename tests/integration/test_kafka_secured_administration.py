@@ -30,7 +30,7 @@ from kafka.errors import ClusterAuthorizationFailedError
 from kafka.protocol.admin import AlterClientQuotasRequest, DescribeClientQuotasRequest
 
 import quorumlog.sdk as quorumlog
-from quorumlog.server.local import LocalCluster
+from quorumlog.local import LocalCluster
 
 pytestmark = pytest.mark.cluster
 

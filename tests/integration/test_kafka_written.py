@@ -13,9 +13,9 @@ import pyarrow as pa
 import pytest
 from command_line import until
 
+from quorumlog.local import LocalCluster
 from quorumlog.sdk import Admin, Consumer, CorruptRecordError, NewTopic, Producer, TopicPartition
 from quorumlog.sdk.backup.commands import create_backup, restore_backup
-from quorumlog.server.local import LocalCluster
 from quorumlog.v1 import data_plane_pb2, data_plane_pb2_grpc
 from quorumlog.v1.errors_pb2 import ErrorCode
 from quorumlog.wire.kafka.batch import KafkaCodec

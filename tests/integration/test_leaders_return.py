@@ -10,6 +10,7 @@ import pytest
 from command_line import PATIENCE_S, cli, until
 from steady_load import SteadyLoad
 
+from quorumlog.local import LocalCluster
 from quorumlog.sdk import (
     Admin,
     Consumer,
@@ -20,7 +21,6 @@ from quorumlog.sdk import (
     TopicPartition,
     UnknownTopicOrPartitionError,
 )
-from quorumlog.server.local import LocalCluster
 
 pytestmark = pytest.mark.cluster
 TOPIC = "orders"

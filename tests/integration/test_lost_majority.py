@@ -13,8 +13,8 @@ import pytest
 from command_line import PATIENCE_S, cli, until
 from test_moved_partitions import MOVED, Load
 
+from quorumlog.local import ClusterError, LocalCluster
 from quorumlog.sdk import Admin, Consumer, NewTopic, OffsetAndMetadata, Producer, TopicPartition
-from quorumlog.server.local import ClusterError, LocalCluster
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.recovery.directory import survey_directory
 from quorumlog.storage.inspection import Inspection

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 import pytest
 from client_loads import FAILOVER_S, Load, read, written
 
+from quorumlog.local import LocalCluster
+from quorumlog.local.ports import ReservedPorts
 from quorumlog.sdk import (
     ACL,
     ACLOperation,
@@ -24,8 +26,6 @@ from quorumlog.sdk import (
     UserScramCredentialUpsertion,
 )
 from quorumlog.sdk.errors import QuorumlogError
-from quorumlog.server.local import LocalCluster
-from quorumlog.server.local.ports import ReservedPorts
 
 # It measures how long nothing was acknowledged.
 pytestmark = [pytest.mark.cluster, pytest.mark.alone, pytest.mark.timeout(400)]

@@ -12,6 +12,7 @@ import pytest
 from command_line import PATIENCE_S, cli, leader_of, until
 from steady_load import SteadyLoad
 
+from quorumlog.local import LocalCluster
 from quorumlog.sdk import (
     Admin,
     Consumer,
@@ -24,7 +25,6 @@ from quorumlog.sdk import (
     TopicPartition,
     UnknownTopicOrPartitionError,
 )
-from quorumlog.server.local import LocalCluster
 
 pytestmark = pytest.mark.cluster
 MOVED = TopicPartition("orders", 0)

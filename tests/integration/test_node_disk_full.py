@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from command_line import until
 
+from quorumlog.local import LocalCluster
 from quorumlog.sdk import Admin, Consumer, NewTopic, NodeDescription, Producer, TopicPartition
 from quorumlog.sdk.errors import QuorumlogError
-from quorumlog.server.local import LocalCluster
 
 pytestmark = pytest.mark.cluster
 

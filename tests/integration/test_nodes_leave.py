@@ -9,8 +9,8 @@ import pytest
 from command_line import cli, complaints, until
 from test_moved_partitions import MOVED, Load
 
+from quorumlog.local import ClusterError, LocalCluster
 from quorumlog.sdk import Admin, NewTopic
-from quorumlog.server.local import ClusterError, LocalCluster
 
 pytestmark = pytest.mark.cluster
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from command_line import PATIENCE_S, cli, until
 
+from quorumlog.local import LocalCluster
 from quorumlog.sdk import Admin, NewTopic, Producer
-from quorumlog.server.local import LocalCluster
 
 pytestmark = pytest.mark.cluster
 

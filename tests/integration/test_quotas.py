@@ -17,10 +17,10 @@ import pytest
 from command_line import all_have_heard
 from prometheus_client.parser import text_string_to_metric_families
 
+from quorumlog.local import LocalCluster
+from quorumlog.local.ports import ReservedPorts
 from quorumlog.sdk import Admin, Consumer, NewTopic, Producer, RecordFuture, RequestTimedOutError, TopicPartition
 from quorumlog.server.certificates.issuing import Issued, create_client
-from quorumlog.server.local import LocalCluster
-from quorumlog.server.local.ports import ReservedPorts
 from quorumlog.v1 import data_plane_pb2 as pb
 from quorumlog.v1 import data_plane_pb2_grpc
 from quorumlog.v1.errors_pb2 import ErrorCode

@@ -18,13 +18,13 @@ import pytest
 
 from quorumlog.console.records.conditions import parse_filter
 from quorumlog.console.records.search import Stretch, TopicSearch
+from quorumlog.local import LocalCluster
 from quorumlog.sdk import Consumer, TopicPartition, UnreadableBatchError
 from quorumlog.sdk.aio import AsyncAdmin, AsyncConsumer
 from quorumlog.sdk.backup.commands import create_backup, restore_backup, verify_backup
 from quorumlog.sdk.backup.manifest import MANIFEST, Manifest, PartitionBackup, TopicBackup
 from quorumlog.sdk.backup.segments import SegmentBuilder, checked_batch
 from quorumlog.sdk.backup.store import DirectoryStore
-from quorumlog.server.local import LocalCluster
 from tests.support.command_line import cli
 from tests.support.kafka_batches import kafka_batch, stored_kafka_entry
 from tests.support.stored_batches import stored_batch

@@ -12,8 +12,8 @@ from former_version import LEVEL_1
 from test_moved_partitions import MOVED, Load, assert_one_copy_each_in_order
 
 from bench.compare import lay_out
+from quorumlog.local import ClusterError, LocalCluster
 from quorumlog.sdk import Admin, Consumer, NewTopic, Producer, QuorumlogError
-from quorumlog.server.local import ClusterError, LocalCluster
 
 pytestmark = pytest.mark.cluster
 

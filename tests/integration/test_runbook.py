@@ -22,8 +22,8 @@ from runbook_page import PAGE, Runbook, headings
 from test_damaged_node import flip_a_bit_of
 
 from bench.compare import lay_out
+from quorumlog.local import ClusterError
 from quorumlog.sdk import Admin, Consumer, InvalidTimestampError, NewTopic, Producer, QuorumlogError, TopicPartition
-from quorumlog.server.local import ClusterError
 from quorumlog.storage.inspection import Inspection
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]

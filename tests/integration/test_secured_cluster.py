@@ -12,6 +12,7 @@ from pathlib import Path
 import grpc
 import pytest
 
+from quorumlog.local import LocalCluster
 from quorumlog.sdk import (
     ACL,
     ACLOperation,
@@ -25,7 +26,6 @@ from quorumlog.sdk import (
     UnknownTopicOrPartitionError,
 )
 from quorumlog.server.certificates.issuing import Issued, create_client
-from quorumlog.server.local import LocalCluster
 from quorumlog.v1 import admin_pb2, admin_pb2_grpc
 
 pytestmark = pytest.mark.cluster

@@ -19,6 +19,8 @@ from command_line import all_have_heard, until
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from token_issuer import AUDIENCE, ISSUER, claims, token, write_keys
 
+from quorumlog.local import LocalCluster
+from quorumlog.local.ports import ReservedPorts
 from quorumlog.sdk import (
     ACL,
     ACLOperation,
@@ -42,8 +44,6 @@ from quorumlog.sdk.errors import QuorumlogError
 from quorumlog.sdk.runtime.security import ClientSecurity
 from quorumlog.sdk.spark.nodes import Nodes
 from quorumlog.sdk.spark.servers import Servers
-from quorumlog.server.local import LocalCluster
-from quorumlog.server.local.ports import ReservedPorts
 from quorumlog.v1 import data_plane_pb2, data_plane_pb2_grpc
 
 pytestmark = pytest.mark.cluster

@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
+from quorumlog.local import LocalCluster
 from quorumlog.sdk import Admin, NewTopic, RequestTimedOutError
-from quorumlog.server.local import LocalCluster
 
 pytestmark = pytest.mark.cluster
 TOPICS = 12

@@ -14,11 +14,11 @@ import grpc
 import pytest
 from audit_log import audit_lines
 
+from quorumlog.local import ClusterError, LocalCluster
 from quorumlog.sdk import Admin
 from quorumlog.sdk.errors import QuorumlogError
 from quorumlog.server.certificates import issuing
 from quorumlog.server.certificates.issuing import Issued, create_authority, create_client, create_node
-from quorumlog.server.local import ClusterError, LocalCluster
 from quorumlog.v1 import peer_pb2
 
 pytestmark = pytest.mark.cluster

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from quorumlog.server.local.ports import ReservedPorts
+from quorumlog.local.ports import ReservedPorts
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
 

@@ -21,6 +21,8 @@ from pathlib import Path
 import grpc
 import pytest
 
+from quorumlog.local import LocalCluster
+from quorumlog.local.ports import ReservedPorts
 from quorumlog.sdk import (
     ACL,
     ACLOperation,
@@ -35,8 +37,6 @@ from quorumlog.sdk import (
 from quorumlog.sdk.errors import IllegalArgumentError, NoBrokersAvailableError, SaslAuthenticationFailedError
 from quorumlog.server.certificates import issuing
 from quorumlog.server.certificates.issuing import Issued, create_authority, create_client, create_node
-from quorumlog.server.local import LocalCluster
-from quorumlog.server.local.ports import ReservedPorts
 from quorumlog.v1 import admin_pb2, admin_pb2_grpc, data_plane_pb2, data_plane_pb2_grpc, peer_pb2
 
 pytestmark = pytest.mark.cluster

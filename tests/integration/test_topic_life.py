@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import pytest
 from command_line import PATIENCE_S, until
 
+from quorumlog.local import LocalCluster
 from quorumlog.sdk import (
     Admin,
     Consumer,
@@ -20,7 +21,6 @@ from quorumlog.sdk import (
     TopicPartition,
     UnknownTopicOrPartitionError,
 )
-from quorumlog.server.local import LocalCluster
 
 pytestmark = pytest.mark.cluster
 _numbers = itertools.count()

@@ -12,6 +12,8 @@ import pytest
 from command_line import PATIENCE_S, cli, until
 from steady_load import SteadyLoad
 
+from quorumlog.local import LocalCluster
+from quorumlog.local.ports import ReservedPorts
 from quorumlog.sdk import (
     Admin,
     Consumer,
@@ -21,8 +23,6 @@ from quorumlog.sdk import (
     Producer,
 )
 from quorumlog.sdk.errors import UnsupportedVersionError
-from quorumlog.server.local import LocalCluster
-from quorumlog.server.local.ports import ReservedPorts
 
 pytestmark = pytest.mark.cluster
 TOPIC = "orders"

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from quorumlog.local import LocalCluster
 from quorumlog.sdk import Admin, NoBrokersAvailableError
 from quorumlog.sdk.runtime.other_protocol import what_answers
-from quorumlog.server.local import LocalCluster
 
 pytestmark = pytest.mark.cluster
 

@@ -53,7 +53,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
         with starter(_APACHE)(tmp_path_factory.mktemp("kafka")) as brokers:
             yield Servers(brokers.addresses, "")
     else:
-        from quorumlog.server.local import LocalCluster
+        from quorumlog.local import LocalCluster
 
         with LocalCluster(nodes=3, kafka=True, settings={"kafka_auto_create_topics_enable": "true"}) as cluster:
             yield Servers(cluster.kafka_bootstrap_servers, cluster.bootstrap_servers)

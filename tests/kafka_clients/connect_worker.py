@@ -15,8 +15,8 @@ from typing import Any
 from matrix_clients import BUILD
 
 from bench.peers.artifacts import JarSet
+from quorumlog.local.ports import ReservedPorts
 from quorumlog.sdk.spark.java import find_java_home
-from quorumlog.server.local.ports import ReservedPorts
 
 CONNECT_JARS = JarSet("kafka-connect", "org.apache.kafka", "connect-runtime", "4.3.1")
 CONNECT_FILE_JARS = JarSet("kafka-connect-file", "org.apache.kafka", "connect-file", "4.3.1")

@@ -23,9 +23,9 @@ from connect_worker import asked, kafka_connect, until
 from matrix_clients import BUILD, _python
 
 from bench.peers.artifacts import JarSet
+from quorumlog.local import LocalCluster
+from quorumlog.local.ports import ReservedPorts
 from quorumlog.sdk import Admin, Consumer, NewTopic, Producer, TopicPartition, UnknownTopicOrPartitionError
-from quorumlog.server.local import LocalCluster
-from quorumlog.server.local.ports import ReservedPorts
 
 pytestmark = [
     pytest.mark.cluster,

@@ -11,8 +11,8 @@ from command_line import leader_of
 from confluent_kafka import Producer
 from matrix_clients import JAVA_3_JARS, SERVER_JARS, _java
 
+from quorumlog.local import LocalCluster
 from quorumlog.sdk import Admin, NewTopic
-from quorumlog.server.local import LocalCluster
 
 _WAIT_S = 60.0
 

@@ -11,9 +11,9 @@ from conftest import AGAINST
 from connect_worker import asked, kafka_connect, until
 
 from bench.peers.spark_formats import JARS as SPARK_JARS
+from quorumlog.local import LocalCluster
 from quorumlog.sdk import Admin, Consumer, NewTopic, Producer, TopicPartition
 from quorumlog.sdk.spark import local_session
-from quorumlog.server.local import LocalCluster
 
 pytestmark = [
     pytest.mark.cluster,

@@ -16,9 +16,9 @@ from conftest import AGAINST
 
 from bench.peers.artifacts import JarSet
 from bench.peers.kafka import JARS
+from quorumlog.local import LocalCluster
 from quorumlog.sdk import Consumer, TopicPartition
 from quorumlog.sdk.spark.java import find_java_home
-from quorumlog.server.local import LocalCluster
 
 pytestmark = [
     pytest.mark.cluster,

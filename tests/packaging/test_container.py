@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from quorumlog.local import LocalCluster
+from quorumlog.local.ports import ReservedPorts
 from quorumlog.server.config.settings import Settings
-from quorumlog.server.local import LocalCluster
-from quorumlog.server.local.ports import ReservedPorts
 from tests.support.package_tools import tool
 from tests.support.readme_tour import ROOT
 

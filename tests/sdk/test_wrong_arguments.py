@@ -18,6 +18,7 @@ import pyarrow as pa
 import pytest
 import pytest_asyncio
 
+from quorumlog.local import LocalCluster
 from quorumlog.sdk import (
     ACL,
     ACLFilter,
@@ -61,7 +62,6 @@ from quorumlog.sdk.cluster import cluster
 from quorumlog.sdk.consumer.config import ConsumerOptions
 from quorumlog.sdk.errors import InvalidRequestError
 from quorumlog.sdk.producer.config import ProducerOptions
-from quorumlog.server.local import LocalCluster
 
 pytestmark = pytest.mark.cluster
 

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from quorumlog.local import LocalCluster
 from quorumlog.sdk import Admin, NewTopic, Producer
-from quorumlog.server.local import LocalCluster
 from quorumlog.wire.kafka.batch import KafkaCodec
 from tests.support.command_line import leader_of
 from tests.support.kafka_batches import KafkaRow, kafka_batch, produce_kafka

@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 import pytest
 from pyspark.sql import SparkSession
 
+from quorumlog.local import LocalCluster
 from quorumlog.sdk import Consumer, TopicPartition
-from quorumlog.server.local import LocalCluster
 from tests.support.written_topics import Topic, create, fill, of_partition
 
 pytestmark = [pytest.mark.cluster, pytest.mark.spark, pytest.mark.timeout(3_600)]

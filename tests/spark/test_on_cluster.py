@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from quorumlog.server.local import LocalCluster
+from quorumlog.local import LocalCluster
 from tests.support.pipeline_records import (
     RECORDS,
     TOTALS_OPTIONS,

@@ -20,10 +20,10 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from quorumlog.local import LocalCluster
 from quorumlog.sdk.spark.errors import OptionError
 from quorumlog.sdk.spark.java import find_java_home
 from quorumlog.sdk.spark.pipelines import archive, backfill, checkpoints, job, parquet_input, window_totals
-from quorumlog.server.local import LocalCluster
 from tests.support.pipeline_records import (
     RECORDS,
     TOTALS_OPTIONS,

@@ -21,9 +21,9 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from quorumlog.local import LocalCluster
 from quorumlog.sdk import Admin, NewTopic, Producer, TopicPartition
 from quorumlog.sdk.spark.java import find_java_home
-from quorumlog.server.local import LocalCluster
 from tests.support.standalone import QUICK
 
 pytestmark = [pytest.mark.spark, pytest.mark.cluster, pytest.mark.timeout(300)]

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from quorumlog.local import LocalCluster
+from quorumlog.local.ports import ReservedPorts
 from quorumlog.sdk import (
     ACL,
     ACLOperation,
@@ -26,8 +28,6 @@ from quorumlog.sdk.spark.nodes import Nodes
 from quorumlog.sdk.spark.option_values import GivenOptions
 from quorumlog.sdk.spark.servers import Servers, security_of
 from quorumlog.server.certificates.issuing import create_authority, create_client
-from quorumlog.server.local import LocalCluster
-from quorumlog.server.local.ports import ReservedPorts
 
 SSL = ClientSecurity("SSL", "/ca.crt", "/alice.crt", "/alice.key")
 

@@ -19,8 +19,8 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
+from quorumlog.local import LocalCluster
 from quorumlog.sdk import Admin, NewTopic, Producer, TopicPartition
-from quorumlog.server.local import LocalCluster
 from tests.support.command_line import leader_of
 from tests.support.stream_queries import MOST_STARTS, Place, StreamedTopic, is_slow_start
 

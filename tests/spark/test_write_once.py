@@ -14,13 +14,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from quorumlog.local import LocalCluster
 from quorumlog.sdk import Admin, Consumer, NewPartitions, NewTopic, Producer, TopicPartition
 from quorumlog.sdk.spark import rows_to_records, sink
 from quorumlog.sdk.spark import write_attempt as runs
 from quorumlog.sdk.spark.errors import DeliveryError
 from quorumlog.sdk.spark.nodes import nodes_at
 from quorumlog.sdk.spark.write_options import WriteOptions
-from quorumlog.server.local import LocalCluster
 
 pytestmark = pytest.mark.cluster
 

@@ -8,11 +8,6 @@ from dataclasses import dataclass, field
 
 from google.protobuf.message import Message as ProtoMessage
 
-from quorumlog.chaos.models.coordinator_model import CoordinatorModel, TopicIdPartition
-from quorumlog.chaos.models.members_heard import HeardMembers
-from quorumlog.chaos.models.records import text_payload
-from quorumlog.chaos.simulator.clients import Answer, PartitionName
-from quorumlog.chaos.simulator.scheduler import Scheduler, Timer
 from quorumlog.raft.types import Entry, EntryKind
 from quorumlog.server.config.consumer_group_limits import ConsumerGroupLimits
 from quorumlog.server.groups.committed_offsets import commit_offsets, fetch_offsets
@@ -25,6 +20,11 @@ from quorumlog.server.groups.periodic_checks import topics_changed
 from quorumlog.server.groups.topic_catalog import TopicInfo
 from quorumlog.server.hosting.sealing import GroupSealer
 from quorumlog.server.step.wire_errors import error
+from quorumlog.simulator.models.coordinator_model import CoordinatorModel, TopicIdPartition
+from quorumlog.simulator.models.members_heard import HeardMembers
+from quorumlog.simulator.models.records import text_payload
+from quorumlog.simulator.world.clients import Answer, PartitionName
+from quorumlog.simulator.world.scheduler import Scheduler, Timer
 from quorumlog.v1 import data_plane_pb2 as data
 from quorumlog.v1 import groups_pb2 as pb
 from quorumlog.v1.errors_pb2 import ErrorCode

@@ -9,8 +9,8 @@ import sys
 import time
 from collections.abc import Callable
 
+from quorumlog.local import LocalCluster
 from quorumlog.sdk import Admin, NewTopic
-from quorumlog.server.local import LocalCluster
 
 #: What a command says on stderr while it waits for moves, where nothing has got on for ten seconds.
 _WAITS = re.compile(r"^\d+ partitions? left: .*\n", re.M)

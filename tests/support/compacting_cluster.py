@@ -6,12 +6,12 @@ import random
 
 from quiet_cluster import Quiet
 
-from quorumlog.chaos.simulator.durable_raft_group import DurableRaftGroup
-from quorumlog.chaos.simulator.process import SimProcess
 from quorumlog.raft.types import EntryKind
 from quorumlog.server.config.options import NodeLimits
 from quorumlog.server.partition.compaction_state import ROW, CompactionState
 from quorumlog.server.partition.partition import Partition
+from quorumlog.simulator.world.durable_raft_group import DurableRaftGroup
+from quorumlog.simulator.world.process import SimProcess
 from quorumlog.v1 import admin_pb2, errors_pb2
 from quorumlog.v1 import data_plane_pb2 as pb
 from quorumlog.v1.errors_pb2 import ErrorCode

@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from quorumlog.chaos.simulator.disk import DiskOptions, SimDisk
-from quorumlog.chaos.simulator.scheduler import Scheduler
 from quorumlog.raft.types import ORIGIN, Configuration, Entry, EntryId, EntryKind, HardState, Snapshot
+from quorumlog.simulator.world.disk import DiskOptions, SimDisk
+from quorumlog.simulator.world.scheduler import Scheduler
 from quorumlog.storage.batch_row import BatchRow
 from quorumlog.storage.rows import cut_slice, describe_snapshot, read_snapshot
 from quorumlog.storage.storage import Storage

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from quorumlog.server.local import LocalCluster
+from quorumlog.local import LocalCluster
 
 _FOLDERS = ("/usr/lib", "/usr/local/lib")
 #: The build for programs with threads.

@@ -6,7 +6,6 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
-from quorumlog.chaos.simulator.kafka_link import SimKafkaLink
 from quorumlog.server.config.options import NodeLimits
 from quorumlog.server.kafka.codec import fetch_requests, position_requests, produce_requests, topic_requests
 from quorumlog.server.kafka.codec.fetch_responses import FetchResponse, PartitionData
@@ -18,6 +17,7 @@ from quorumlog.server.kafka.codec.primitives import KafkaMessage
 from quorumlog.server.kafka.codec.produce_responses import ProduceResponse
 from quorumlog.server.kafka.codec.topic_responses import DeleteTopicsResponse
 from quorumlog.server.kafka.handlers.fetch_session import FetchSessionSpace
+from quorumlog.simulator.world.kafka_link import SimKafkaLink
 from tests.support.kafka_batches import kafka_batch
 from tests.support.quiet_cluster import TOPIC, Quiet
 

@@ -12,12 +12,12 @@ import google_crc32c
 import grpc
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
+from quorumlog.local import LocalCluster
 from quorumlog.server.kafka.codec import produce_requests as kafka_messages
 from quorumlog.server.kafka.codec.headers import RequestHead, pack_request_header
 from quorumlog.server.kafka.codec.primitives import decode, encode
 from quorumlog.server.kafka.codec.produce_requests import PartitionProduceData, TopicProduceData
 from quorumlog.server.kafka.codec.produce_responses import PartitionProduceResponse, ProduceResponse
-from quorumlog.server.local import LocalCluster
 from quorumlog.v1 import admin_pb2, admin_pb2_grpc, data_plane_pb2_grpc
 from quorumlog.v1.admin_pb2 import RestorePartitionRequest
 from quorumlog.v1.data_plane_pb2 import MetadataRequest

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from quorumlog.chaos.simulator.kafka_link import SimKafkaLink
 from quorumlog.server.config.options import BalanceOptions
 from quorumlog.server.kafka.codec.primitives import KafkaMessage
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.records import PartitionRecord
+from quorumlog.simulator.world.kafka_link import SimKafkaLink
 from quorumlog.v1 import admin_pb2
 from tests.support.quiet_cluster import Quiet
 

@@ -10,7 +10,7 @@ from typing import Self
 
 from command_line import cli, until
 
-from quorumlog.server.local import LocalCluster
+from quorumlog.local import LocalCluster
 
 #: Where node N listens in the documents, and where it keeps its data.
 _ADDRESS = re.compile(r"\b10\.0\.0\.(\d):19092\b")

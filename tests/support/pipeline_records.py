@@ -11,8 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from quorumlog.local import LocalCluster
 from quorumlog.sdk import Admin, Consumer, NewTopic, Producer, TopicPartition
-from quorumlog.server.local import LocalCluster
 
 Row = dict[str, Any]
 #: A record's key, and the window's start in milliseconds.

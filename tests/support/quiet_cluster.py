@@ -6,12 +6,6 @@ import itertools
 from collections.abc import Callable, Mapping
 
 from quorumlog.chaos.checkers.history import History, OperationOutcome
-from quorumlog.chaos.simulator.clients import PartitionName, SimProducer, SimProducerOptions
-from quorumlog.chaos.simulator.cluster import ClusterOptions, SimCluster
-from quorumlog.chaos.simulator.disk import DiskOptions
-from quorumlog.chaos.simulator.network import NetworkOptions
-from quorumlog.chaos.simulator.process import SimProcess
-from quorumlog.chaos.simulator.scheduler import Scheduler
 from quorumlog.raft.group import RaftGroup
 from quorumlog.server.config.options import (
     AuthorizationOptions,
@@ -21,6 +15,12 @@ from quorumlog.server.config.options import (
     ScrubOptions,
 )
 from quorumlog.server.step.request_context import ClientOrigin
+from quorumlog.simulator.world.clients import PartitionName, SimProducer, SimProducerOptions
+from quorumlog.simulator.world.cluster import ClusterOptions, SimCluster
+from quorumlog.simulator.world.disk import DiskOptions
+from quorumlog.simulator.world.network import NetworkOptions
+from quorumlog.simulator.world.process import SimProcess
+from quorumlog.simulator.world.scheduler import Scheduler
 from quorumlog.v1 import admin_pb2
 
 SECOND = 1_000_000

@@ -10,7 +10,6 @@ import zlib
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
-from quorumlog.chaos.simulator.invariants import check_promise
 from quorumlog.raft.errors import CompactedError
 from quorumlog.raft.group import RaftGroup
 from quorumlog.raft.options import RaftOptions
@@ -29,6 +28,7 @@ from quorumlog.raft.types import (
     Snapshot,
     SnapshotData,
 )
+from quorumlog.simulator.world.invariants import check_promise
 
 MAX_FRAME_BYTES = 1 << 20
 

@@ -15,7 +15,7 @@ from functools import partial
 
 import grpc.aio
 
-from quorumlog.server.local.ports import ReservedPorts
+from quorumlog.local.ports import ReservedPorts
 from quorumlog.v1 import admin_pb2, admin_pb2_grpc, data_plane_pb2, data_plane_pb2_grpc, errors_pb2
 from quorumlog.wire.entry import BatchHeader, parse_header, seal_batch, verify
 

@@ -16,8 +16,11 @@ from typing import Any
 import pyspark.sql.readwriter
 import pyspark.sql.streaming.readwriter
 
+import quorumlog.local
 import quorumlog.sdk
-import quorumlog.server.local
+from quorumlog.local import LocalCluster
+from quorumlog.local.cluster import STOP_TIMEOUT_S
+from quorumlog.local.ports import ReservedPorts
 from quorumlog.sdk import (
     ACL,
     ACLOperation,
@@ -27,9 +30,6 @@ from quorumlog.sdk import (
     ResourceType,
     UserScramCredentialUpsertion,
 )
-from quorumlog.server.local import LocalCluster
-from quorumlog.server.local.cluster import STOP_TIMEOUT_S
-from quorumlog.server.local.ports import ReservedPorts
 
 SECURED = os.environ.get("QUORUMLOG_SECURED") == "1"
 _TESTER, _SPARK = "tester", "spark"
@@ -152,7 +152,7 @@ def secure_everything() -> None:
     _FILE.touch(0o600)
     atexit.register(_FILE.unlink, missing_ok=True)
     os.environ["QUORUMLOG_COMMAND_CONFIG"] = str(_FILE)
-    quorumlog.server.local.LocalCluster = SecuredCluster  # type: ignore[misc]
+    quorumlog.local.LocalCluster = SecuredCluster  # type: ignore[misc]
     for name in ("Admin", "Producer", "Consumer"):
         setattr(quorumlog.sdk, name, _signed_in(name))
     for kind in _READERS:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from quiet_cluster import TOPIC, Quiet
 
-from quorumlog.chaos.models.records import values_of
 from quorumlog.raft.types import EntryKind, TimeoutNow
 from quorumlog.server.step.events import FrameReceived, PeerFrame, Stream
+from quorumlog.simulator.models.records import values_of
 from quorumlog.v1 import data_plane_pb2 as pb
 from quorumlog.v1.errors_pb2 import ErrorCode
 from quorumlog.wire.entry import Attributes, Codec, build_batch

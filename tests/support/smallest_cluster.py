@@ -6,8 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from quorumlog.local import LocalCluster
 from quorumlog.sdk import Admin, Consumer, NewTopic, Producer
-from quorumlog.server.local import LocalCluster
 
 
 def main(kind: str) -> None:

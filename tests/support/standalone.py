@@ -14,8 +14,8 @@ from pathlib import Path
 import psutil
 import pyspark
 
+from quorumlog.local import cleanup_process as janitor
 from quorumlog.sdk.spark.java import find_java_home
-from quorumlog.server.local import cleanup_process as janitor
 
 DEADLINE_S = 240.0
 #: A run this short is over before the second compiler has paid for itself, and checks that Spark's classes are well

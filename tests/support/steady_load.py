@@ -9,8 +9,8 @@ from typing import Self
 
 from command_line import PATIENCE_S, until
 
+from quorumlog.local import LocalCluster
 from quorumlog.sdk import Producer
-from quorumlog.server.local import LocalCluster
 
 
 class SteadyLoad:

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from quorumlog.local import LocalCluster
 from quorumlog.sdk import Admin, NewTopic, Producer
 from quorumlog.sdk.records.fetched import CONSUMED_SCHEMA
-from quorumlog.server.local import LocalCluster
 from quorumlog.wire.payload import LOG_SCHEMA
 
 #: All codecs there are.

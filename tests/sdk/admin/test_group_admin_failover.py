@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from quorumlog.local import LocalCluster
 from quorumlog.sdk import Admin, GroupState, NewTopic, OffsetAndMetadata, TopicPartition
-from quorumlog.server.local import LocalCluster
 
 pytestmark = pytest.mark.cluster
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 import pyarrow as pa
 import pytest
 
+from quorumlog.local import LocalCluster
 from quorumlog.sdk import (
     Admin,
     Consumer,
@@ -40,7 +41,6 @@ from quorumlog.sdk import (
 from quorumlog.sdk.aio import AsyncAdmin, AsyncConsumer, AsyncProducer
 from quorumlog.sdk.records.fetched import CONSUMED_SCHEMA
 from quorumlog.sdk.records.partitioner import partition_for_key
-from quorumlog.server.local import LocalCluster
 from tests.support.command_line import leader_of
 
 pytestmark = pytest.mark.cluster

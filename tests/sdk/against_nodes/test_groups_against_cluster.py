@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from quorumlog.local import LocalCluster
 from quorumlog.sdk import (
     Admin,
     CommitFailedError,
@@ -29,7 +30,6 @@ from quorumlog.sdk import (
     UnreleasedInstanceIdError,
 )
 from quorumlog.sdk.aio import AsyncConsumer
-from quorumlog.server.local import LocalCluster
 
 pytestmark = [pytest.mark.alone, pytest.mark.cluster]
 _numbers = itertools.count()

@@ -19,9 +19,9 @@ from typing import TypeVar
 
 import pytest
 
+from quorumlog.local import LocalCluster
 from quorumlog.sdk import Admin, Consumer, NewTopic, Producer, RecordFuture, TopicPartition
 from quorumlog.sdk.types import ConsumerRecord
-from quorumlog.server.local import LocalCluster
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(3_600)]
 

@@ -8,12 +8,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
+from quorumlog.local.ports import ReservedPorts
 from quorumlog.sdk.cluster.call_limiter import MOST_CALLS, RoomyChannel
 from quorumlog.sdk.cluster.connection import NodeConnection
 from quorumlog.sdk.errors import ClientClosedError, RequestTimedOutError
 from quorumlog.sdk.runtime.client_runtime import SYSTEM_RUNTIME
 from quorumlog.server.config.options import NodeLimits
-from quorumlog.server.local.ports import ReservedPorts
 from quorumlog.server.observability.metrics import Meters
 from quorumlog.server.step.events import ClientRequest, Event, Reply
 from quorumlog.server.transport.channel_options import DEFAULT_LIMITS

@@ -13,6 +13,7 @@ import grpc
 import pyarrow as pa
 import pytest
 
+from quorumlog.local import LocalCluster
 from quorumlog.sdk import Admin, Consumer, NewTopic, Producer, TopicPartition
 from quorumlog.sdk.aio import AsyncAdmin, AsyncProducer
 from quorumlog.sdk.errors import (
@@ -25,7 +26,6 @@ from quorumlog.sdk.errors import (
     ProducerNameNotFoundError,
     QuorumlogError,
 )
-from quorumlog.server.local import LocalCluster
 from quorumlog.v1 import data_plane_pb2 as pb
 from quorumlog.v1 import data_plane_pb2_grpc
 from quorumlog.wire.entry import FIRST_NAMED_PRODUCER_ID

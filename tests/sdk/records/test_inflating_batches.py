@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 import pyarrow as pa
 import pytest
 
-from quorumlog.chaos.models.records import records_of
 from quorumlog.sdk.cluster.offset_search import FoundOffset, OffsetSearch
 from quorumlog.sdk.consumer.fetcher import FetchedRows
 from quorumlog.sdk.errors import CorruptRecordError
@@ -15,6 +14,7 @@ from quorumlog.sdk.records.fetched import rows_from, to_records, to_table
 from quorumlog.sdk.records.record_batch import UnreadableBatch, decode, decode_all
 from quorumlog.sdk.spark.log_access import _rows
 from quorumlog.sdk.types import TopicPartition
+from quorumlog.simulator.models.records import records_of
 from quorumlog.v1 import data_plane_pb2
 from quorumlog.wire.decoded_size import MOST_DECODED_BYTES
 from quorumlog.wire.entry import BATCH_OVERHEAD_BYTES, Codec, CorruptEntryError, build_batch, parse_header, seal_batch

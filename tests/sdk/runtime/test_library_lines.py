@@ -41,7 +41,7 @@ except grpc.RpcError:
 IMPORTS = {
     "clients": "import quorumlog.sdk, grpc",
     "asyncio clients": "import quorumlog.sdk.aio, grpc",
-    "local cluster": "from quorumlog.server.local import LocalCluster; import grpc",
+    "local cluster": "from quorumlog.local import LocalCluster; import grpc",
 }
 
 

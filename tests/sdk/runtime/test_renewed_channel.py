@@ -12,12 +12,12 @@ import grpc
 import grpc.aio
 import pytest
 
+from quorumlog.local.ports import ReservedPorts
 from quorumlog.sdk.runtime import security, tls_files
 from quorumlog.sdk.runtime.client_runtime import SYSTEM_RUNTIME
 from quorumlog.sdk.runtime.renewed_channel import RenewedChannel
 from quorumlog.sdk.runtime.tls_files import TlsFiles
 from quorumlog.server.certificates.issuing import create_authority, create_client, create_node
-from quorumlog.server.local.ports import ReservedPorts
 
 LIMIT_S = 60.0
 

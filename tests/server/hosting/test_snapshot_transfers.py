@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from quorumlog.chaos.simulator.durable_raft_group import DurableRaftGroup, apply_write
 from quorumlog.raft.group import RaftGroup
 from quorumlog.raft.options import RaftOptions
 from quorumlog.raft.progress import ProgressState
@@ -30,6 +29,7 @@ from quorumlog.server.hosting.replication_throttle import CopyPace
 from quorumlog.server.hosting.sealing import GroupSealer
 from quorumlog.server.hosting.snapshots import Snapshots
 from quorumlog.server.step.events import ChunkReceipt, PeerFrame, SnapshotChunk, SnapshotOffer, Stream
+from quorumlog.simulator.world.durable_raft_group import DurableRaftGroup, apply_write
 from quorumlog.storage.rows import cut_slice, describe_snapshot
 
 GROUP, LEADER, FOLLOWER, OTHER = 1000, 1, 2, 3

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from quorumlog.local.ports import ReservedPorts
 from quorumlog.server.kafka import listener as listener_module
 from quorumlog.server.kafka.cluster_view import ImageView
 from quorumlog.server.kafka.codec.headers import RequestHead, pack_request_header
@@ -20,7 +21,6 @@ from quorumlog.server.kafka.codec.version_requests import ApiVersionsRequest
 from quorumlog.server.kafka.connection import KafkaConnectionLimits
 from quorumlog.server.kafka.handlers.handler import LongWork, TooMuchWorkError
 from quorumlog.server.kafka.listener import KafkaListener, KafkaListenerOptions
-from quorumlog.server.local.ports import ReservedPorts
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.observability.metrics import Meters
 from quorumlog.server.step.events import ClientGone, ClientRequest, EndedStream, Event, Reply, StreamClosed, StreamPause

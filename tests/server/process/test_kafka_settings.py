@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from quorumlog.local.ports import ReservedPorts
 from quorumlog.server.config.listening import ListenError, check_listening
 from quorumlog.server.config.options import Endpoint
 from quorumlog.server.config.settings import Settings, SettingsError, load
-from quorumlog.server.local.ports import ReservedPorts
 from quorumlog.server.step.request_context import Listener
 
 PLAIN = {"node_id": 1, "listen": "127.0.0.1:19092", "data_dir": "d", "controllers": "1@127.0.0.1:19092"}

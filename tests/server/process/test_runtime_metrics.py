@@ -15,9 +15,9 @@ import pytest
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
+from quorumlog.local import LocalCluster
+from quorumlog.local.ports import ReservedPorts
 from quorumlog.sdk import Admin, Consumer, NewTopic, Producer
-from quorumlog.server.local import LocalCluster
-from quorumlog.server.local.ports import ReservedPorts
 from quorumlog.server.observability.logging_setup import open_log, take_over_library_logs
 from quorumlog.server.observability.metric_catalogue import CATALOGUE
 from quorumlog.server.observability.metrics import Histogram

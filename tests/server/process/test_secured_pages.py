@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from quorumlog.local.ports import ReservedPorts
 from quorumlog.server.certificates.issuing import Issued, create_authority, create_client, create_node
 from quorumlog.server.certificates.pairs import WatchedPair
 from quorumlog.server.config.options import PairFiles
-from quorumlog.server.local.ports import ReservedPorts
 from quorumlog.server.observability.metrics import Meters
 from quorumlog.server.process import http_server as page_server
 from quorumlog.server.process.metrics_page import Exporter, SecuredPages

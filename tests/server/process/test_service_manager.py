@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from quorumlog.server.local.ports import ReservedPorts
+from quorumlog.local.ports import ReservedPorts
 from quorumlog.server.process.service_manager import LONGEST_STATUS, SOCKET_VARIABLE, ServiceManager
 from tests.support.recorded_log import RecordedLog
 

@@ -11,10 +11,10 @@ import grpc.aio
 import pytest
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
+from quorumlog.local.ports import ReservedPorts
 from quorumlog.server.certificates.issuing import create_authority, create_client, create_node
 from quorumlog.server.certificates.pairs import WatchedPair
 from quorumlog.server.config.options import NodeLimits, PairFiles
-from quorumlog.server.local.ports import ReservedPorts
 from quorumlog.server.observability.metrics import Meters
 from quorumlog.server.step.events import ClientRequest, Event, Reply
 from quorumlog.server.step.request_context import Listener

@@ -12,8 +12,8 @@ import grpc
 import grpc.aio
 import pytest
 
+from quorumlog.local.ports import ReservedPorts
 from quorumlog.server.config.options import NodeLimits
-from quorumlog.server.local.ports import ReservedPorts
 from quorumlog.server.observability.metrics import Meters
 from quorumlog.server.step.events import ClientRequest, Event, Reply
 from quorumlog.server.transport.channel_options import ConnectionLimits

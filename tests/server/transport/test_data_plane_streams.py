@@ -10,8 +10,8 @@ import grpc
 import grpc.aio
 import pytest
 
+from quorumlog.local.ports import ReservedPorts
 from quorumlog.server.config.options import NodeLimits
-from quorumlog.server.local.ports import ReservedPorts
 from quorumlog.server.observability.metrics import Meters
 from quorumlog.server.step.events import ClientGone, ClientRequest, Event, Reply, StreamClosed, StreamPause
 from quorumlog.server.transport.clients.client_requests import MAX_PENDING_BYTES, ClientRequests

@@ -19,11 +19,11 @@ from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID
 from raw_http2 import RawHttp2
 
+from quorumlog.local.ports import ReservedPorts
 from quorumlog.server.certificates import issuing
 from quorumlog.server.certificates.issuing import Issued, create_authority, create_client, create_node
 from quorumlog.server.certificates.pairs import WatchedPair
 from quorumlog.server.config.options import NodeLimits, PairFiles
-from quorumlog.server.local.ports import ReservedPorts
 from quorumlog.server.observability.metrics import Meters
 from quorumlog.server.step.events import ClientRequest, Event, Reply
 from quorumlog.server.transport.channel_options import ConnectionLimits

@@ -12,10 +12,10 @@ import grpc
 import grpc.aio
 import pytest
 
+from quorumlog.local.ports import ReservedPorts
 from quorumlog.server.certificates.issuing import Issued, create_authority, create_client, create_node
 from quorumlog.server.certificates.pairs import WatchedPair
 from quorumlog.server.config.options import PairFiles
-from quorumlog.server.local.ports import ReservedPorts
 from quorumlog.server.observability.logging_setup import Log
 from quorumlog.server.observability.metrics import Meters
 from quorumlog.server.step.events import (

@@ -14,6 +14,7 @@ import grpc.aio
 import pytest
 from recorded_log import RecordedLog
 
+from quorumlog.local.ports import ReservedPorts
 from quorumlog.raft.types import (
     AppendRequest,
     Configuration,
@@ -22,7 +23,6 @@ from quorumlog.raft.types import (
     EntryKind,
     Heartbeat,
 )
-from quorumlog.server.local.ports import ReservedPorts
 from quorumlog.server.observability.metrics import Meters
 from quorumlog.server.step.events import (
     AuditLine,

@@ -11,8 +11,8 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from raw_http2 import RawHttp2
 
+from quorumlog.local.ports import ReservedPorts
 from quorumlog.server.config.options import NodeLimits
-from quorumlog.server.local.ports import ReservedPorts
 from quorumlog.server.observability.metrics import Meters
 from quorumlog.server.step.events import ClientRequest, Event, Reply
 from quorumlog.server.step.request_context import Listener

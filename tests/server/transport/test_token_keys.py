@@ -10,9 +10,9 @@ import grpc.aio
 import pytest
 from token_issuer import file_of, options, public
 
+from quorumlog.local.ports import ReservedPorts
 from quorumlog.server.access.jwt_verifier import JwtVerifier
 from quorumlog.server.access.key_set import parse_keys
-from quorumlog.server.local.ports import ReservedPorts
 from quorumlog.server.observability.metrics import Meters
 from quorumlog.server.step.bearer_tokens import TokenVerifier
 from quorumlog.server.step.events import ClientRequest, Event, Reply, TokenKeysRead

@@ -12,9 +12,9 @@ from quiet_cluster import TOPIC
 from restricted_cluster import Restricted
 from rights import rule
 
-from quorumlog.chaos.models.coordinator_model import OUTSIDER, CommitLabel
-from quorumlog.chaos.models.records import text_payload
 from quorumlog.server.access.permissions import PERMISSIONS
+from quorumlog.simulator.models.coordinator_model import OUTSIDER, CommitLabel
+from quorumlog.simulator.models.records import text_payload
 from quorumlog.v1 import acls_pb2, admin_pb2, groups_pb2
 from quorumlog.v1 import data_plane_pb2 as pb
 from quorumlog.v1.errors_pb2 import ErrorCode

@@ -8,8 +8,8 @@ import pytest
 from restricted_cluster import Restricted
 from rights import rule
 
-from quorumlog.chaos.models.committed_partition import Violation
-from quorumlog.chaos.models.records import text_payload
+from quorumlog.simulator.models.committed_partition import Violation
+from quorumlog.simulator.models.records import text_payload
 from quorumlog.v1 import admin_pb2
 from quorumlog.v1 import data_plane_pb2 as pb
 from quorumlog.v1.acls_pb2 import (

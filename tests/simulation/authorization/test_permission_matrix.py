@@ -15,10 +15,10 @@ from quiet_cluster import TOPIC
 from restricted_cluster import Restricted
 from rights import rule
 
-from quorumlog.chaos.models.coordinator_model import OUTSIDER, CommitLabel
 from quorumlog.server.access.permissions import PERMISSIONS, Scope
 from quorumlog.server.metadata.acl_rules import CLUSTER_NAME, OPERATIONS
 from quorumlog.server.step.request_context import ClientOrigin
+from quorumlog.simulator.models.coordinator_model import OUTSIDER, CommitLabel
 from quorumlog.v1 import acls_pb2 as acls
 from quorumlog.v1 import admin_pb2 as admin
 from quorumlog.v1 import credentials_pb2 as credentials

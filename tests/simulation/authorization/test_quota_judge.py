@@ -8,12 +8,12 @@ import pytest
 from google.protobuf.message import Message as ProtoMessage
 from limited import limit
 
-from quorumlog.chaos.models.committed_partition import Violation
-from quorumlog.chaos.seeds.simulation import Simulation
-from quorumlog.chaos.simulator.quota_judge import QuotaJudge
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.step.events import ClientRequest, Effects, Event, Reply
 from quorumlog.server.step.request_context import ClientOrigin
+from quorumlog.simulator.models.committed_partition import Violation
+from quorumlog.simulator.seeds.simulation import Simulation
+from quorumlog.simulator.world.quota_judge import QuotaJudge
 from quorumlog.v1 import data_plane_pb2 as pb
 
 SECOND = 1_000_000
@@ -28,7 +28,7 @@ def test_no_more_passes_than_quotas_allow_and_nobody_else_waits() -> None:
         simulation = Simulation(seed, with_rights=True)
         result = simulation.run()
         assert result.violation is None, (
-            f"python -m quorumlog.chaos.simulate --seed {seed} --rights: {result.violation}"
+            f"python -m quorumlog.simulator.simulate --seed {seed} --rights: {result.violation}"
         )
         judged += simulation.cluster.quotas.judged
     assert min(judged[key] for key in ("producer_byte_rate", "consumer_byte_rate", "request_rate", "at once")) > 50

@@ -7,9 +7,9 @@ from typing import TypeVar
 from google.protobuf.message import Message as ProtoMessage
 from quiet_cluster import TOPIC, Quiet
 
-from quorumlog.chaos.models.records import text_payload
-from quorumlog.chaos.simulator.clients import Unanswered
 from quorumlog.server.step.request_context import ClientOrigin, Listener
+from quorumlog.simulator.models.records import text_payload
+from quorumlog.simulator.world.clients import Unanswered
 from quorumlog.v1 import admin_pb2, credentials_pb2, groups_pb2
 from quorumlog.v1 import data_plane_pb2 as pb
 from quorumlog.v1.errors_pb2 import ErrorCode

@@ -7,13 +7,13 @@ from collections import Counter
 import pytest
 from rights import allow, rule
 
-from quorumlog.chaos.models.committed_partition import Violation
-from quorumlog.chaos.seeds.simulation import Simulation
-from quorumlog.chaos.simulator.rights_judge import RightsJudge, is_allowed
 from quorumlog.server.metadata.acl_rules import rule_of
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.step.events import ClientRequest, Effects, Reply
 from quorumlog.server.step.request_context import ClientOrigin
+from quorumlog.simulator.models.committed_partition import Violation
+from quorumlog.simulator.seeds.simulation import Simulation
+from quorumlog.simulator.world.rights_judge import RightsJudge, is_allowed
 from quorumlog.v1 import data_plane_pb2 as pb
 from quorumlog.v1.acls_pb2 import ACL_OPERATION_READ, ACL_OPERATION_WRITE, ACL_PERMISSION_DENY, ACL_RESOURCE_TOPIC
 
@@ -29,7 +29,7 @@ def test_nothing_is_served_that_a_nodes_own_rules_refuse() -> None:
         simulation = Simulation(seed, with_rights=True)
         result = simulation.run()
         assert result.violation is None, (
-            f"python -m quorumlog.chaos.simulate --seed {seed} --rights: {result.violation}"
+            f"python -m quorumlog.simulator.simulate --seed {seed} --rights: {result.violation}"
         )
         judged += simulation.cluster.rights.judged
     assert min(judged["allowed"], judged["refused"]) > 500, judged

@@ -9,12 +9,12 @@ from rights import rule
 from token_issuer import claims, file_of, options, public
 from token_issuer import token as signed_token
 
-from quorumlog.chaos.simulator.clients import Unanswered
 from quorumlog.raft.types import NO_NODE
 from quorumlog.server.access.jwt_verifier import JwtVerifier
 from quorumlog.server.access.key_set import parse_keys
 from quorumlog.server.step.events import TokenKeysRead
 from quorumlog.server.step.request_context import ClientOrigin, Listener
+from quorumlog.simulator.world.clients import Unanswered
 from quorumlog.v1 import credentials_pb2, sign_in_pb2
 from quorumlog.v1 import data_plane_pb2 as pb
 from quorumlog.v1.acls_pb2 import ACL_OPERATION_READ, ACL_RESOURCE_TOPIC

@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 import pytest
 
-from quorumlog.chaos.consumer_groups.classic_members import ClassicHistory
-from quorumlog.chaos.models.classic_model import ModelClassic
-from quorumlog.chaos.models.committed_partition import Violation
 from quorumlog.server.groups.classic.classic_group import ClassicGroup, ClassicMember
 from quorumlog.server.groups.classic.classic_records import change_of
+from quorumlog.simulator.consumer_groups.classic_members import ClassicHistory
+from quorumlog.simulator.models.classic_model import ModelClassic
+from quorumlog.simulator.models.committed_partition import Violation
 
 A, B = "a", "b"
 PARTS = {A: b"0", B: b"1"}

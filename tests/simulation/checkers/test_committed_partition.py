@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from quorumlog.chaos.models.committed_partition import CommittedPartition, TopicRetention, Violation
 from quorumlog.raft.types import Entry, EntryKind
+from quorumlog.simulator.models.committed_partition import CommittedPartition, TopicRetention, Violation
 from quorumlog.v1.partition_log_pb2 import (
     ForgetProducers,
     PartitionCommand,

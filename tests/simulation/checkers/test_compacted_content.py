@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from quorumlog.chaos.models.compacted_content import CompactedContent
-from quorumlog.chaos.models.records import TOMBSTONE, arrow_payload, records_of
+from quorumlog.simulator.models.compacted_content import CompactedContent
+from quorumlog.simulator.models.records import TOMBSTONE, arrow_payload, records_of
 from quorumlog.v1.partition_log_pb2 import CompactLog
 from quorumlog.wire.entry import Codec, build_batch, seal_batch
 

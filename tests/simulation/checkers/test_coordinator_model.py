@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from quorumlog.chaos.models.committed_partition import Violation
-from quorumlog.chaos.models.coordinator_model import CommitLabel, CoordinatorModel
-from quorumlog.chaos.models.members_heard import HeardMembers, Removal
 from quorumlog.raft.types import Entry, EntryKind
+from quorumlog.simulator.models.committed_partition import Violation
+from quorumlog.simulator.models.coordinator_model import CommitLabel, CoordinatorModel
+from quorumlog.simulator.models.members_heard import HeardMembers, Removal
 from quorumlog.v1 import coordinator_log_pb2 as log
 from quorumlog.v1 import groups_pb2 as pb
 from quorumlog.wire.entry import ENVELOPE_BYTES

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from quorumlog.chaos.models.committed_partition import Violation
-from quorumlog.chaos.simulator.invariants import check_promise
 from quorumlog.raft.types import (
     ORIGIN,
     AppendRequest,
@@ -17,6 +15,8 @@ from quorumlog.raft.types import (
     VoteRequest,
     VoteResponse,
 )
+from quorumlog.simulator.models.committed_partition import Violation
+from quorumlog.simulator.world.invariants import check_promise
 
 STATE = HardState(term=3, vote=2)
 LAST = EntryId(7, 2, 99)

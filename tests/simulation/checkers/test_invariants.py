@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from quorumlog.chaos.models.committed_partition import Violation
-from quorumlog.chaos.models.coordinator_model import OUTSIDER, CommitLabel
-from quorumlog.chaos.simulator.disk import DiskOptions, SimDisk
-from quorumlog.chaos.simulator.invariants import ClusterInvariants
-from quorumlog.chaos.simulator.scheduler import Scheduler
 from quorumlog.raft.types import ORIGIN, Configuration, Entry, EntryId, EntryKind, HardState
 from quorumlog.server.metadata.records import PartitionRecord, Topic
 from quorumlog.server.metadata.topic_table import TopicTable
+from quorumlog.simulator.models.committed_partition import Violation
+from quorumlog.simulator.models.coordinator_model import OUTSIDER, CommitLabel
+from quorumlog.simulator.world.disk import DiskOptions, SimDisk
+from quorumlog.simulator.world.invariants import ClusterInvariants
+from quorumlog.simulator.world.scheduler import Scheduler
 from quorumlog.storage.transaction import RaftGroupWrite, Transaction
 from quorumlog.v1 import coordinator_log_pb2, groups_pb2
 from quorumlog.wire.entry import Codec, EnvelopeKind, build_batch, entry_hash, seal, seal_batch

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from quorumlog.chaos.models.committed_partition import Violation
-from quorumlog.chaos.seeds.client_simulation import ClientSimulation
-from quorumlog.chaos.seeds.story import Story
-from quorumlog.chaos.seeds.summary import Tally, replay_line
-from quorumlog.chaos.simulate import run_seeds
+from quorumlog.simulator.models.committed_partition import Violation
+from quorumlog.simulator.seeds.client_simulation import ClientSimulation
+from quorumlog.simulator.seeds.story import Story
+from quorumlog.simulator.seeds.summary import Tally, replay_line
+from quorumlog.simulator.simulate import run_seeds
 
 #: All of them take backups: of small and of large pieces, once and again, with groups and without.
 SEEDS = (5, 9, 16, 40, 57, 63, 101, 134)

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import pytest
 from quiet_cluster import Quiet
 
-from quorumlog.chaos.clients.client_network import SimClientNetwork
 from quorumlog.sdk.admin.async_admin import AsyncAdmin
 from quorumlog.sdk.errors import RequestTimedOutError
 from quorumlog.sdk.types import NewTopic
+from quorumlog.simulator.clients.client_network import SimClientNetwork
 
 #: Of a call, as the SDK has it.
 DEFAULT_S = 30.0

@@ -9,12 +9,12 @@ from collections import Counter
 
 import pytest
 
-from quorumlog.chaos.clients.client_faults import KINDS
-from quorumlog.chaos.models.committed_partition import Violation
-from quorumlog.chaos.seeds.client_simulation import ClientSimulation
-from quorumlog.chaos.seeds.story import Story, run_story
-from quorumlog.chaos.seeds.summary import Tally, replay_line
-from quorumlog.chaos.simulate import run_seeds
+from quorumlog.simulator.clients.client_faults import KINDS
+from quorumlog.simulator.models.committed_partition import Violation
+from quorumlog.simulator.seeds.client_simulation import ClientSimulation
+from quorumlog.simulator.seeds.story import Story, run_story
+from quorumlog.simulator.seeds.summary import Tally, replay_line
+from quorumlog.simulator.simulate import run_seeds
 
 SEEDS = range(1, 41)
 
@@ -36,7 +36,7 @@ def test_fixed_seeds_keep_every_promise_to_the_shipped_clients(capsys: pytest.Ca
 
 @pytest.mark.parametrize("seed", [3, 29, 30, 57])
 def test_a_seed_does_the_same_things_again_whatever_the_hash_seed(seed: int) -> None:
-    program = f"from quorumlog.chaos.seeds.story import *; print(run_story({seed}, Story.CLIENTS).trace)"
+    program = f"from quorumlog.simulator.seeds.story import *; print(run_story({seed}, Story.CLIENTS).trace)"
     traces = {
         subprocess.run(
             [sys.executable, "-c", program],

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from quiet_cluster import TOPIC, Quiet
 
-from quorumlog.chaos.clients.client_network import SimClientNetwork
 from quorumlog.sdk import TopicPartition
 from quorumlog.sdk.aio import AsyncConsumer, AsyncProducer
+from quorumlog.simulator.clients.client_network import SimClientNetwork
 
 ROOT = Path(__file__).resolve().parents[3]
 #: The simulator has its own network, disk and event loop in the place of these, and its clients are asynchronous.

@@ -6,12 +6,12 @@ from __future__ import annotations
 import pytest
 from quiet_cluster import TOPIC, Quiet
 
-from quorumlog.chaos.consumer_groups.classic_groups import KINDS, ClassicPlan, SimClassicGroup
-from quorumlog.chaos.consumer_groups.classic_members import ClassicHabits, SimClassicMember
-from quorumlog.chaos.models.classic_model import ModelClassic
 from quorumlog.server.config.consumer_group_limits import ConsumerGroupLimits
 from quorumlog.server.config.options import ConsumerGroupOptions
 from quorumlog.server.groups.group_shard import GroupShard
+from quorumlog.simulator.consumer_groups.classic_groups import KINDS, ClassicPlan, SimClassicGroup
+from quorumlog.simulator.consumer_groups.classic_members import ClassicHabits, SimClassicMember
+from quorumlog.simulator.models.classic_model import ModelClassic
 
 PARTITIONS = 6
 

@@ -8,9 +8,9 @@ import pytest
 from google.protobuf.message import Message
 from quiet_cluster import SECOND, TOPIC, Quiet
 
-from quorumlog.chaos.simulator.clients import Unanswered
 from quorumlog.server.config.options import ConsumerGroupOptions
 from quorumlog.server.groups.group_shard import GroupShard
+from quorumlog.simulator.world.clients import Unanswered
 from quorumlog.v1 import admin_pb2, groups_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 from quorumlog.wire.topic_names import GROUPS_TOPIC

@@ -10,14 +10,14 @@ from bare_coordinator import BareCoordinator, Topics
 
 from quorumlog.chaos.checkers.group_checkers import GroupVerdict, check_groups
 from quorumlog.chaos.checkers.group_history import GroupHistory
-from quorumlog.chaos.consumer_groups.group_members import MemberHabits, SimMember
-from quorumlog.chaos.models.coordinator_model import ModelGroup, TopicIdPartition
-from quorumlog.chaos.seeds.plan_groups import KINDS
-from quorumlog.chaos.seeds.simulation import Simulation
-from quorumlog.chaos.seeds.story import Story
-from quorumlog.chaos.seeds.summary import Tally, replay_line
-from quorumlog.chaos.simulate import run_seeds
-from quorumlog.chaos.simulator.scheduler import Scheduler
+from quorumlog.simulator.consumer_groups.group_members import MemberHabits, SimMember
+from quorumlog.simulator.models.coordinator_model import ModelGroup, TopicIdPartition
+from quorumlog.simulator.seeds.plan_groups import KINDS
+from quorumlog.simulator.seeds.simulation import Simulation
+from quorumlog.simulator.seeds.story import Story
+from quorumlog.simulator.seeds.summary import Tally, replay_line
+from quorumlog.simulator.simulate import run_seeds
+from quorumlog.simulator.world.scheduler import Scheduler
 
 #: Short ones, in which something happens to groups.
 SEEDS = (1, 4, 7, 8, 9, 11, 13, 14)

@@ -6,7 +6,6 @@ from typing import TypeVar
 
 import pytest
 
-from quorumlog.chaos.simulator.kafka_link import SimKafkaLink
 from quorumlog.server.config.options import ConsumerGroupOptions
 from quorumlog.server.kafka.codec.groups.commit_requests import (
     OffsetCommitRequest,
@@ -39,6 +38,7 @@ from quorumlog.server.kafka.codec.groups.membership_requests import (
 from quorumlog.server.kafka.codec.groups.membership_responses import FindCoordinatorResponse, JoinGroupResponse
 from quorumlog.server.kafka.codec.primitives import KafkaMessage
 from quorumlog.server.kafka.handlers.error_codes import KafkaError
+from quorumlog.simulator.world.kafka_link import SimKafkaLink
 from quorumlog.v1 import admin_pb2, groups_pb2
 from quorumlog.v1.acls_pb2 import (
     ACL_OPERATION_DESCRIBE,

@@ -6,7 +6,6 @@ from typing import TypeVar
 
 import pytest
 
-from quorumlog.chaos.simulator.kafka_link import SimKafkaLink
 from quorumlog.server.config.options import NodeLimits
 from quorumlog.server.kafka.codec import fetch_requests, metadata_requests, position_requests
 from quorumlog.server.kafka.codec.fetch_responses import FetchResponse
@@ -15,6 +14,7 @@ from quorumlog.server.kafka.codec.position_responses import OffsetForLeaderEpoch
 from quorumlog.server.kafka.codec.primitives import KafkaMessage
 from quorumlog.server.kafka.handlers.error_codes import KafkaError
 from quorumlog.server.kafka.handlers.fetch_session import FetchSessionSpace
+from quorumlog.simulator.world.kafka_link import SimKafkaLink
 from quorumlog.v1.acls_pb2 import (
     ACL_OPERATION_DESCRIBE,
     ACL_OPERATION_READ,

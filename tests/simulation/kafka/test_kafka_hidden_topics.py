@@ -13,9 +13,6 @@ from quiet_cluster import TOPIC
 from restricted_cluster import Restricted
 from rights import rule
 
-from quorumlog.chaos.simulator.cluster import SimCluster
-from quorumlog.chaos.simulator.kafka_link import SimKafkaLink
-from quorumlog.chaos.simulator.scheduler import Scheduler
 from quorumlog.server.kafka.codec import (
     config_requests,
     fetch_requests,
@@ -37,6 +34,9 @@ from quorumlog.server.kafka.codec.groups import commit_requests, committed_reque
 from quorumlog.server.kafka.codec.primitives import KafkaMessage, UnencodableMessageError, encode
 from quorumlog.server.kafka.handlers.dispatch import SERVED, served_versions
 from quorumlog.server.kafka.handlers.error_codes import KafkaError
+from quorumlog.simulator.world.cluster import SimCluster
+from quorumlog.simulator.world.kafka_link import SimKafkaLink
+from quorumlog.simulator.world.scheduler import Scheduler
 from quorumlog.v1 import acls_pb2, admin_pb2, groups_pb2
 from quorumlog.wire.request_limits import MAX_ITEMS
 

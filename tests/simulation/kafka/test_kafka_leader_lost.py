@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import pytest
 
-from quorumlog.chaos.simulator.kafka_link import SimKafkaLink
-from quorumlog.chaos.simulator.process import EPOCH_MS
 from quorumlog.raft.group import RaftGroup
 from quorumlog.raft.types import NO_NODE
 from quorumlog.server.kafka.codec.metadata_requests import MetadataRequest, MetadataRequestTopic
@@ -24,6 +22,8 @@ from quorumlog.server.kafka.codec.topic_partition_requests import (
 from quorumlog.server.kafka.codec.topic_partition_responses import DescribeTopicPartitionsResponse
 from quorumlog.server.kafka.handlers.error_codes import KafkaError
 from quorumlog.server.requests.metadata_queries import LATELY_US
+from quorumlog.simulator.world.kafka_link import SimKafkaLink
+from quorumlog.simulator.world.process import EPOCH_MS
 from tests.support.kafka_batches import kafka_batch
 from tests.support.kafka_nodes import KafkaNodes
 from tests.support.quiet_cluster import TOPIC

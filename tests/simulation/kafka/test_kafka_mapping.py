@@ -7,7 +7,6 @@ from typing import TypeVar
 
 import pytest
 
-from quorumlog.chaos.simulator.kafka_link import SimKafkaLink
 from quorumlog.server.config.options import NodeLimits
 from quorumlog.server.kafka.codec import (
     config_requests,
@@ -59,6 +58,7 @@ from quorumlog.server.kafka.codec.topic_responses import (
 )
 from quorumlog.server.kafka.connection import KafkaConnectionFault
 from quorumlog.server.kafka.handlers.error_codes import KafkaError
+from quorumlog.simulator.world.kafka_link import SimKafkaLink
 from quorumlog.v1.acls_pb2 import (
     ACL_OPERATION_WRITE,
     ACL_PATTERN_LITERAL,

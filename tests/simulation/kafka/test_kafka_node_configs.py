@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from quorumlog.chaos.simulator.kafka_link import SimKafkaLink
 from quorumlog.server.kafka.codec.config_requests import DescribeConfigsRequest, DescribeConfigsResource
 from quorumlog.server.kafka.codec.config_responses import DescribeConfigsResponse, DescribeConfigsResult
 from quorumlog.server.kafka.handlers.error_codes import KafkaError
+from quorumlog.simulator.world.kafka_link import SimKafkaLink
 from tests.support.kafka_nodes import KafkaNodes, ask_through
 from tests.support.restricted_cluster import Restricted
 

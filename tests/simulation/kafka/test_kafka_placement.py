@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import pytest
 
-from quorumlog.chaos.simulator.kafka_link import SimKafkaLink
 from quorumlog.server.kafka.codec.administration.log_dir_requests import (
     DescribableLogDirTopic,
     DescribeLogDirsRequest,
@@ -28,6 +27,7 @@ from quorumlog.server.kafka.codec.administration.placement_responses import (
 )
 from quorumlog.server.kafka.handlers.error_codes import KafkaError
 from quorumlog.server.requests import log_dirs
+from quorumlog.simulator.world.kafka_link import SimKafkaLink
 from quorumlog.v1 import admin_pb2
 from quorumlog.v1.acls_pb2 import (
     ACL_OPERATION_ALTER,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from quorumlog.chaos.simulator.kafka_link import SimKafkaLink
 from quorumlog.raft.types import NO_NODE
 from quorumlog.server.kafka.codec.administration.quorum_requests import (
     DescribeQuorumRequest,
@@ -15,6 +14,7 @@ from quorumlog.server.kafka.codec.administration.quorum_responses import Describ
 from quorumlog.server.kafka.handlers.error_codes import KafkaError
 from quorumlog.server.metadata.records import METADATA_GROUP
 from quorumlog.server.step.request_context import Listener
+from quorumlog.simulator.world.kafka_link import SimKafkaLink
 from quorumlog.v1.acls_pb2 import (
     ACL_OPERATION_DESCRIBE,
     ACL_PATTERN_LITERAL,

@@ -6,10 +6,10 @@ import pytest
 
 from quorumlog.chaos.checkers.checkers import check
 from quorumlog.chaos.checkers.history import History
-from quorumlog.chaos.models.committed_partition import Violation
-from quorumlog.chaos.simulator.clients import PartitionName
-from quorumlog.chaos.simulator.kafka_readers import KafkaReaderPlan, SimKafkaReader
 from quorumlog.server.kafka.handlers.fetch_session import FetchSessionSpace, KafkaFetchSession, KeptPartition
+from quorumlog.simulator.models.committed_partition import Violation
+from quorumlog.simulator.world.clients import PartitionName
+from quorumlog.simulator.world.kafka_readers import KafkaReaderPlan, SimKafkaReader
 from tests.support.fetching_rig import FetchingRig
 from tests.support.quiet_cluster import TOPIC
 

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 
 import pytest
 
-from quorumlog.chaos.simulator.kafka_link import SimKafkaLink
 from quorumlog.server.kafka.codec.administration.acl_requests import (
     AclCreation,
     CreateAclsRequest,
@@ -46,6 +45,7 @@ from quorumlog.server.kafka.codec.administration.user_responses import (
     DescribeUserScramCredentialsResponse,
 )
 from quorumlog.server.kafka.handlers.error_codes import KafkaError
+from quorumlog.simulator.world.kafka_link import SimKafkaLink
 from quorumlog.wire.scram import salted_keys
 from tests.support.kafka_nodes import KafkaNodes, ask_through
 from tests.support.restricted_cluster import Restricted

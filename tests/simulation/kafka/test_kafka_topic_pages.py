@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from quorumlog.chaos.simulator.kafka_link import SimKafkaLink
 from quorumlog.server.kafka.codec.metadata_requests import MetadataRequest, MetadataRequestTopic
 from quorumlog.server.kafka.codec.metadata_responses import MetadataResponse
 from quorumlog.server.kafka.codec.topic_partition_requests import (
@@ -15,6 +14,7 @@ from quorumlog.server.kafka.codec.topic_partition_requests import (
 from quorumlog.server.kafka.codec.topic_partition_responses import DescribeTopicPartitionsResponse
 from quorumlog.server.kafka.handlers import topic_pages
 from quorumlog.server.kafka.handlers.error_codes import KafkaError
+from quorumlog.simulator.world.kafka_link import SimKafkaLink
 from quorumlog.v1 import data_plane_pb2
 from quorumlog.v1.acls_pb2 import ACL_OPERATION_ALTER, ACL_OPERATION_DESCRIBE, ACL_RESOURCE_TOPIC
 from quorumlog.v1.errors_pb2 import Error, ErrorCode

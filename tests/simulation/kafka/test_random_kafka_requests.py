@@ -8,12 +8,12 @@ from random import Random
 
 import pytest
 
-from quorumlog.chaos.simulator.kafka_link import SimKafkaLink
 from quorumlog.server.kafka.codec.apis import APIS
 from quorumlog.server.kafka.codec.primitives import decode
 from quorumlog.server.kafka.connection import KafkaConnectionFault
 from quorumlog.server.kafka.handlers.dispatch import served_versions
 from quorumlog.server.kafka.version_table import API_VERSIONS
+from quorumlog.simulator.world.kafka_link import SimKafkaLink
 from tests.support.kafka_oracle import random_content, their_bytes
 from tests.support.quiet_cluster import Quiet
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from quorumlog.chaos.mutate import CheckError, Workshop, main
-from quorumlog.chaos.mutation.checks import Verdict, seeded, seeds_of
-from quorumlog.chaos.mutation.mutant import (
+from quorumlog.simulator.mutate import CheckError, Workshop, main
+from quorumlog.simulator.mutation.checks import Verdict, seeded, seeds_of
+from quorumlog.simulator.mutation.mutant import (
     CHECKOUT,
     Mutant,
     SourceChange,
@@ -62,7 +62,7 @@ def test_every_patch_fits_the_source_and_its_checks_exist(planted: Mutant, tmp_p
 
 def test_there_are_mutants_of_every_floor() -> None:
     floors = {change.file.partition("/")[0] for planted in MUTANTS for change in planted.changes}
-    assert floors == {"wire", "raft", "storage", "server", "sdk", "chaos", "console", "cli"}
+    assert floors == {"wire", "raft", "storage", "server", "sdk", "local", "chaos", "simulator", "console", "cli"}
     assert len(MUTANTS) >= 24
 
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from quorumlog.chaos.seeds.fault_schedule import Struck
-from quorumlog.chaos.seeds.reduction import invariant_of, reduce_faults
-from quorumlog.chaos.seeds.simulation import SeedResult, Simulation
-from quorumlog.chaos.seeds.transcript import transcript
-from quorumlog.chaos.simulate import main
 from quorumlog.server.partition.producer_table import ProducerTable
+from quorumlog.simulator.seeds.fault_schedule import Struck
+from quorumlog.simulator.seeds.reduction import invariant_of, reduce_faults
+from quorumlog.simulator.seeds.simulation import SeedResult, Simulation
+from quorumlog.simulator.seeds.transcript import transcript
+from quorumlog.simulator.simulate import main
 
 #: Begin here: a seed that is known to notice the planted bug. When the code has moved on, the search goes on.
 FIRST_SEED = 17

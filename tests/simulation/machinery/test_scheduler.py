@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from quorumlog.chaos.simulator.scheduler import Scheduler
+from quorumlog.simulator.world.scheduler import Scheduler
 
 
 def test_actions_happen_in_order_of_time_and_then_of_scheduling() -> None:

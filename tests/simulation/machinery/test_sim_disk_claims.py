@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from disk_samples import CONFIGURATION, GROUP, Script, advance, assert_same, entry_after, make_disk, staged
 
-from quorumlog.chaos.simulator.disk import SimDisk
-from quorumlog.chaos.simulator.durable_raft_group import apply_write
 from quorumlog.raft.types import Entry, EntryId, HardState
+from quorumlog.simulator.world.disk import SimDisk
+from quorumlog.simulator.world.durable_raft_group import apply_write
 from quorumlog.storage.interface import DiskFullError, FatalStorageError
 from quorumlog.storage.meta_pages import read_meta
 from quorumlog.storage.storage import Storage

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from quorumlog.chaos.simulator.network import NetworkOptions, SimNetwork, Unruliness
-from quorumlog.chaos.simulator.scheduler import Scheduler
 from quorumlog.server.step.events import (
     Event,
     FrameReceived,
@@ -15,6 +13,8 @@ from quorumlog.server.step.events import (
     PeerIdentity,
     Stream,
 )
+from quorumlog.simulator.world.network import NetworkOptions, SimNetwork, Unruliness
+from quorumlog.simulator.world.scheduler import Scheduler
 
 SECOND = 1_000_000
 

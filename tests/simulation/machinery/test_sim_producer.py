@@ -8,8 +8,8 @@ import pytest
 from google.protobuf.message import Message as ProtoMessage
 
 from quorumlog.chaos.checkers.history import History, OperationOutcome
-from quorumlog.chaos.simulator.clients import Answer, PartitionName, SimProducer, SimProducerOptions
-from quorumlog.chaos.simulator.scheduler import Scheduler
+from quorumlog.simulator.world.clients import Answer, PartitionName, SimProducer, SimProducerOptions
+from quorumlog.simulator.world.scheduler import Scheduler
 from quorumlog.v1 import data_plane_pb2 as pb
 from quorumlog.v1.errors_pb2 import Error, ErrorCode
 

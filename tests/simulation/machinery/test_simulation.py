@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from quorumlog.chaos.seeds.faults import KINDS
-from quorumlog.chaos.seeds.simulation import LEAST_EVENTS, Simulation
-from quorumlog.chaos.seeds.summary import Tally, replay_line
-from quorumlog.chaos.simulate import main, run_seeds
+from quorumlog.simulator.seeds.faults import KINDS
+from quorumlog.simulator.seeds.simulation import LEAST_EVENTS, Simulation
+from quorumlog.simulator.seeds.summary import Tally, replay_line
+from quorumlog.simulator.simulate import main, run_seeds
 
 SEEDS = range(1, 101)
 
@@ -39,7 +39,7 @@ def test_fixed_seeds_keep_every_promise(capsys: pytest.CaptureFixture[str]) -> N
 
 @pytest.mark.parametrize("seed", [3, 8])
 def test_a_seed_does_the_same_things_again_whatever_the_hash_seed(seed: int) -> None:
-    program = f"from quorumlog.chaos.seeds.simulation import Simulation; print(Simulation({seed}).run().trace)"
+    program = f"from quorumlog.simulator.seeds.simulation import Simulation; print(Simulation({seed}).run().trace)"
     traces = {
         subprocess.run(
             [sys.executable, "-c", program],

@@ -6,11 +6,11 @@ import pytest
 from quiet_cluster import SECOND, TOPIC, Quiet
 
 from quorumlog.chaos.checkers.history import OperationOutcome
-from quorumlog.chaos.simulator.clients import PartitionName, SimProducer, SimProducerOptions
 from quorumlog.raft.types import NO_NODE, AppendResponse, VoteRequest
 from quorumlog.server.metadata.records import METADATA_GROUP, PartitionRecord
 from quorumlog.server.replicas.replica_tombstones import FormerReplicas
 from quorumlog.server.step.events import FrameReceived, PeerFrame, Stream
+from quorumlog.simulator.world.clients import PartitionName, SimProducer, SimProducerOptions
 from quorumlog.storage.transaction import RaftGroupState
 from quorumlog.v1 import admin_pb2, groups_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode

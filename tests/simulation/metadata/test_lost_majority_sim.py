@@ -16,19 +16,19 @@ import pytest
 from quiet_cluster import SECOND, TOPIC, Quiet
 
 from quorumlog.chaos.checkers.history import History, OperationOutcome
-from quorumlog.chaos.models.records import values_of
-from quorumlog.chaos.simulator.clients import PartitionName, SimProducer, SimProducerOptions
-from quorumlog.chaos.simulator.cluster import ClusterOptions, SimCluster
-from quorumlog.chaos.simulator.disk import DiskOptions, SimDisk
-from quorumlog.chaos.simulator.network import NetworkOptions
-from quorumlog.chaos.simulator.process import SimProcess
-from quorumlog.chaos.simulator.scheduler import Scheduler
 from quorumlog.raft.types import ORIGIN, Entry, EntryKind
 from quorumlog.server.metadata.records import METADATA_GROUP
 from quorumlog.server.recovery.application import application, is_applied
 from quorumlog.server.recovery.plan import Loss, RecoveryPlan, make_plan
 from quorumlog.server.recovery.survey import Survey, survey
 from quorumlog.server.step.events import Effects, Event, FrameReceived
+from quorumlog.simulator.models.records import values_of
+from quorumlog.simulator.world.clients import PartitionName, SimProducer, SimProducerOptions
+from quorumlog.simulator.world.cluster import ClusterOptions, SimCluster
+from quorumlog.simulator.world.disk import DiskOptions, SimDisk
+from quorumlog.simulator.world.network import NetworkOptions
+from quorumlog.simulator.world.process import SimProcess
+from quorumlog.simulator.world.scheduler import Scheduler
 from quorumlog.storage.transaction import Transaction
 
 NODES = (1, 2, 3, 4, 5)

@@ -6,8 +6,8 @@ import pytest
 from google.protobuf.message import Message as ProtoMessage
 from quiet_cluster import SECOND, Writing
 
-from quorumlog.chaos.simulator.clients import Unanswered
 from quorumlog.server.requests.metadata_staleness import UNKNOWN_AGE_MS
+from quorumlog.simulator.world.clients import Unanswered
 from quorumlog.v1 import admin_pb2
 from quorumlog.v1 import data_plane_pb2 as pb
 from quorumlog.v1.errors_pb2 import ErrorCode

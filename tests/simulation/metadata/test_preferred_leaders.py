@@ -7,9 +7,9 @@ from google.protobuf.message import Message as ProtoMessage
 from quiet_cluster import SECOND, TOPIC, Writing
 
 from quorumlog.chaos.checkers.history import OperationOutcome
-from quorumlog.chaos.simulator.clients import Unanswered
 from quorumlog.server.config.options import BalanceOptions
 from quorumlog.server.metadata.records import PartitionRecord
+from quorumlog.simulator.world.clients import Unanswered
 from quorumlog.v1 import admin_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 

@@ -6,8 +6,8 @@ import pytest
 from quiet_cluster import SECOND, TOPIC, Quiet
 from sequenced_client import SequencedClient, log_of
 
-from quorumlog.chaos.simulator.clients import PartitionName, SimProducer, SimProducerOptions
 from quorumlog.raft.types import Configuration
+from quorumlog.simulator.world.clients import PartitionName, SimProducer, SimProducerOptions
 from quorumlog.v1 import admin_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 

@@ -9,8 +9,8 @@ from compacting_cluster import Compacting
 from google.protobuf.message import Message as ProtoMessage
 from quiet_cluster import TOPIC, Quiet
 
-from quorumlog.chaos.simulator.clients import PartitionName, SimProducer, SimProducerOptions, Unanswered
-from quorumlog.chaos.simulator.metadata_probe import MetadataProbe
+from quorumlog.simulator.world.clients import PartitionName, SimProducer, SimProducerOptions, Unanswered
+from quorumlog.simulator.world.metadata_probe import MetadataProbe
 from quorumlog.v1 import admin_pb2
 from quorumlog.v1 import data_plane_pb2 as pb
 from quorumlog.v1.errors_pb2 import ErrorCode

@@ -6,8 +6,8 @@ import pytest
 from quiet_cluster import SECOND, Quiet
 
 from quorumlog.chaos.checkers.history import OperationOutcome
-from quorumlog.chaos.simulator.clients import PartitionName, SimProducer, SimProducerOptions
 from quorumlog.server.metadata.image import MetadataImage
+from quorumlog.simulator.world.clients import PartitionName, SimProducer, SimProducerOptions
 from quorumlog.v1 import admin_pb2
 
 LATE = "late"

@@ -6,8 +6,8 @@ from itertools import count, islice
 
 import pytest
 
-from quorumlog.chaos.seeds.plan import draw_plan
-from quorumlog.chaos.seeds.simulation import Simulation
+from quorumlog.simulator.seeds.plan import draw_plan
+from quorumlog.simulator.seeds.simulation import Simulation
 
 
 def writes_kafka(seed: int, *, compacts: bool) -> bool:

@@ -8,11 +8,11 @@ import pytest
 from quiet_cluster import Quiet
 
 from quorumlog.chaos.checkers.history import OperationOutcome
-from quorumlog.chaos.simulator.clients import PartitionName, SimProducer, SimProducerOptions
-from quorumlog.chaos.simulator.disk import SimDisk
-from quorumlog.chaos.simulator.durable_raft_group import DurableRaftGroup
 from quorumlog.server.partition.checkpoints import MAX_UNDER_WAY
 from quorumlog.server.partition.partition import Partition
+from quorumlog.simulator.world.clients import PartitionName, SimProducer, SimProducerOptions
+from quorumlog.simulator.world.disk import SimDisk
+from quorumlog.simulator.world.durable_raft_group import DurableRaftGroup
 from quorumlog.storage.transaction import Transaction
 from quorumlog.v1 import admin_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode

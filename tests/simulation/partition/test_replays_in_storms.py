@@ -6,11 +6,11 @@ import pytest
 from google.protobuf.message import Message as ProtoMessage
 
 from quorumlog.chaos.checkers.history import History, Operation, OperationKind, OperationOutcome
-from quorumlog.chaos.models.records import arrow_payload
-from quorumlog.chaos.seeds.simulation import Simulation
-from quorumlog.chaos.simulator.clients import Answer, Directory, PartitionName, Unanswered
-from quorumlog.chaos.simulator.cluster import SimCluster
-from quorumlog.chaos.simulator.scheduler import Scheduler
+from quorumlog.simulator.models.records import arrow_payload
+from quorumlog.simulator.seeds.simulation import Simulation
+from quorumlog.simulator.world.clients import Answer, Directory, PartitionName, Unanswered
+from quorumlog.simulator.world.cluster import SimCluster
+from quorumlog.simulator.world.scheduler import Scheduler
 from quorumlog.v1 import data_plane_pb2 as pb
 from quorumlog.v1.errors_pb2 import ErrorCode
 from quorumlog.wire.entry import Attributes, Codec, build_batch

@@ -8,8 +8,8 @@ import pytest
 from quiet_cluster import Quiet
 from sequenced_client import SequencedClient
 
-from quorumlog.chaos.simulator.disk import DiskOptions
 from quorumlog.server.requests.produce_traces import ANOTHER_UNDER_WAY, DUPLICATE, NOT_ALONE
+from quorumlog.simulator.world.disk import DiskOptions
 from quorumlog.v1 import data_plane_pb2 as pb
 from quorumlog.v1.errors_pb2 import ErrorCode
 

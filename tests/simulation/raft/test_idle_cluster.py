@@ -6,12 +6,12 @@ from collections import Counter
 
 import pytest
 
-from quorumlog.chaos.models.committed_partition import Violation
-from quorumlog.chaos.simulator.cluster import ClusterOptions, SimCluster
-from quorumlog.chaos.simulator.convergence import Calm, missing_for_convergence
-from quorumlog.chaos.simulator.scheduler import Scheduler
 from quorumlog.server.metadata.records import METADATA_GROUP
 from quorumlog.server.step.events import PeerFrame
+from quorumlog.simulator.models.committed_partition import Violation
+from quorumlog.simulator.world.cluster import ClusterOptions, SimCluster
+from quorumlog.simulator.world.convergence import Calm, missing_for_convergence
+from quorumlog.simulator.world.scheduler import Scheduler
 from quorumlog.v1 import admin_pb2
 
 SECOND = 1_000_000

@@ -6,10 +6,10 @@ import pytest
 from quiet_cluster import TOPIC, Writing
 
 from quorumlog.chaos.checkers.history import OperationOutcome
-from quorumlog.chaos.simulator.cluster import EVERYTHING
-from quorumlog.chaos.simulator.convergence import missing_repairs
-from quorumlog.chaos.simulator.process import SimProcess
 from quorumlog.server.config.options import NodeLimits, ScrubOptions
+from quorumlog.simulator.world.cluster import EVERYTHING
+from quorumlog.simulator.world.convergence import missing_repairs
+from quorumlog.simulator.world.process import SimProcess
 from quorumlog.v1 import admin_pb2
 
 pytestmark = pytest.mark.scenario("20a")

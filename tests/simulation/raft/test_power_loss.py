@@ -6,8 +6,8 @@ import pytest
 from quiet_cluster import TOPIC, Writing
 
 from quorumlog.chaos.checkers.history import OperationOutcome
-from quorumlog.chaos.simulator.clients import PartitionName
-from quorumlog.chaos.simulator.readers import SimConsumer
+from quorumlog.simulator.world.clients import PartitionName
+from quorumlog.simulator.world.readers import SimConsumer
 
 
 def read_all(writing: Writing) -> dict[int, str]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from quiet_cluster import Writing
 
-from quorumlog.chaos.simulator.process import SimProcess
-from quorumlog.chaos.simulator.replica_sets import is_enough_without
 from quorumlog.server.metadata.records import METADATA_GROUP
+from quorumlog.simulator.world.process import SimProcess
+from quorumlog.simulator.world.replica_sets import is_enough_without
 
 
 def nodes(writing: Writing) -> tuple[SimProcess, SimProcess, SimProcess]:

@@ -6,9 +6,9 @@ import pytest
 from quiet_cluster import TOPIC, Quiet, Writing
 
 from quorumlog.chaos.checkers.history import OperationOutcome
-from quorumlog.chaos.simulator.process import SimProcess
 from quorumlog.raft.types import HardState
 from quorumlog.server.metadata.records import METADATA_GROUP
+from quorumlog.simulator.world.process import SimProcess
 from quorumlog.v1 import admin_pb2
 
 pytestmark = pytest.mark.scenario("20b")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from quiet_cluster import Quiet
 
-from quorumlog.chaos.simulator.durable_raft_group import DurableRaftGroup
 from quorumlog.server.config.options import NodeLimits
 from quorumlog.server.metadata.image import MetadataImage
+from quorumlog.simulator.world.durable_raft_group import DurableRaftGroup
 
 METADATA = 0
 SMALL = NodeLimits(snapshot_slice_bytes=60)

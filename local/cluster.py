@@ -1,0 +1,636 @@
+"""``LocalCluster``: real node processes on this machine, for tests, notebooks, demos and ``quorumlog cluster up``."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from quorumlog.local import cleanup_process as janitor
+from quorumlog.local.certificates import ADMIN, LocalCertificates
+from quorumlog.local.cluster_probe import ClusterView
+from quorumlog.local.cluster_settings import check_settings, unused_variables
+from quorumlog.local.node_process import ClusterError, NodeProcess, NodesSlowError, NodeWaitsError
+from quorumlog.local.ports import ReservedPorts, are_free, require_free, wait_listening
+from quorumlog.local.state import MAX_NODES, ClusterState, NodeRecord
+
+_log = logging.getLogger("quorumlog.local")
+
+HOST = "127.0.0.1"
+#: Folder of a cluster with TLS, in its directory.
+CERTIFICATES = "certs"
+#: More voters of the metadata quorum than this only make it slower.
+MAX_CONTROLLERS = 5
+#: A busy machine takes half a minute for what an idle one does in two seconds.
+READY_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 30.0
+_POLL_S = 0.02
+_KILLED_TIMEOUT_S = 30.0
+#: What a node says that has lost its disk.
+_ASK_AGAIN_S = 0.5
+_RETURNED_EMPTY = "returned with an empty data directory"
+
+__all__ = ["ClusterError", "LocalCluster", "NodeStatus", "NodeWaitsError", "NodesSlowError"]
+
+
+@dataclass(slots=True, frozen=True)
+class NodeStatus:
+    """One node of a local cluster. ``reason`` says why it is not ready."""
+
+    node_id: int
+    address: str
+    pid: int | None
+    running: bool
+    ready: bool
+    reason: str
+
+
+class LocalCluster:
+    """A cluster of real node processes on loopback.
+
+    As a context manager it is up and ready inside, and gone afterwards, however the block ends; even when this
+    process is killed the nodes end, and temporary data is removed.
+
+    Arguments:
+        nodes: how many; their ids are 1 to ``nodes``.
+        data_dir: keeps the nodes' data; temporary unless given. A directory that has held a cluster goes on with it.
+        base_port: node ``i`` listens on ``base_port + i - 1``; free ports unless given.
+        controllers: how many of the first nodes vote on metadata; the largest odd number up to 5 unless given.
+        advertise: node id -> host:port at which others are told to reach a node, say a proxy in front of it; where it
+            listens unless given.
+        advertise_host: the host at which others are told to reach all nodes, at the ports where they listen; instead
+            of ``advertise``, and for peers too.
+        settings: of every node, by name as in ``quorumlog.server.config.settings``. A cluster that keeps its data
+            keeps them too. Environment variables such as ``QUORUMLOG_RACK`` have no effect.
+        node_settings: node id -> settings that only this node has.
+        env: environment variables of every node, on top of this process's.
+        kafka: nodes also serve Kafka's own clients; ``kafka_bootstrap_servers`` says where. Topics that those mention
+            are created, unless ``kafka_auto_create_topics_enable`` is set to false. A cluster that had no such listener
+            gets one.
+        tls: nodes serve nodes and clients by certificate. What that needs is made in ``data_dir``/certs, and
+            ``client_tls`` are the options with which clients connect.
+        detached: the nodes outlive this process; then ``data_dir`` must be given. ``attach`` finds them again.
+
+    Raises:
+        ValueError: arguments that make no cluster.
+        ClusterSettingsError: a setting that is unknown, wrong, or not to be chosen.
+        ClusterError: the directory holds a cluster of another shape, or one that runs with other settings.
+    """
+
+    def __init__(
+        self,
+        nodes: int = 3,
+        *,
+        data_dir: str | os.PathLike[str] | None = None,
+        base_port: int | None = None,
+        controllers: int | None = None,
+        advertise: Mapping[int, str] | None = None,
+        advertise_host: str | None = None,
+        settings: Mapping[str, object] | None = None,
+        node_settings: Mapping[int, Mapping[str, object]] | None = None,
+        env: Mapping[str, str] | None = None,
+        tls: bool = False,
+        kafka: bool = False,
+        detached: bool = False,
+    ) -> None:
+        if not 1 <= nodes <= MAX_NODES:
+            raise ValueError(f"a local cluster has 1 to {MAX_NODES} nodes, not {nodes}")
+        if controllers is None:
+            controllers = min(nodes - 1 + nodes % 2, MAX_CONTROLLERS)
+        if not 1 <= controllers <= nodes:
+            raise ValueError(f"of {nodes} nodes 1 to {nodes} can be controllers, not {controllers}")
+        ports = nodes * (1 + tls + kafka)
+        if base_port is not None and not 1 <= base_port <= 65_536 - ports:
+            raise ValueError(f"base_port {base_port} leaves no {ports} ports up to 65535")
+        if detached and (advertise or advertise_host):
+            raise ValueError("a detached cluster advertises where it listens: whoever comes later knows nothing else")
+        if detached and data_dir is None:
+            raise ValueError("a detached cluster needs a data_dir: whoever comes later finds it there")
+        self._detached = detached
+        self._advertise = dict(advertise or {})
+        self._advertise_host = advertise_host
+        self._node_settings = {node: dict(its) for node, its in (node_settings or {}).items()}
+        self._temporary = data_dir is None
+        self._owner = os.getpid()
+        self._janitor: subprocess.Popen[bytes] | None = None
+        self._life_line: tuple[int, int] | None = None
+        self._ports: ReservedPorts | None = None
+        self._root = Path(tempfile.mkdtemp(prefix="quorumlog-") if data_dir is None else data_dir).absolute()
+        self._root.mkdir(parents=True, exist_ok=True)
+        text = {name: str(value) for name, value in (settings or {}).items()}
+        try:
+            self._state = self._make_state(nodes, base_port, controllers, text, dict(env or {}), tls, kafka)
+        except BaseException:
+            if self._temporary:
+                shutil.rmtree(self._root, ignore_errors=True)
+            raise
+        self._certificates = None
+        if self._state.nodes[0].peer_address:
+            more = (advertise_host,) if advertise_host is not None else ()
+            self._certificates = LocalCertificates(self._root / CERTIFICATES, more)
+            self._certificates.make(node.node_id for node in self._state.nodes)
+        self._nodes = {node.node_id: self._process(node) for node in self._state.nodes}
+        self._wanted = {node.node_id for node in self._nodes.values() if node.is_running()}
+
+    @classmethod
+    def attach(cls, data_dir: str | os.PathLike[str]) -> LocalCluster:
+        """The cluster that lives in a directory, running or not. It goes on when this process ends.
+
+        Raises:
+            ClusterError: there is none.
+        """
+        root = Path(data_dir).absolute()
+        state = _load(root)
+        if state is None:
+            raise ClusterError(f"{root} holds no local cluster: start one with quorumlog cluster up --data-dir {root}")
+        return cls(len(state.nodes), data_dir=root, controllers=len(state.controllers), detached=True)
+
+    def __enter__(self) -> Self:
+        try:
+            self.up()
+        except (NodeWaitsError, NodesSlowError):
+            self.shutdown()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.shutdown()
+        self._give_up_ports()
+
+    # -- what there is --------------------------------------------------------------------------------------------
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """Addresses of all nodes, as clients take them."""
+        return ",".join(self._advertised(node) for node in self._nodes)
+
+    @property
+    def kafka_bootstrap_servers(self) -> str:
+        """Addresses at which Kafka's own clients reach the nodes; empty for a cluster without ``kafka``."""
+        return ",".join(
+            self._at_advertised_host(node.kafka_address) for node in self._state.nodes if node.kafka_address
+        )
+
+    @property
+    def node_ids(self) -> tuple[int, ...]:
+        """Ids of all nodes, running or not."""
+        return tuple(self._nodes)
+
+    @property
+    def controller_ids(self) -> tuple[int, ...]:
+        """Ids of the nodes that vote on metadata."""
+        return tuple(self._state.controllers)
+
+    @property
+    def root(self) -> Path:
+        """The directory with all of the cluster's files."""
+        return self._root
+
+    @property
+    def client_tls(self) -> dict[str, str]:
+        """Options with which clients connect, as user ``admin``; none for a cluster without TLS."""
+        return {} if self._certificates is None else self._certificates.of_client(ADMIN)
+
+    @property
+    def certificates(self) -> LocalCertificates | None:
+        """Its authorities and certificates; None without TLS."""
+        return self._certificates
+
+    def peer_address(self, node: int) -> str:
+        """Where a node serves its peers: host:port."""
+        self._node(node)
+        return self._peer_address(node)
+
+    def address(self, node: int) -> str:
+        """Where a node listens: host:port."""
+        return self._node(node).address
+
+    def pid(self, node: int) -> int | None:
+        """A node's process id; None while it does not run."""
+        return self._node(node).pid
+
+    @property
+    def pids(self) -> list[int]:
+        """Process ids of all nodes that run."""
+        return [pid for node in self.node_ids if (pid := self.pid(node)) is not None]
+
+    def is_running(self, node: int) -> bool:
+        """Whether a node's process lives; a paused one does."""
+        return self._node(node).is_running()
+
+    def data_dir(self, node: int) -> Path:
+        """A node's data directory."""
+        return self._node(node).data_dir
+
+    def log_path(self, node: int) -> Path:
+        """The file with a node's log."""
+        return self._node(node).log_path
+
+    def leader(self, topic: str | None = None, partition: int = 0) -> int | None:
+        """The node that leads a partition, or without a topic the active controller; None without one."""
+        with self._view(self._running_addresses()) as view:
+            return view.controller() if topic is None else view.leader(topic, partition)
+
+    def status(self) -> list[NodeStatus]:
+        """How every node is."""
+        with self._view(self._running_addresses()) as view:
+            return [self._status(node, view) for node in self._nodes.values()]
+
+    # -- the whole ------------------------------------------------------------------------------------------------
+
+    def up(self, timeout_s: float = READY_TIMEOUT_S) -> None:
+        """Starts every node that does not run and waits until all are ready. If a node ends, those that it started are
+        stopped again; nodes that ran before continue.
+
+        Raises:
+            NodeWaitsError: nodes have lost their disks, and all others serve: they go on.
+            NodesSlowError: nodes were not ready in time; all keep running.
+            ClusterError: a node ended, with what it said.
+        """
+        for line in unused_variables():
+            _log.warning("%s", line)
+        if not self._detached and any(node.is_running() for node in self._nodes.values()):
+            raise ClusterError(
+                f"the cluster in {self._root} is running already: quorumlog cluster down --data-dir {self._root}"
+            )
+        # All ports before any node: else the rest would come up, and look for their cluster at a stranger's door.
+        absent = [node for node in self._nodes.values() if not node.is_running()]
+        for node in absent:
+            require_free(node.address)
+            if self._certificates is not None:
+                require_free(self._peer_address(node.node_id))
+            if self._kafka_address(node.node_id):
+                require_free(self._kafka_address(node.node_id))
+        try:
+            for node in absent:
+                self._spawn(node)
+            self.wait_ready(timeout_s)
+        except (NodeWaitsError, NodesSlowError):
+            raise
+        except BaseException:
+            if len(absent) < len(self._nodes):
+                self._end(absent, STOP_TIMEOUT_S)
+                self._save()
+            else:
+                self.shutdown()
+            raise
+
+    def wait_ready(self, timeout_s: float = READY_TIMEOUT_S) -> None:
+        """Waits until every node that was started, and not stopped or killed since, serves and sees all the others.
+
+        Raises:
+            NodeWaitsError: all do but those that returned with an empty data directory.
+            NodesSlowError: they were not ready in time; the message names one of them, and its log.
+            ClusterError: a node ended, with what it said.
+        """
+        deadline = time.monotonic() + timeout_s
+        waiting = [self._nodes[node] for node in sorted(self._wanted)]
+        expected = frozenset(self._wanted)
+        empty: dict[int, str] = {}
+        ask_again = time.monotonic() + _ASK_AGAIN_S
+        with self._view({node.node_id: node.address for node in waiting}) as view:
+            while waiting:
+                node = waiting[0]
+                if node.node_id in empty:
+                    waiting.pop(0)
+                    continue
+                if not node.is_running():
+                    raise ClusterError(f"node {node.node_id} ended: {node.last_words()}")
+                seen = view.node(node.node_id)
+                if seen.ready and seen.controller is not None and expected <= seen.unfenced:
+                    waiting.pop(0)
+                    continue
+                missing = sorted(expected - seen.unfenced)
+                if time.monotonic() > ask_again:
+                    ask_again = time.monotonic() + _ASK_AGAIN_S
+                    said = {one: view.node(one).reason for one in missing}
+                    empty |= {one: its for one, its in said.items() if _RETURNED_EMPTY in its}
+                    expected -= empty.keys()
+                if time.monotonic() > deadline:
+                    raise self._slow(view, node.node_id, missing, timeout_s)
+                time.sleep(_POLL_S)
+        for wanted in sorted(self._wanted):
+            try:
+                wait_listening(self._kafka_address(wanted), deadline)
+            except ClusterError as error:
+                raise self._not_ready(wanted, str(error), timeout_s) from None
+        if empty:
+            raise NodeWaitsError(f"all other nodes serve, but {'; '.join(empty.values())}")
+
+    def _slow(self, view: ClusterView, asked: int, missing: list[int], timeout_s: float) -> ClusterError:
+        """Returns the error that names the node that is not ready, and the log of that node.
+
+        Arguments:
+            asked: the node that was waited for; others may be what it waits for.
+            missing: those that it does not see in the cluster.
+        """
+        seen = {node: view.node(node) for node in sorted({asked, *missing})}
+        ended = [node for node in seen if not self._nodes[node].is_running()]
+        if ended:
+            return ClusterError(f"node {ended[0]} ended: {self._nodes[ended[0]].last_words()}")
+        # One that does not answer may be what another one waits for; that one says so of itself only.
+        silent = [node for node, its in seen.items() if not its.answers]
+        unready = [node for node, its in seen.items() if not its.ready]
+        node = next(iter([*silent, *unready, *missing, asked]))
+        unseen = f"node {asked} does not see it in the cluster" if node in missing else "it knows of no controller"
+        return self._not_ready(node, seen[node].reason or unseen, timeout_s)
+
+    def _not_ready(self, node: int, why: str, timeout_s: float) -> NodesSlowError:
+        process = self._nodes[node]
+        # The log of a temporary cluster is about to be removed.
+        last = f"; it logged last: {process.last_words()}" if self._temporary else ""
+        return NodesSlowError(
+            f"node {node} is not ready after {timeout_s:g} s: {why}; its log is {process.log_path}{last}"
+        )
+
+    def shutdown(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
+        """Stops every node and removes temporary data. May be called twice, and does nothing in a forked child.
+
+        With data to keep, nodes hand over and stop in order; one that does not within ``timeout_s`` is killed.
+        """
+        if os.getpid() != self._owner:
+            return
+        self._end(self._nodes.values(), timeout_s)
+        self._release()
+        if self._temporary:
+            shutil.rmtree(self._root, ignore_errors=True)
+            self._give_up_ports()
+        else:
+            self._save()
+
+    def _end(self, nodes: Collection[NodeProcess], timeout_s: float) -> None:
+        """Ends the processes of some nodes."""
+        running = [node for node in nodes if node.is_running()]
+        self._wanted.difference_update(node.node_id for node in nodes)
+        for node in running:
+            node.signal(signal.SIGCONT)
+            node.signal(signal.SIGKILL if self._temporary else signal.SIGTERM)
+        deadline = time.monotonic() + timeout_s
+        for node in running:
+            try:
+                node.wait(max(0.0, deadline - time.monotonic()))
+            except ClusterError:
+                node.signal(signal.SIGKILL)
+                node.wait(_KILLED_TIMEOUT_S)
+
+    def _give_up_ports(self) -> None:
+        """What keeps its data may come up again at the same ports, until it is left."""
+        if self._ports is not None:
+            self._ports.close()
+
+    # -- single nodes ---------------------------------------------------------------------------------------------
+
+    def start(self, node: int, timeout_s: float = READY_TIMEOUT_S) -> None:
+        """Starts a node again on its data; returns once it answers. ``wait_ready`` waits for more.
+
+        Raises:
+            ClusterError: it runs already, or it ended, with what it said.
+        """
+        process = self._node(node)
+        self._spawn(process)
+        deadline = time.monotonic() + timeout_s
+        with self._view({node: process.address}) as view:
+            while "does not answer" in view.node(node).reason:
+                if not process.is_running():
+                    raise ClusterError(f"node {node} ended: {process.last_words()}")
+                if time.monotonic() > deadline:
+                    raise ClusterError(f"node {node} does not answer after {timeout_s:g} s; {process.log_path}")
+                time.sleep(_POLL_S)
+
+    def kill(self, node: int) -> None:
+        """SIGKILL: the process is gone when this returns."""
+        process = self._node(node)
+        self._wanted.discard(node)
+        process.signal(signal.SIGKILL)
+        process.wait(_KILLED_TIMEOUT_S)
+        self._save()
+
+    def stop(self, node: int, timeout_s: float = STOP_TIMEOUT_S) -> None:
+        """SIGTERM: the node hands over its leaderships and ends; it has when this returns.
+
+        Raises:
+            ClusterError: it did not end in time, or not well.
+        """
+        process = self._node(node)
+        self._wanted.discard(node)
+        process.signal(signal.SIGTERM)
+        status = process.wait(timeout_s)
+        self._save()
+        if status:
+            raise ClusterError(f"node {node} ended with status {status}: {process.last_words()}")
+
+    def pause(self, node: int) -> None:
+        """SIGSTOP: the process lives and holds its connections, but does nothing."""
+        self._node(node).signal(signal.SIGSTOP)
+
+    def resume(self, node: int) -> None:
+        """SIGCONT: a paused node goes on."""
+        self._node(node).signal(signal.SIGCONT)
+
+    # -- inside ---------------------------------------------------------------------------------------------------
+
+    def _make_state(
+        self,
+        nodes: int,
+        base_port: int | None,
+        controllers: int,
+        settings: dict[str, str],
+        env: dict[str, str],
+        tls: bool,
+        kafka: bool,
+    ) -> ClusterState:
+        known = _load(self._root)
+        if known is not None:
+            addresses = [node.address for node in known.nodes]
+            wanted = [f"{HOST}:{base_port + i}" for i in range(nodes)] if base_port is not None else addresses
+            if len(known.nodes) != nodes or len(known.controllers) != controllers or wanted != addresses:
+                raise ClusterError(
+                    f"{self._root} holds a cluster of {len(known.nodes)} nodes at {', '.join(addresses)}:"
+                    " start it with the same shape, or give another directory"
+                )
+            if tls and not known.nodes[0].peer_address:
+                raise ClusterError(f"{self._root} holds a cluster without TLS: give another directory")
+            self._bring_up_to_date(known, settings, env, kafka=kafka)
+            return known
+        self._check(settings, nodes, tls=tls, kafka=kafka)
+        if base_port is None:
+            self._ports = ReservedPorts(nodes * (1 + tls + kafka), HOST)
+            ports = self._ports.ports
+        else:
+            ports = [base_port + i for i in range(nodes * (1 + tls + kafka))]
+        records = [NodeRecord(node_id, f"{HOST}:{port}") for node_id, port in enumerate(ports[:nodes], start=1)]
+        others = iter(f"{HOST}:{port}" for port in ports[nodes:])
+        for record in records if tls else ():
+            record.peer_address = next(others)
+        for record in records if kafka else ():
+            record.kafka_address = next(others)
+        return ClusterState(records, list(range(1, controllers + 1)), settings, env)
+
+    def _bring_up_to_date(
+        self, known: ClusterState, settings: dict[str, str], env: dict[str, str], *, kafka: bool
+    ) -> None:
+        """Changes settings of a cluster whose nodes do not run, and gives it a listener for Kafka's clients."""
+        adds_kafka = kafka and not known.nodes[0].kafka_address
+        changed = {name: value for name, value in settings.items() if known.settings.get(name) != value}
+        running = any(self._process(node).is_running() for node in known.nodes)
+        if running and (adds_kafka or changed):
+            what = "without a listener for Kafka's clients" if adds_kafka else f"without {_pairs(changed)}"
+            raise ClusterError(
+                f"the cluster in {self._root} is running {what}: stop it first (quorumlog cluster down --data-dir"
+                f" {self._root}), then start it again"
+            )
+        has_kafka, has_tls = kafka or bool(known.nodes[0].kafka_address), bool(known.nodes[0].peer_address)
+        if settings or self._node_settings:
+            self._check(known.settings | settings, len(known.nodes), tls=has_tls, kafka=has_kafka)
+        if adds_kafka:
+            self._add_kafka_addresses(known)
+        known.settings.update(settings)
+        known.env.update(env)
+
+    def _check(self, settings: dict[str, str], nodes: int, *, tls: bool, kafka: bool) -> None:
+        check_settings(settings, self._node_settings, nodes=nodes, tls=tls, kafka=kafka)
+
+    def _add_kafka_addresses(self, known: ClusterState) -> None:
+        """Chooses ports for Kafka's clients: those behind the ports that the nodes have, if they are free."""
+        taken = [address for node in known.nodes for address in (node.address, node.peer_address) if address]
+        first = max(int(address.rpartition(":")[2]) for address in taken) + 1
+        ports = list(range(first, first + len(known.nodes)))
+        if not are_free(HOST, ports):
+            self._ports = ReservedPorts(len(known.nodes), HOST)
+            ports = self._ports.ports
+        for record, port in zip(known.nodes, ports, strict=True):
+            record.kafka_address = f"{HOST}:{port}"
+
+    def _process(self, node: NodeRecord) -> NodeProcess:
+        return NodeProcess(
+            node.node_id,
+            node.address,
+            self._root / f"node-{node.node_id}",
+            self._root / f"node-{node.node_id}.log",
+            pid=node.pid,
+            started=node.started,
+        )
+
+    def _node(self, node: int) -> NodeProcess:
+        try:
+            return self._nodes[node]
+        except KeyError:
+            raise ClusterError(f"there is no node {node}: nodes are {', '.join(map(str, self._nodes))}") from None
+
+    def _advertised(self, node: int) -> str:
+        return self._advertise.get(node, self._at_advertised_host(self._nodes[node].address))
+
+    def _at_advertised_host(self, address: str) -> str:
+        return address if self._advertise_host is None else f"{self._advertise_host}:{address.rpartition(':')[2]}"
+
+    def _peer_address(self, node: int) -> str:
+        records = {record.node_id: record.peer_address for record in self._state.nodes}
+        return records[node] or self._advertised(node)
+
+    def _kafka_address(self, node: int) -> str:
+        return next(record.kafka_address for record in self._state.nodes if record.node_id == node)
+
+    def _kafka_flags(self, node: int) -> dict[str, str]:
+        address = self._kafka_address(node)
+        if not address:
+            return {}
+        return {
+            "kafka_listen": address,
+            "kafka_advertise": self._at_advertised_host(address),
+            # As brokers do by default, and as their clients expect. Where data matters, a typing error is no topic.
+            "kafka_auto_create_topics_enable": "true",
+        }
+
+    def _spawn(self, node: NodeProcess) -> None:
+        flags = {
+            "node_id": str(node.node_id),
+            "listen": node.address,
+            "advertise": self._advertised(node.node_id),
+            "data_dir": str(node.data_dir),
+            "controllers": ",".join(
+                f"{one}@{self._at_advertised_host(self._peer_address(one))}" for one in self._state.controllers
+            ),
+            **self._kafka_flags(node.node_id),
+            **self._state.settings,
+            **{name: str(value) for name, value in self._node_settings.get(node.node_id, {}).items()},
+        }
+        if self._certificates is not None:
+            flags |= {"peer_listen": self._peer_address(node.node_id), **self._certificates.of_node(node.node_id)}
+        node.spawn(flags, self._state.env, self._watched())
+        self._wanted.add(node.node_id)
+        if self._janitor is not None:
+            assert self._janitor.stdin is not None
+            self._janitor.stdin.write(f"{node.pid} {node.started}\n".encode())
+            self._janitor.stdin.flush()
+        self._save()
+
+    def _watched(self) -> int | None:
+        """The nodes' end of the life line; with the first, the janitor is started too."""
+        if self._detached:
+            return None
+        if self._life_line is None:
+            self._life_line = os.pipe()
+            directory = str(self._root) if self._temporary else ""
+            self._janitor = subprocess.Popen(
+                [sys.executable, "-I", "-S", janitor.__file__, str(os.getpid()), directory],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                cwd="/",
+                start_new_session=True,
+            )
+        return self._life_line[0]
+
+    def _release(self) -> None:
+        """Lets go of what held the cluster to this process."""
+        if self._janitor is not None:
+            assert self._janitor.stdin is not None
+            self._janitor.stdin.write(b"done\n")
+            self._janitor.stdin.close()
+            self._janitor.wait(_KILLED_TIMEOUT_S)
+            self._janitor = None
+        if self._life_line is not None:
+            for descriptor in self._life_line:
+                os.close(descriptor)
+            self._life_line = None
+
+    def _save(self) -> None:
+        for record in self._state.nodes:
+            node = self._nodes[record.node_id]
+            record.pid, record.started = node.pid, node.started
+        self._state.save(self._root)
+
+    def _view(self, addresses: dict[int, str]) -> ClusterView:
+        return ClusterView(addresses, None if self._certificates is None else self._certificates.pair(ADMIN))
+
+    def _running_addresses(self) -> dict[int, str]:
+        return {node.node_id: node.address for node in self._nodes.values() if node.is_running()}
+
+    def _status(self, node: NodeProcess, view: ClusterView) -> NodeStatus:
+        if not node.is_running():
+            return NodeStatus(node.node_id, node.address, None, False, False, "it is not running")
+        seen = view.node(node.node_id)
+        return NodeStatus(node.node_id, node.address, node.pid, True, seen.ready, seen.reason)
+
+
+def _pairs(settings: Mapping[str, str]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in settings.items())
+
+
+def _load(root: Path) -> ClusterState | None:
+    try:
+        return ClusterState.load(root)
+    except ValueError as error:
+        raise ClusterError(str(error)) from None

@@ -1,0 +1,342 @@
+"""What one partition's committed log decides: its records, where it starts, and who may write what.
+
+A model beside the replicas. It is fed with each entry as it is committed, judges the entry by what came before, and
+then says what a replica may keep, give up and tell.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from operator import attrgetter
+
+from quorumlog.raft.types import Entry, EntryKind
+from quorumlog.simulator.models.compacted_content import CompactedContent
+from quorumlog.simulator.models.records import largest_timestamp_ms, values_of
+from quorumlog.v1.partition_log_pb2 import CompactionState, PartitionCommand, PartitionSnapshot
+from quorumlog.wire.entry import (
+    ENVELOPE_BYTES,
+    FIRST_NAMED_PRODUCER_ID,
+    NO_PRODUCER_ID,
+    SEQUENCE_MODULUS,
+    BatchHeader,
+    parse_header,
+)
+
+#: The row of a partition's table that says how far a replica's own compaction has come; it differs between replicas.
+OWN_PROGRESS_ROW = b"c"
+
+
+#: An append time further ahead than this came of a clock that was wrong.
+MOST_AHEAD_MS = 3_600_000
+
+
+class Violation(Exception):
+    """A promise was broken. The message says which, where, and the ids concerned."""
+
+
+@dataclass(slots=True, frozen=True)
+class TopicRetention:
+    """What of a topic may go by itself; -1 sets no bound, as in the topic's configuration."""
+
+    retained_bytes: int
+    retained_ms: int
+
+
+@dataclass(slots=True)
+class CommittedBatch:
+    """One batch of the committed log.
+
+    Arguments:
+        max_timestamp_ms: the largest timestamp of its records, whatever its header says.
+        append_time_ms: when its leader appended it, by that node's clock.
+        end_bytes: the size of all batches up to and including this one.
+    """
+
+    base_offset: int
+    last_offset: int
+    index: int
+    max_timestamp_ms: int
+    append_time_ms: int
+    end_bytes: int
+    values: list[str]
+    entry: Entry
+
+    def kept_since_ms(self, wall_ms: int) -> int:
+        """From when on its age counts. An append time far in the future came of a clock that was wrong."""
+        appended_ms = self.append_time_ms if self.append_time_ms <= wall_ms + MOST_AHEAD_MS else 0
+        return max(self.max_timestamp_ms, appended_ms)
+
+
+@dataclass(slots=True)
+class _ProducerPlace:
+    """A producer's place in the log."""
+
+    epoch: int
+    next_sequence: int
+    index: int
+
+
+@dataclass(slots=True)
+class CommittedPartition:
+    """The committed log of one partition.
+
+    Arguments:
+        group: its Raft group, for messages.
+        batches, batches_in_order: by base offset; also those that are not kept any more.
+        next_offset: the offset after the last record.
+        log_start: the first offset that is kept.
+        deletable: records below it somebody has asked to delete.
+        retentions: what its topic has allowed to go at some time.
+        compaction: what its points leave.
+        restored, restoring: whether it comes from a backup; whether that is not finished.
+        restore_began: the entry with which that began, and the offset at which the log began with it.
+        most_producers: so many others without a name must have written before one without a name can be forgotten.
+    """
+
+    group: int
+    batches: dict[int, CommittedBatch] = field(default_factory=dict)
+    batches_in_order: list[CommittedBatch] = field(default_factory=list)
+    next_offset: int = 0
+    log_start: int = 0
+    deletable: int = 0
+    retentions: set[TopicRetention] = field(default_factory=set)
+    restored: bool = False
+    restoring: bool = False
+    restore_began: tuple[int, int] = (0, 0)
+    most_producers: int = 1 << 30
+    compaction: CompactedContent = field(default_factory=CompactedContent)
+    _starts: list[tuple[int, int]] = field(default_factory=lambda: [(0, 0)])
+    _writers: dict[int, _ProducerPlace] = field(default_factory=dict)
+    _forgotten_up_to: int = 0
+    _tables: dict[int, list[tuple[bytes, bytes]]] = field(default_factory=dict)
+
+    # -- the log as it grows --------------------------------------------------------------------------------------
+
+    def commit(self, entry: Entry, wall_ms: int) -> None:
+        """Takes the next committed entry.
+
+        Arguments:
+            wall_ms: the latest time that any node's clock has shown.
+
+        Raises:
+            Violation: no replica should have proposed it.
+        """
+        if entry.kind is EntryKind.BATCH:
+            self._batch(entry)
+        elif entry.kind is EntryKind.COMMAND:
+            command = PartitionCommand.FromString(entry.data[ENVELOPE_BYTES:])
+            body = command.WhichOneof("body")
+            if body == "trim_log":
+                self._trim(entry.index, command.trim_log.log_start_offset, wall_ms)
+            elif body == "compact_log":
+                self.compaction.apply(command.compact_log, self.next_offset)
+            elif body == "forget_producers":
+                self._forgotten_up_to = max(self._forgotten_up_to, command.forget_producers.up_to_index)
+            elif body == "begin_restore" and not self.next_offset and not self.restored:
+                self.restored = self.restoring = True
+                self.next_offset = command.begin_restore.next_offset
+                self.restore_began = (entry.index, self.next_offset)
+                self.log_start = command.begin_restore.log_start_offset
+                self._starts.append((entry.index, self.log_start))
+            elif body == "restore_producers":
+                for each in command.restore_producers.producers:
+                    last = each.batches[-1]
+                    following = (last.base_sequence + last.record_count) % SEQUENCE_MODULUS
+                    self._writers[each.producer_id] = _ProducerPlace(each.epoch, following, entry.index)
+            elif body == "finish_restore" and self.restoring:
+                self.restoring = False
+                self.deletable = max(self.deletable, command.finish_restore.log_start_offset)
+                self._trim(entry.index, command.finish_restore.log_start_offset, wall_ms)
+
+    def _batch(self, entry: Entry) -> None:
+        header = parse_header(entry.data)
+        if header.base_offset != self.next_offset:
+            raise Violation(
+                f"offsets of group {self.group} are not dense: batch at index {entry.index} begins at"
+                f" {header.base_offset}, {self.next_offset} comes next"
+            )
+        values = values_of(entry.data)
+        if len(values) != header.record_count:
+            raise Violation(
+                f"batch {entry.index} of group {self.group} has {len(values)} values, not {header.record_count}"
+            )
+        if not self.restoring:  # What a restore brings says itself whom it is of.
+            self._check_writer(entry.index, header)
+            self._check_times(entry, header)
+        before = self.batches_in_order[-1].end_bytes if self.batches_in_order else 0
+        batch = CommittedBatch(
+            header.base_offset,
+            header.last_offset,
+            entry.index,
+            largest_timestamp_ms(entry.data, header),
+            header.append_time_ms,
+            before + len(entry.data),
+            values,
+            entry,
+        )
+        self.batches[header.base_offset] = batch
+        self.batches_in_order.append(batch)
+        self.next_offset = header.last_offset + 1
+
+    def _check_times(self, entry: Entry, header: BatchHeader) -> None:
+        """Retention and look-ups by time go by the header, which must say what the records say."""
+        largest = largest_timestamp_ms(entry.data, header)
+        if header.max_timestamp_ms != largest:
+            raise Violation(
+                f"group {self.group}: the header of batch {entry.index} says that its largest timestamp is"
+                f" {header.max_timestamp_ms}, and its records say {largest}"
+            )
+
+    def _check_writer(self, index: int, header: BatchHeader) -> None:
+        """A producer's sequences follow each other, and nothing of an older epoch comes after a newer one."""
+        producer = header.producer_id
+        if producer == NO_PRODUCER_ID:
+            return
+        known = self._writers.get(producer)
+        named = producer >= FIRST_NAMED_PRODUCER_ID
+        expected = 0 if known is None or header.producer_epoch > known.epoch else known.next_sequence
+        restarts = known is not None and not named and header.base_sequence == 0 and self._is_forgotten(known)
+        if known is not None and header.producer_epoch < known.epoch and not restarts:
+            raise Violation(
+                f"group {self.group}: a batch of producer {producer}'s epoch {header.producer_epoch} is committed at"
+                f" index {index}, after one of epoch {known.epoch}"
+            )
+        if header.base_sequence != expected and not restarts:
+            raise Violation(
+                f"group {self.group}: sequence {header.base_sequence} of producer {producer}, epoch"
+                f" {header.producer_epoch}, is committed at index {index}; {expected} comes next"
+            )
+        self._writers[producer] = _ProducerPlace(header.producer_epoch, header.next_sequence, index)
+
+    def _is_forgotten(self, known: _ProducerPlace) -> bool:
+        """Whether a producer without a name may be: by a command, or because too many such have written since."""
+        others = (place for number, place in self._writers.items() if number < FIRST_NAMED_PRODUCER_ID)
+        later = sum(place.index > known.index for place in others)
+        return known.index <= self._forgotten_up_to or later >= self.most_producers
+
+    def _trim(self, index: int, start: int, wall_ms: int) -> None:
+        if start <= self.log_start:
+            return
+        if start > self.next_offset:
+            raise Violation(
+                f"group {self.group}: entry {index} moves the log start to {start}, beyond the committed end"
+                f" {self.next_offset}"
+            )
+        if start > self.deletable:
+            self._check_retention(index, start, wall_ms)
+        self.log_start = start
+        self._starts.append((index, start))
+
+    def _check_retention(self, index: int, start: int, wall_ms: int) -> None:
+        """Nobody asked for it, so the topic's configuration must allow it: whole batches, each of them too old by its
+        records and by when it was appended, or with enough behind it."""
+        where = f"group {self.group}: entry {index} moves the log start from {self.log_start} to {start}"
+        if start != self.next_offset and start not in self.batches:
+            raise Violation(f"{where}, in the midst of a batch, though nobody asked for that")
+        end = self.batches_in_order[-1].end_bytes
+        for allowed in self.retentions:
+            oldest_ms = wall_ms - allowed.retained_ms
+            if all(
+                0 <= allowed.retained_bytes <= end - batch.end_bytes
+                or (allowed.retained_ms >= 0 and batch.kept_since_ms(wall_ms) < oldest_ms)
+                for batch in self._between(self.log_start, start)
+            ):
+                return
+        raise Violation(f"{where}: no {sorted(map(str, self.retentions))} that its topic has had allows that")
+
+    def _between(self, first: int, end: int) -> list[CommittedBatch]:
+        place = bisect_right(self.batches_in_order, first, key=attrgetter("base_offset")) - 1
+        return [
+            batch
+            for batch in self.batches_in_order[max(place, 0) :]
+            if batch.last_offset >= first and batch.base_offset < end
+        ]
+
+    # -- what it says -----------------------------------------------------------------------------------------------
+
+    def log_start_at(self, index: int) -> int:
+        """The log start once the entry at ``index`` is applied."""
+        return self._starts[bisect_right(self._starts, index, key=lambda start: start[0]) - 1][1]
+
+    def next_offset_at(self, index: int) -> int:
+        """The offset after the last record up to the entry at ``index``."""
+        place = bisect_right(self.batches_in_order, index, key=attrgetter("index"))
+        if place:
+            return self.batches_in_order[place - 1].last_offset + 1
+        began, first_offset = self.restore_began
+        return first_offset if self.restored and began <= index else 0
+
+    def entries(self) -> Iterator[bytes]:
+        """All batches that were ever committed."""
+        return (batch.entry.data for batch in self.batches_in_order)
+
+    def batch_of(self, offset: int) -> CommittedBatch | None:
+        """The batch that holds an offset."""
+        place = bisect_right(self.batches_in_order, offset, key=attrgetter("base_offset"))
+        batch = self.batches_in_order[place - 1] if place else None
+        return batch if batch is not None and offset <= batch.last_offset else None
+
+    def first_reaching(self, timestamp_ms: int, first: int, end: int) -> CommittedBatch | None:
+        """The first batch with an offset from ``first`` to before ``end`` that holds a record at or after a time."""
+        return next((batch for batch in self._between(first, end) if batch.max_timestamp_ms >= timestamp_ms), None)
+
+    # -- what replicas keep -------------------------------------------------------------------------------------------
+
+    def check_meta(self, node: int, applied: int, high_watermark: int, log_start: int, table_index: int) -> None:
+        """Judges what a replica is about to keep of its state.
+
+        Raises:
+            Violation: the log up to there says otherwise.
+        """
+        expected = (self.next_offset_at(applied), self.log_start_at(max(applied, table_index)))
+        if (high_watermark, log_start) != expected:
+            raise Violation(
+                f"node {node} keeps high watermark and log start {(high_watermark, log_start)} of group {self.group} as"
+                f" of entry {applied} (table {table_index}): the log says {expected}"
+            )
+
+    def check_snapshot(self, node: int, anchor: int, applied: int, slices: list[bytes]) -> None:
+        """Judges a snapshot that is about to take the place of the log up to the entry at ``anchor``.
+
+        Arguments:
+            applied: the entry up to which the replica's table is applied on its disk; -1 where that does not matter.
+
+        Raises:
+            Violation: a record would be lost, or the state is not that of the log.
+        """
+        state, slices = joined_state(slices)
+        where = f"node {node} gives up group {self.group} up to entry {anchor} for a snapshot as of {state.table_index}"
+        if state.table_index < anchor:
+            raise Violation(f"{where}: its table is older than the log that follows it")
+        if 0 <= applied < anchor:
+            raise Violation(f"{where}: its table on disk is only applied up to {applied}")
+        expected = (self.next_offset_at(anchor), self.log_start_at(state.table_index))
+        if (state.next_offset, state.log_start_offset) != expected:
+            raise Violation(
+                f"{where}, next offset and log start {(state.next_offset, state.log_start_offset)}:"
+                f" the log says {expected}"
+            )
+        progress = next((row.value for row in state.rows if row.key == OWN_PROGRESS_ROW), b"")
+        compacted = CompactionState.FromString(progress).compacted_offset if slices else 0
+        if state.next_offset > max(state.log_start_offset, compacted):
+            raise Violation(f"{where}: records from {state.log_start_offset} to {state.next_offset} are lost by that")
+        if slices:
+            wrong = self.compaction.wrong_in(compacted, state.log_start_offset, slices, self.entries())
+            if wrong:
+                raise Violation(f"{where}, compacted up to {compacted}: {wrong}")
+        rows = [(row.key, row.value) for row in state.rows if row.key != OWN_PROGRESS_ROW]
+        known = self._tables.setdefault(state.table_index, rows)
+        if known != rows:
+            raise Violation(f"{where}: its table is another than some node had there")
+
+
+def joined_state(slices: list[bytes]) -> tuple[PartitionSnapshot, list[bytes]]:
+    """The state in a partition's snapshot, and the compacted batches before it."""
+    last = PartitionSnapshot.FromString(slices[-1])
+    batches = len(slices) - 1 - last.state_slices
+    state = PartitionSnapshot()
+    for part in slices[batches:]:
+        state.MergeFromString(part)
+    return state, slices[:batches]

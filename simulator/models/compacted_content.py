@@ -1,0 +1,92 @@
+"""What compaction must leave of one partition's log: a plain model, from the committed batches and points alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from quorumlog.simulator.models.records import TOMBSTONE, Record, is_compacted, records_of
+from quorumlog.v1.partition_log_pb2 import CompactLog
+
+
+@dataclass(slots=True)
+class CompactedContent:
+    """The points of one partition, and what they leave.
+
+    Arguments:
+        points: as all replicas take them from the log.
+        staged: batches that were staged on some disk; each of them is judged when a replica switches to it.
+    """
+
+    points: list[CompactLog] = field(default_factory=list)
+    staged: set[bytes] = field(default_factory=set)
+    _left: dict[int, dict[int, Record]] = field(default_factory=dict)
+
+    def apply(self, command: CompactLog, next_offset: int) -> None:
+        """Takes a committed point."""
+        last = self.points[-1].end_offset if self.points else 0
+        if last < command.end_offset < next_offset:
+            self.points.append(command)
+
+    def left(self, end: int, batches: Iterable[bytes]) -> dict[int, Record]:
+        """What is left below a point, by offset: the last record of each key, without expired tombstones.
+
+        Arguments:
+            batches: all that were ever committed, at least up to ``end``.
+        """
+        known = self._left.get(end)
+        if known is None:
+            last: dict[str | int, Record] = {}
+            for batch in batches:
+                for record in records_of(batch):
+                    if record.offset < end:
+                        # A record without a key stays; so does a batch that nobody can read.
+                        last[record.offset if record.key is None else record.key] = record
+            kept = (record for record in last.values() if record.value != TOMBSTONE or not self._expired(record, end))
+            known = self._left[end] = {record.offset: record for record in sorted(kept)}
+        return known
+
+    def _expired(self, tombstone: Record, end: int) -> bool:
+        """Whether a later point than the first that covers it has come to its delete horizon."""
+        first, *later = [point for point in self.points if tombstone.offset < point.end_offset <= end]
+        horizon = first.timestamp_ms + first.delete_retention_ms
+        return any(point.timestamp_ms >= horizon for point in later)
+
+    def wrong_in(self, end: int, log_start: int, slices: Iterable[bytes], batches: Iterable[bytes]) -> str:
+        """What is wrong with the compacted batches of a replica that has reached ``end``; empty when nothing is."""
+        if end not in [point.end_offset for point in self.points]:
+            return f"there is no point at {end}"
+        found = [record for batch in slices for record in records_of(batch)]
+        return _difference(self.left(end, batches), found, log_start, end)
+
+    def wrong_in_answer(
+        self,
+        compacted_offset: int,
+        log_start: int,
+        fetch_offset: int,
+        entries: Sequence[bytes],
+        batches: Iterable[bytes],
+    ) -> str:
+        """What is wrong with what a fetch was answered, if it was answered below a point; empty when nothing is."""
+        if any(is_compacted(entry) and entry not in self.staged for entry in entries):
+            return "a compacted batch is on no disk"
+        if not compacted_offset or not entries or fetch_offset >= compacted_offset:
+            return ""
+        if compacted_offset not in [point.end_offset for point in self.points]:
+            return f"there is no point at {compacted_offset}"
+        found = [record for entry in entries for record in records_of(entry)]
+        below = [record for record in found if record.offset < compacted_offset]
+        end = compacted_offset if len(below) < len(found) else below[-1].offset + 1
+        left = self.left(compacted_offset, batches)
+        return _difference(left, below, max(log_start, fetch_offset), end)
+
+
+def _difference(left: dict[int, Record], found: list[Record], first: int, end: int) -> str:
+    offsets = [record.offset for record in found]
+    if offsets != sorted(set(offsets)):
+        return f"offsets do not rise: {offsets}"
+    strangers = [record for record in found if left.get(record.offset) != record]
+    missing = [record for offset, record in left.items() if first <= offset < end and offset not in set(offsets)]
+    if strangers:
+        return f"{strangers[0]} is superseded, expired or was never written (and {len(strangers) - 1} more are)"
+    return f"{missing[0]} is missing (and {len(missing) - 1} more are)" if missing else ""

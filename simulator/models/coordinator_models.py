@@ -1,0 +1,108 @@
+"""The models of all coordinators of a cluster: which Raft groups are theirs, and what they need to know of others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from quorumlog.raft.types import Entry
+from quorumlog.server.metadata.records import PartitionRecord
+from quorumlog.simulator.models.coordinator_model import CoordinatorModel, ModelGroup, TopicIdPartition
+from quorumlog.simulator.models.members_heard import HeardMembers
+
+
+class CoordinatorModels:
+    """By Raft group.
+
+    Arguments:
+        end_of: the end of the committed log of a partition, by its Raft group; None where nobody knows it.
+
+    Attributes:
+        heard: what members have told nodes.
+        clock_error: by what part a node's clock may go too fast.
+    """
+
+    def __init__(self, end_of: Callable[[int], int | None]) -> None:
+        self.heard = HeardMembers()
+        self.clock_error = 0.0
+        self._end_of = end_of
+        self._learned_up_to = 0
+        self._models: dict[int, CoordinatorModel] = {}
+        self._partitions: dict[TopicIdPartition, int] = {}
+        self._applied: dict[tuple[int, int], int] = {}
+        self._elected_us: dict[tuple[int, int], int] = {}
+
+    def __contains__(self, raft_group: int) -> bool:
+        return raft_group in self._models
+
+    def __getitem__(self, raft_group: int) -> CoordinatorModel:
+        return self._models[raft_group]
+
+    def learn(self, applied: int, partitions: Iterable[PartitionRecord]) -> None:
+        """What some node knows of the cluster's partitions.
+
+        Arguments:
+            applied: the entry of the metadata log up to which it knows.
+        """
+        if applied <= self._learned_up_to:
+            return
+        self._learned_up_to = applied
+        for partition in partitions:
+            self._partitions[TopicIdPartition(partition.topic.topic_id, partition.number)] = partition.group
+            if partition.topic.is_internal and partition.group not in self._models:
+                self._models[partition.group] = CoordinatorModel(
+                    partition.group, self.heard, self._end, self.clock_error
+                )
+
+    def _end(self, partition: TopicIdPartition) -> int | None:
+        raft_group = self._partitions.get(partition)
+        return None if raft_group is None else self._end_of(raft_group)
+
+    def check_table(self, node: int, raft_group: int, applied: int, data: Callable[[], bytes]) -> None:
+        """Judges what a node holds of a coordinator, each time that it has applied more.
+
+        Arguments:
+            data: the whole table, as a GroupsSnapshot.
+
+        Raises:
+            Violation: it is not what the log says.
+        """
+        if self._applied.get((node, raft_group)) != applied:
+            self._applied[(node, raft_group)] = applied
+            self._models[raft_group].check_table(f"node {node}'s state of coordinator {raft_group}", applied, data())
+
+    def elected(self, raft_group: int, term: int, now_us: int) -> None:
+        """Somebody leads a coordinator."""
+        self._elected_us.setdefault((raft_group, term), now_us)
+
+    def commit(self, raft_group: int, entry: Entry, now_us: int) -> None:
+        """Takes the next committed entry of a coordinator.
+
+        Raises:
+            Violation: no leader should have proposed it.
+        """
+        self._models[raft_group].commit(entry, now_us, self._elected_us.get((raft_group, entry.term), 0))
+
+    def group(self, group_id: str) -> ModelGroup | None:
+        """A consumer group as the log of its coordinator has it."""
+        return next((model.groups[group_id] for model in self._models.values() if group_id in model.groups), None)
+
+    @property
+    def group_ids(self) -> list[str]:
+        """All consumer groups that ever had committed anything, in order."""
+        return sorted({group_id for model in self._models.values() for group_id, _ in model.committed})
+
+    def committed_between(self, group_id: str, partition: TopicIdPartition, first_us: int, last_us: int) -> set[int]:
+        """What a consumer group had committed of a partition at some moment of a while; -1 for nothing."""
+        had = {-1}
+        for model in self._models.values():
+            for at_us, offset in model.committed.get((group_id, partition), ()):
+                if at_us <= first_us:
+                    had = {offset}
+                elif at_us <= last_us:
+                    had.add(offset)
+        return had
+
+    @property
+    def commands(self) -> int:
+        """Entries that changed groups."""
+        return sum(model.commands for model in self._models.values())

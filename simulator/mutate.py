@@ -1,0 +1,245 @@
+"""``python -m quorumlog.simulator.mutate``: plants faults into copies of the packages, and shows what notices them.
+
+Each mutant of ``mutants/`` is applied to a copy of its own; its checks run there, one after the other, in a child
+process with a time limit, until one finds something. In the end the checks that did are run on an unchanged copy,
+where they must find nothing. A mutant that survives is a missing check.
+
+Examples:
+    python -m quorumlog.simulator.mutate
+    python -m quorumlog.simulator.mutate --only no_noop_at_election
+    python -m quorumlog.simulator.mutate --compiled --only no_noop_at_election
+    python -m quorumlog.simulator.mutate --list
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from quorumlog.simulator.mutation.checks import Verdict
+from quorumlog.simulator.mutation.compiled_copy import NotCompiledError, add_compiled, compile_changed
+from quorumlog.simulator.mutation.mutant import (
+    CHECKOUT,
+    Mutant,
+    StalePatchError,
+    copy_packages,
+    copy_tree,
+    load_mutants,
+)
+
+#: A check that has not come to an end by then has no say.
+CHECK_TIMEOUT_S = 300.0
+_LONGEST_FINDING = 120
+
+
+class CheckError(Exception):
+    """A check could not be carried out, so that neither its finding nor its silence means anything."""
+
+
+@dataclass(slots=True, frozen=True)
+class MutantResult:
+    """What became of one mutant. ``verdict`` is None for a survivor; ``silent``: checks that found nothing."""
+
+    mutant: Mutant
+    verdict: Verdict | None
+    silent: tuple[str, ...]
+    seconds: float
+
+    def row(self) -> str:
+        """A row of the table."""
+        verdict = self.verdict
+        scenario = str(self.mutant.scenario or "")
+        if verdict is None:
+            silent = "; ".join(self.silent)
+            return f"| {self.mutant.name} | {scenario} | **SURVIVED** {silent} | | | {self.seconds:.1f} |"
+        # A test says what it holds in its name, a seeded check in what it found.
+        by = verdict.by.removeprefix("tests/")
+        if verdict.seed is not None:
+            by += f": {verdict.finding[:_LONGEST_FINDING].replace('|', ' ')}"
+        seed = "" if verdict.seed is None else str(verdict.seed)
+        taken = "" if verdict.steps is None else str(verdict.steps)
+        if verdict.events is not None:
+            taken += f" / {verdict.events}"
+        return f"| {self.mutant.name} | {scenario} | {by} | {seed} | {taken} | {self.seconds:.1f} |"
+
+
+HEAD = "| mutant | scenario | caught by | seed | steps / events | s |\n|---|---|---|---|---|---|"
+
+
+class Workshop:
+    """Copies of the packages, and checks that run on them.
+
+    Arguments:
+        folder: empty, for the copies.
+        compiled: whether they run what ``make compile`` made, and the units that a mutant has changed compiled anew.
+
+    Raises:
+        NotCompiledError: what is compiled is not what the sources say.
+    """
+
+    def __init__(
+        self, folder: Path, checkout: Path = CHECKOUT, timeout_s: float = CHECK_TIMEOUT_S, *, compiled: bool = False
+    ) -> None:
+        self._folder = folder
+        self._checkout = checkout
+        self._timeout_s = timeout_s
+        self._pristine = folder / "pristine"
+        self._compiled = compiled
+        copy_packages(self._pristine, checkout)
+        if compiled:
+            add_compiled(self._pristine, checkout)
+        subprocess.run([sys.executable, "-m", "compileall", "-q", str(self._pristine)], check=True)
+
+    def try_mutant(self, mutant: Mutant) -> MutantResult:
+        """Plants one fault and runs its checks until one finds it.
+
+        Raises:
+            StalePatchError: the patch does not fit the source.
+            NotCompiledError: the compiler refuses it.
+            CheckError: a check could not be carried out.
+        """
+        began = time.monotonic()
+        tree = self._folder / mutant.name
+        copy_tree(self._pristine, tree)
+        mutant.apply(tree)
+        if self._compiled:
+            compile_changed(mutant, tree, self._checkout)
+        silent: list[str] = []
+        for check in mutant.checks:
+            verdict = self.run(check, tree, mutant.modules)
+            if verdict is not None and verdict.finding:
+                return MutantResult(mutant, verdict, tuple(silent), time.monotonic() - began)
+            silent.append(check if verdict is not None else f"{check} (no end in {self._timeout_s:.0f} s)")
+        return MutantResult(mutant, None, tuple(silent), time.monotonic() - began)
+
+    def check_pristine(self, verdicts: Iterable[Verdict]) -> list[str]:
+        """Runs on an unchanged copy what found something elsewhere; returns what it finds there, too."""
+        found = list(verdicts)
+        checks = []
+        for kind in ("simulation", "groups", "rights", "clients", "storms"):
+            seeds = sorted({verdict.seed for verdict in found if verdict.by == kind and verdict.seed is not None})
+            if seeds:
+                checks.append(f"{kind} {','.join(map(str, seeds))}")
+        tests = sorted({verdict.by for verdict in found if verdict.seed is None})
+        if tests:
+            checks.append("\n".join(tests))
+        problems = []
+        for check in checks:
+            verdict = self.run(check, self._pristine, [])
+            if verdict is None or verdict.finding:
+                problems.append(f"{check}: {verdict.finding if verdict is not None else 'no end'}")
+        return problems
+
+    def run(self, check: str, tree: Path, modules: list[str]) -> Verdict | None:
+        """Runs a check on a copy; None when it does not come to an end.
+
+        Raises:
+            CheckError: it could not be carried out.
+        """
+        command = [sys.executable, "-m", "quorumlog.simulator.mutation.checks", check, "--tree", str(tree)]
+        command += ["--checkout", str(self._checkout), "--modules", *modules]
+        # Ahead of the installed distribution, whichever way that is installed; the child makes sure of it.
+        environment = {**os.environ, "PYTHONPATH": str(tree), "HYPOTHESIS_STORAGE_DIRECTORY": str(tree / "hypothesis")}
+        child = subprocess.Popen(
+            command,
+            cwd=self._checkout,
+            env=environment,
+            start_new_session=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        try:
+            output, _ = child.communicate(timeout=self._timeout_s)
+        except subprocess.TimeoutExpired:
+            return None
+        finally:
+            if child.returncode is None:
+                # A test may have children of its own.
+                os.killpg(child.pid, signal.SIGKILL)
+                child.communicate()
+        if child.returncode != 0:
+            raise CheckError(f"{check} on {tree.name} failed: {output[-2_000:]}")
+        return Verdict.last_in(output)
+
+
+def try_all(mutants: list[Mutant], workshop: Workshop, jobs: int) -> Iterator[MutantResult]:
+    """Outcomes in the order of the mutants."""
+    with ThreadPoolExecutor(jobs) as pool:
+        yield from pool.map(workshop.try_mutant, mutants)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs what the command line asks for; 0 when no mutant survived."""
+    parser = argparse.ArgumentParser(prog="python -m quorumlog.simulator.mutate", description=__doc__.splitlines()[0])
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="these mutants")
+    parser.add_argument("--list", action="store_true", help="say what there is, and run nothing")
+    parser.add_argument("--jobs", type=int, default=1, help="mutants tried at once (default 1)")
+    parser.add_argument("--compiled", action="store_true", help="as make compile runs them; needs --only")
+    parser.add_argument("--json", type=Path, help="write the outcomes there, too")
+    chosen = parser.parse_args(arguments)
+    if chosen.compiled and not chosen.only:
+        parser.error("--compiled compiles each mutant, which takes long: name them with --only")
+    mutants = load_mutants()
+    if chosen.only:
+        unknown = sorted(set(chosen.only) - {mutant.name for mutant in mutants})
+        if unknown:
+            parser.error(f"no such mutant: {', '.join(unknown)}; --list shows what there is")
+        mutants = [mutant for mutant in mutants if mutant.name in chosen.only]
+    if chosen.list:
+        for mutant in mutants:
+            print(f"{mutant.name} (scenario {mutant.scenario or '-'}): {mutant.story}\n    {'; '.join(mutant.checks)}")
+        return 0
+    if not (CHECKOUT / "tests").is_dir():
+        parser.error(f"the mutants are tried with the tests of a source checkout; {CHECKOUT} is none")
+    try:
+        return _try(mutants, chosen.jobs, chosen.json, compiled=chosen.compiled)
+    except (StalePatchError, NotCompiledError, CheckError) as problem:
+        print(problem, file=sys.stderr)
+        return 2
+
+
+def _try(mutants: list[Mutant], jobs: int, json_path: Path | None, *, compiled: bool) -> int:
+    began = time.monotonic()
+    outcomes: list[MutantResult] = []
+    with tempfile.TemporaryDirectory(prefix="quorumlog-mutants-") as folder:
+        workshop = Workshop(Path(folder), compiled=compiled)
+        print(HEAD, flush=True)
+        for outcome in try_all(mutants, workshop, jobs):
+            outcomes.append(outcome)
+            print(outcome.row(), flush=True)
+        caught = [outcome.verdict for outcome in outcomes if outcome.verdict is not None]
+        problems = workshop.check_pristine(caught)
+    if json_path is not None:
+        json_path.write_text(json.dumps([_as_json(outcome) for outcome in outcomes], indent=1) + "\n")
+    print(f"\nmutation score {len(caught)}/{len(outcomes)} in {time.monotonic() - began:.0f} s")
+    for problem in problems:
+        print(f"the unchanged packages do not pass either: {problem}")
+    if not problems:
+        print("what caught them finds nothing in the unchanged packages")
+    return 0 if len(caught) == len(outcomes) and not problems else 1
+
+
+def _as_json(outcome: MutantResult) -> dict[str, object]:
+    return {
+        "mutant": outcome.mutant.name,
+        "scenario": outcome.mutant.scenario,
+        "caught": None if outcome.verdict is None else dataclasses.asdict(outcome.verdict),
+        "silent": list(outcome.silent),
+        "seconds": round(outcome.seconds, 2),
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,45 @@
+"""What a seed with the shipped clients decides of backups: whether, how often and how they are taken and restored."""
+
+from __future__ import annotations
+
+import random
+from typing import NamedTuple
+
+from quorumlog.sdk.backup.sizes import BackupSizes
+from quorumlog.simulator.clients.backup_load import BackupHabits
+
+SECOND = 1_000_000
+
+
+class BackupPlan(NamedTuple):
+    """A seed's backups.
+
+    Arguments:
+        habits: how they are taken.
+        restores: how many times the last one is restored into the fresh cluster.
+        restore_us: how long faults go on there.
+    """
+
+    habits: BackupHabits
+    restores: int
+    restore_us: int
+
+
+def draw_backups(rng: random.Random) -> BackupPlan | None:
+    """The backups of a seed; None in two of three."""
+    if rng.random() < 2 / 3:
+        return None
+    sizes = BackupSizes(
+        segment_bytes=rng.choice((300, 3_000, 32 << 20)),
+        fetch_bytes=rng.choice((500, 5_000, 8 << 20)),
+        step_bytes=rng.choice((300, 3_000, 4 << 20)),
+        step_producers=rng.choice((1, 1_000)),
+    )
+    habits = BackupHabits(
+        wanted=rng.choice((1, 2, 2, 5)),
+        limit_s=rng.choice((0.3, 1.0, 5.0)),
+        interval_s=rng.choice(((0.01, 0.1), (0.1, 0.8))),
+        failing=rng.choice((0.0, 0.0, 0.02, 0.1)),
+        sizes=sizes,
+    )
+    return BackupPlan(habits, rng.choice((1, 1, 2)), rng.randint(SECOND // 5, 3 * SECOND))

@@ -1,0 +1,108 @@
+"""Cuts a failing seed down: the fewest of its faults that still break the same promise (delta debugging).
+
+Faults draw from random streams of their own, so a run without some of them has the others as they were. What the rest
+of the cluster does then is another story, which may or may not break; so the search is a search, and it is bounded.
+
+Source: Zeller and Hildebrandt, "Simplifying and Isolating Failure-Inducing Input" (2002), ddmin.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from quorumlog.simulator.seeds.simulation import SeedResult
+
+#: Bounds of a search.
+MOST_RUNS = 200
+MOST_SECONDS = 120.0
+#: As many letters of a violation say which invariant was broken; further on it tells of the case.
+TELLING_LETTERS = 60
+
+Run = Callable[[frozenset[int] | None], SeedResult]
+
+
+@dataclass(slots=True, frozen=True)
+class Reduction:
+    """What is left of a failing seed. ``faults`` are the numbers of those that matter, of ``faults_before``."""
+
+    seed: int
+    faults: frozenset[int]
+    faults_before: int
+    result: SeedResult
+    runs: int
+
+
+def invariant_of(violation: str) -> str:
+    """What a violation has in common with others of its kind: its words, without names and numbers."""
+    words = re.sub(r"\[.*?\]|EntryId\(.*?\)|'.*?'|\S*\d\S*", " ", violation)
+    return " ".join(words.split())[:TELLING_LETTERS]
+
+
+class _Search:
+    """Runs of one seed with some of its faults, as long as there are runs and time left."""
+
+    def __init__(self, run: Run, first: SeedResult, invariant: str, most_runs: int, deadline: float) -> None:
+        self.best = first
+        self.runs = 1
+        self._run = run
+        self._invariant = invariant
+        self._most_runs = most_runs
+        self._deadline = deadline
+
+    @property
+    def over(self) -> bool:
+        """Whether the bound is reached."""
+        return self.runs >= self._most_runs or time.monotonic() > self._deadline
+
+    def breaks(self, faults: Sequence[int]) -> bool:
+        """Whether these faults alone break the same promise."""
+        if self.over:
+            return False
+        self.runs += 1
+        result = self._run(frozenset(faults))
+        if result.violation is None or invariant_of(result.violation) != self._invariant:
+            return False
+        self.best = result
+        return True
+
+
+def reduce_faults(run: Run, most_runs: int = MOST_RUNS, most_seconds: float = MOST_SECONDS) -> Reduction | None:
+    """Finds a small set of faults that still breaks what the whole seed breaks.
+
+    Arguments:
+        run: runs the seed with the faults of these numbers; with all of them for None.
+        most_runs, most_seconds: when to be content with what has been found.
+
+    Returns:
+        None when the seed breaks nothing.
+    """
+    first = run(None)
+    if first.violation is None:
+        return None
+    search = _Search(run, first, invariant_of(first.violation), most_runs, time.monotonic() + most_seconds)
+    left = _minimized([fault.number for fault in first.struck], search)
+    return Reduction(first.seed, frozenset(left), len(first.struck), search.best, search.runs)
+
+
+def _minimized(faults: list[int], search: _Search) -> list[int]:
+    if search.breaks([]):
+        return []
+    parts = 2
+    while len(faults) >= 2 and not search.over:
+        size = -(-len(faults) // parts)
+        chunks = [faults[start : start + size] for start in range(0, len(faults), size)]
+        complements = [[fault for fault in faults if fault not in chunk] for chunk in chunks]
+        smaller = next((chosen for chosen in (*chunks, *complements) if search.breaks(chosen)), None)
+        if smaller is not None:
+            # Of those that were let strike, some may not have come to it any more.
+            struck = {fault.number for fault in search.best.struck}
+            faults = [fault for fault in smaller if fault in struck]
+            parts = 2
+        elif parts >= len(faults):
+            break
+        else:
+            parts = min(2 * parts, len(faults))
+    return faults

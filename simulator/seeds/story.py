@@ -1,0 +1,29 @@
+"""The stories that a seed may tell, and how to have one told."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from quorumlog.simulator.seeds.client_simulation import ClientSimulation
+from quorumlog.simulator.seeds.simulation import SeedResult, Simulation
+
+
+class Story(Enum):
+    """What a seed is about; the value is the option that asks for it.
+
+    NODES: nodes under clients that speak the protocol by themselves, in one of three seeds with consumer groups.
+    GROUPS: the same, with consumer groups in every seed. RIGHTS: the same, with clients that need permission, while
+    what they may do changes. CLIENTS: the SDK's own clients, in odd seeds in groups too.
+    """
+
+    NODES = ""
+    GROUPS = " --groups"
+    RIGHTS = " --rights"
+    CLIENTS = " --clients"
+
+
+def run_story(seed: int, story: Story = Story.NODES) -> SeedResult:
+    """One seed in this process."""
+    if story is Story.CLIENTS:
+        return ClientSimulation(seed, with_groups=seed % 2 == 1).run()
+    return Simulation(seed, with_groups=story is Story.GROUPS, with_rights=story is Story.RIGHTS).run()

@@ -1,0 +1,182 @@
+"""Judges what nodes serve to clients that need permission: nothing that the node's own metadata refuse.
+
+The decision is made here once more, by a plain reading of all rules that the image holds, without the node's index and
+memory. Rules may change between a request and its answer, and within the step that gives it. What is read must be
+allowed by the rules at the beginning or at the end of the step in which it is handed out; what was done, or refused, by
+any rules that held since the request came.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from google.protobuf.message import Message as ProtoMessage
+
+from quorumlog.server.metadata.acl_rules import AclRule
+from quorumlog.server.metadata.image import MetadataImage
+from quorumlog.server.step.events import ClientRequest, Effects, Event
+from quorumlog.simulator.models.committed_partition import Violation
+from quorumlog.v1 import acls_pb2, admin_pb2, groups_pb2
+from quorumlog.v1 import data_plane_pb2 as pb
+from quorumlog.v1.errors_pb2 import Error, ErrorCode
+
+#: What a rule allows beside its operation.
+_IMPLIED = {
+    acls_pb2.ACL_OPERATION_READ: acls_pb2.ACL_OPERATION_DESCRIBE,
+    acls_pb2.ACL_OPERATION_WRITE: acls_pb2.ACL_OPERATION_DESCRIBE,
+    acls_pb2.ACL_OPERATION_DELETE: acls_pb2.ACL_OPERATION_DESCRIBE,
+    acls_pb2.ACL_OPERATION_ALTER: acls_pb2.ACL_OPERATION_DESCRIBE,
+    acls_pb2.ACL_OPERATION_ALTER_CONFIGS: acls_pb2.ACL_OPERATION_DESCRIBE_CONFIGS,
+}
+_EVERYBODY = "User:*"
+#: Answers that say nothing of a topic but that one may not use it, or that are given before it is looked at.
+_SAYS_NOTHING = frozenset(
+    (
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.SERVER_BUSY,
+        ErrorCode.STORAGE_ERROR,
+        ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+        ErrorCode.TOO_MANY_FETCH_SESSIONS,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.CLUSTER_NOT_FORMED,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NOT_CONTROLLER,
+        ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+    )
+)
+#: Rules as one node had them: all of them, at one moment.
+_Rules = tuple[AclRule, ...]
+
+
+def is_allowed(rules: Iterable[AclRule], who: str, operation: int, kind: int, name: str) -> bool:
+    """Whether rules allow something, read one after the other."""
+    allowed = False
+    for rule in rules:
+        if rule.resource_type != kind or rule.principal not in (who, _EVERYBODY) or not rule.concerns(name):
+            continue
+        is_meant = rule.operation in (operation, acls_pb2.ACL_OPERATION_ALL)
+        if rule.denies and is_meant:
+            return False
+        allowed = allowed or (not rule.denies and (is_meant or _IMPLIED.get(rule.operation) == operation))
+    return allowed
+
+
+@dataclass(slots=True)
+class _AskedRequest:
+    """A request that a node has not answered yet. ``rules``: all that the node has had since it came."""
+
+    message: ProtoMessage
+    who: str
+    rules: list[_Rules]
+
+
+@dataclass(slots=True)
+class _WatchedNode:
+    """What is known of one life of a node."""
+
+    life: int
+    rules: _Rules = ()
+    index: int = 0
+    image: MetadataImage | None = None
+    asked: dict[int, _AskedRequest] = field(default_factory=dict)
+
+
+class RightsJudge:
+    """Watches the steps of all nodes.
+
+    Arguments:
+        super_users: for whom no rule counts: their requests are not looked at.
+        topic_name: of a topic id that some node has known.
+
+    Attributes:
+        judged: answers by what was found: allowed or refused.
+        handed_out: answers with records so far.
+    """
+
+    def __init__(self, super_users: frozenset[str], topic_name: Callable[[bytes], str | None]) -> None:
+        self.judged: Counter[str] = Counter()
+        self.handed_out = 0
+        self._super_users = super_users
+        self._topic_name = topic_name
+        self._nodes: dict[int, _WatchedNode] = {}
+
+    def stepped(self, node: int, life: int, image: MetadataImage | None, events: list[Event], effects: Effects) -> None:
+        """A node has taken a step."""
+        watched = self._nodes.get(node)
+        is_first = watched is None or watched.life != life
+        if watched is None or is_first:
+            watched = self._nodes[node] = _WatchedNode(life)
+        before = watched.rules
+        if image is not None and (image is not watched.image or image.acls.index != watched.index):
+            watched.rules, watched.index, watched.image = tuple(image.acls), image.acls.index, image
+        now = watched.rules
+        for event in events:
+            # With what rules a process began, its first step has perhaps changed: nobody has seen them.
+            if isinstance(event, ClientRequest) and event.principal not in self._super_users and not is_first:
+                watched.asked[event.request_id] = _AskedRequest(event.message, event.principal, [before])
+        for asked in watched.asked.values():
+            if asked.rules[-1] is not now:
+                asked.rules.append(now)
+        for reply in effects.replies:
+            answered = watched.asked.pop(reply.request_id, None)
+            if answered is not None:
+                if isinstance(reply.message, pb.FetchResponse):
+                    self.handed_out += any(result.entries for result in reply.message.results)
+                self._judge(node, answered, reply.message, (before, now))
+
+    def _judge(self, node: int, asked: _AskedRequest, answer: ProtoMessage, step: tuple[_Rules, _Rules]) -> None:
+        for operation, kind, name, problem, is_read in self._claims(asked.message, answer):
+            code = problem.code
+            if code in _SAYS_NOTHING:
+                continue
+            what = f"operation {operation} on {name} (type {kind})"
+            by = step if is_read else asked.rules
+            if code in (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.GROUP_AUTHORIZATION_FAILED):
+                self.judged["refused"] += 1
+                if all(is_allowed(rules, asked.who, operation, kind, name) for rules in asked.rules):
+                    raise Violation(f"node {node} refuses {asked.who} {what}, which its own rules allow")
+                continue
+            self.judged["allowed"] += 1
+            if not any(is_allowed(rules, asked.who, operation, kind, name) for rules in by):
+                raise Violation(
+                    f"node {node} serves {asked.who} {what}, which its own rules refuse: {type(answer).__name__},"
+                    f" {ErrorCode.Name(code)}"
+                )
+
+    def _claims(self, asked: ProtoMessage, answer: ProtoMessage) -> Iterator[tuple[int, int, str, Error, bool]]:
+        """What an answer says of single things: the operation, the type, the name, the error, whether it is read."""
+        topic = acls_pb2.ACL_RESOURCE_TOPIC
+        if isinstance(answer, pb.ProduceResponse | pb.FetchResponse | admin_pb2.DeleteRecordsResponse):
+            operations = {
+                pb.ProduceResponse: acls_pb2.ACL_OPERATION_WRITE,
+                pb.FetchResponse: acls_pb2.ACL_OPERATION_READ,
+                admin_pb2.DeleteRecordsResponse: acls_pb2.ACL_OPERATION_DELETE,
+            }
+            is_read = isinstance(answer, pb.FetchResponse)
+            for result in answer.results:
+                name = self._topic_name(result.topic_id)
+                if name is not None:
+                    yield operations[type(answer)], topic, name, result.error, is_read
+        elif isinstance(answer, pb.ListOffsetsResponse) and isinstance(asked, pb.ListOffsetsRequest):
+            for wanted, found in zip(asked.partitions, answer.results, strict=False):
+                name = self._topic_name(found.topic_id)
+                by_time = wanted.timestamp_ms >= 0
+                operation = acls_pb2.ACL_OPERATION_READ if by_time else acls_pb2.ACL_OPERATION_DESCRIBE
+                if name is not None:
+                    yield operation, topic, name, found.error, True
+        elif isinstance(answer, pb.MetadataResponse) and isinstance(asked, pb.MetadataRequest):
+            for described in answer.topics:
+                # Of a name that nobody has asked for, an error tells that there is such a topic.
+                problem = Error() if asked.all_topics else described.error
+                if problem.code != ErrorCode.INVALID_TOPIC:
+                    yield acls_pb2.ACL_OPERATION_DESCRIBE, topic, described.name, problem, True
+        elif isinstance(answer, admin_pb2.DescribeConfigsResponse):
+            for configs in answer.results:
+                yield acls_pb2.ACL_OPERATION_DESCRIBE_CONFIGS, topic, configs.name, configs.error, True
+        elif isinstance(answer, groups_pb2.FindCoordinatorsResponse):
+            for found_group in answer.coordinators:
+                if found_group.group_id:
+                    kind = acls_pb2.ACL_RESOURCE_GROUP
+                    yield acls_pb2.ACL_OPERATION_DESCRIBE, kind, found_group.group_id, found_group.error, False
