@@ -17,8 +17,20 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 FLOORS = (
-    "src", "proto", "wire", "raft", "storage", "server", "sdk", "local", "chaos", "simulator", "console", "cli", "bench",
-)  # fmt: skip
+    "src",
+    "proto",
+    "wire",
+    "raft",
+    "storage",
+    "server",
+    "sdk",
+    "local",
+    "chaos",
+    "simulator",
+    "console",
+    "cli",
+    "bench",
+)
 #: What else is Python: counted where figures are about all of the repository.
 BESIDE_THE_FLOORS = ("tests", "tools", "packaging", "examples")
 
