@@ -7,7 +7,7 @@ import json
 from collections.abc import AsyncIterator
 
 from quorumlog.console.poller import OpenPages, PageWish
-from quorumlog.console.shared_state import Picture
+from quorumlog.console.shared_state import SharedState
 
 #: More pages than this are refused.
 MAX_PAGES = 32
@@ -25,7 +25,7 @@ class PageStreams:
         pages: where they are written down while they are open.
     """
 
-    def __init__(self, picture: Picture, pages: OpenPages) -> None:
+    def __init__(self, picture: SharedState, pages: OpenPages) -> None:
         self._picture = picture
         self._pages = pages
 

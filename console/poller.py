@@ -16,7 +16,7 @@ from quorumlog.console.image import ClusterImage
 from quorumlog.console.node_states import NodeStates, is_silence
 from quorumlog.console.node_watches import ClusterAsTold, NodeWatches, address_of, newest_logs
 from quorumlog.console.progress import PartitionEnds, group_detail, move_shown
-from quorumlog.console.shared_state import Json, Picture, Thing
+from quorumlog.console.shared_state import Json, SharedState, Thing
 from quorumlog.sdk import (
     BrokerDescription,
     ClusterChange,
@@ -141,7 +141,7 @@ class Poller:
         self,
         admin: AdminCalls,
         offsets: OffsetCalls,
-        picture: Picture,
+        picture: SharedState,
         pages: OpenPages,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:

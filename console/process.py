@@ -22,7 +22,7 @@ from quorumlog.console.playground.controls import NodeControls, Playground
 from quorumlog.console.playground.workload import Life
 from quorumlog.console.poller import OpenPages, Poller
 from quorumlog.console.records.endpoints import RecordEndpoints
-from quorumlog.console.shared_state import Picture, Thing
+from quorumlog.console.shared_state import SharedState, Thing
 from quorumlog.sdk.aio import AsyncAdmin, AsyncConsumer, AsyncProducer
 from quorumlog.sdk.runtime.security import SecurityOptions
 
@@ -116,7 +116,7 @@ async def serve(options: ConsoleOptions, announce: Callable[[str], None], nodes:
         NoBrokersAvailableError: no node of the cluster answers.
         CannotListenError: the address cannot be listened on.
     """
-    picture, pages = Picture(), OpenPages()
+    picture, pages = SharedState(), OpenPages()
     admin = AsyncAdmin(
         bootstrap_servers=options.bootstrap_servers,
         request_timeout_ms=REQUEST_TIMEOUT_MS,
@@ -185,7 +185,7 @@ async def serve(options: ConsoleOptions, announce: Callable[[str], None], nodes:
 class ConsoleServer(uvicorn.Server):
     """uvicorn, with streams that end when it does, and no signal handlers of its own."""
 
-    def __init__(self, gate: ConsoleGate, picture: Picture) -> None:
+    def __init__(self, gate: ConsoleGate, picture: SharedState) -> None:
         super().__init__(
             uvicorn.Config(
                 gate,

@@ -16,7 +16,7 @@ Thing: TypeAlias = dict[str, Json]
 MAX_GONE = 10_000
 
 
-class Picture:
+class SharedState:
     """The newest state, and since when each part of it is so. Lives on one event loop.
 
     A page that is slow gets one change with the newest state of all that has changed, however often it did.

@@ -18,14 +18,14 @@ FILE_NAME = "LAST_WORDS"
 _PREFIX = b"Fatal Python error: "
 
 
-class LastWords:
+class CrashMarker:
     """Keeps the words of this process for the next one, while it is entered; an orderly end leaves none."""
 
     def __init__(self, data_dir: Path) -> None:
         self._path = data_dir / FILE_NAME
         self._file = self._path.open("wb")
 
-    def __enter__(self) -> LastWords:
+    def __enter__(self) -> CrashMarker:
         faulthandler.enable(self._file, all_threads=True)
         return self
 

@@ -55,30 +55,30 @@ class Subject:
     member: KnownMember | None
 
 
-class RequestContext(Protocol):
+class RequestValues(Protocol):
     """What a plausible value is chosen by."""
 
     vocabulary: Vocabulary
     chance: random.Random
 
 
-_Plausible = Callable[[RequestContext, Subject], object]
+_Plausible = Callable[[RequestValues, Subject], object]
 
 
-def _topic_name(maker: RequestContext, about: Subject) -> object:
+def _topic_name(maker: RequestValues, about: Subject) -> object:
     return about.topic.name if about.topic is not None else maker.chance.choice(NEW_TOPICS)
 
 
-def _several_topics(maker: RequestContext, about: Subject) -> object:
+def _several_topics(maker: RequestValues, about: Subject) -> object:
     known = list(maker.vocabulary.topics) or list(NEW_TOPICS)
     return maker.chance.choice(known)
 
 
-def _any_replicas(maker: RequestContext, about: Subject) -> object:
+def _any_replicas(maker: RequestValues, about: Subject) -> object:
     return maker.chance.choice(maker.vocabulary.nodes)
 
 
-def _member_epoch(maker: RequestContext, about: Subject) -> object:
+def _member_epoch(maker: RequestValues, about: Subject) -> object:
     if about.member is None:
         return maker.chance.choice((0, -1))
     return about.member.member_epoch + maker.chance.choice((0, 0, 0, 0, -1, 1))

@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from quorumlog.console.playground.workload import MOST_PER_SECOND, Life
-from quorumlog.console.shared_state import Json, Picture, Thing
+from quorumlog.console.shared_state import Json, SharedState, Thing
 from quorumlog.sdk import QuorumlogError
 
 #: How often the counters of what was sent are shown anew.
@@ -73,7 +73,7 @@ class Playground:
         picture: where it is shown.
     """
 
-    def __init__(self, nodes: NodeControls, life: Life, picture: Picture) -> None:
+    def __init__(self, nodes: NodeControls, life: Life, picture: SharedState) -> None:
         self._nodes = nodes
         self._life = life
         self._picture = picture

@@ -16,7 +16,7 @@ from quorumlog.sdk.errors import ClientClosedError, RequestTimedOutError
 MOST_CALLS = 48
 
 
-class RoomyChannel:
+class LimitedChannel:
     """A channel that makes no more unary calls at once than a connection has room for.
 
     Arguments:

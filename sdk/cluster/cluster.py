@@ -60,7 +60,7 @@ IDLE_S = 300.0
 _LOOK_EVERY_S = IDLE_S / 10
 
 
-class TopicUse:
+class TopicTtl:
     """Tracks which topics a client uses, so that it forgets the others.
 
     A client may live for months and use topics that live for minutes. Kafka's producer also forgets topics that were
@@ -172,7 +172,7 @@ class Cluster:
         self._bootstrap_timeout_s = bootstrap_timeout_s
         self._connections: dict[str, NodeConnection] = {}
         self._wanted: set[str] = set()
-        self._use = TopicUse(runtime.monotonic_s)
+        self._use = TopicTtl(runtime.monotonic_s)
         self._background: dict[asyncio.Task[Any], None] = {}
         self.shared = SharedCalls(self.in_background)
         self._listeners: list[Callable[[], None]] = []

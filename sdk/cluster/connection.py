@@ -11,7 +11,7 @@ from typing import Any, Generic, Protocol, TypeVar, cast
 import grpc
 import grpc.aio
 
-from quorumlog.sdk.cluster.call_limiter import RoomyChannel
+from quorumlog.sdk.cluster.call_limiter import LimitedChannel
 from quorumlog.sdk.cluster.node_session import Metadata, NodeSession, SessionChannel
 from quorumlog.sdk.errors import (
     ClientClosedError,
@@ -295,7 +295,7 @@ class NodeConnection:
         self._closed = False
         self._session = None if identity is None else NodeSession(self._channel, identity, runtime, address)
         # Of a channel, stubs use what these two have.
-        self._room = RoomyChannel(self._channel, address, runtime.monotonic_s)
+        self._room = LimitedChannel(self._channel, address, runtime.monotonic_s)
         channel = cast("grpc.aio.Channel", self._room)
         if self._session is not None:
             channel = cast("grpc.aio.Channel", SessionChannel(channel, self._session))

@@ -74,7 +74,7 @@ class Outage:
         self._since_s = self._next_s = None
 
 
-class Outages:
+class OutageLog:
     """The partitions that have failed since they were served last: one line for all of them, and seldom.
 
     Arguments:

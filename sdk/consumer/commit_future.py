@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 
 from quorumlog.sdk.errors import QuorumlogError, RequestTimedOutError
-from quorumlog.sdk.runtime.completion import Outcome
+from quorumlog.sdk.runtime.completion import Completion
 
 
 class CommitFuture:
@@ -13,7 +13,7 @@ class CommitFuture:
 
     __slots__ = ("_outcome",)
 
-    def __init__(self, outcome: Outcome) -> None:
+    def __init__(self, outcome: Completion) -> None:
         self._outcome = outcome
 
     def done(self) -> bool:

@@ -38,7 +38,7 @@ from quorumlog.sdk.help_text import named, shows_options
 from quorumlog.sdk.metrics.figures import ClientFigures
 from quorumlog.sdk.records.fetched import FetchedRows, to_table
 from quorumlog.sdk.runtime.event_loop import BackgroundLoop
-from quorumlog.sdk.runtime.interruptible_event import Wakeup
+from quorumlog.sdk.runtime.interruptible_event import InterruptibleEvent
 from quorumlog.sdk.types import (
     ConsumerGroupMetadata,
     ConsumerRecord,
@@ -118,7 +118,7 @@ class Consumer:
         self._background = BackgroundLoop(
             "Consumer", self._core.assignment.is_entered, _CALLS_IN_A_ROW * self._limit_s + self._first_use_s
         )
-        self._news = Wakeup()
+        self._news = InterruptibleEvent()
         self._core.assignment.listen(self._news.set)
         # Where a program ends without closing, nobody knows whether what was handed out last is done.
         self._background.own(self, self._core.close, autocommit=False)

@@ -16,7 +16,7 @@ from functools import partial
 from quorumlog.sdk.cluster.cluster import Cluster
 from quorumlog.sdk.cluster.connection import NodeConnection
 from quorumlog.sdk.cluster.offset_search import extent
-from quorumlog.sdk.cluster.outage_log import Outages
+from quorumlog.sdk.cluster.outage_log import OutageLog
 from quorumlog.sdk.consumer.assignment import Assignment, PartitionState
 from quorumlog.sdk.consumer.config import ConsumerConfig
 from quorumlog.sdk.consumer.fetch_session import IN_FLIGHT, Fetch, FetchSession, Wanted
@@ -103,7 +103,7 @@ class Fetcher:
         self._timer_at = 0.0
         self._closed = False
         self._served = 0
-        self._outages = Outages("fetching from")
+        self._outages = OutageLog("fetching from")
         #: Partitions wait for the application to make room: until it has taken so many bytes in all (by the
         #: assignment's count); infinite if none waits. Set under the assignment's lock.
         self._room_at: float = math.inf

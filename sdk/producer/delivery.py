@@ -8,11 +8,11 @@ from collections.abc import Callable, Generator, Sequence
 from typing import Any, NamedTuple, Self
 
 from quorumlog.sdk.errors import QuorumlogError, RequestTimedOutError
-from quorumlog.sdk.runtime.completion import Outcome
+from quorumlog.sdk.runtime.completion import Completion
 from quorumlog.sdk.types import RecordMetadata
 
 
-class Delivery(Outcome):
+class Delivery(Completion):
     """The outcome of one batch, shared by the handles of all its records."""
 
     __slots__ = ("append_time_ms", "base_offset", "partition", "record_count", "timestamps_ns", "topic")

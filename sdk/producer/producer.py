@@ -20,7 +20,7 @@ from quorumlog.sdk.producer.config import ProducerConfig, ProducerOptions
 from quorumlog.sdk.producer.delivery import ArrowFuture, ArrowRows, RecordFuture
 from quorumlog.sdk.producer.explanation import BatchNotes, RecordExplanation
 from quorumlog.sdk.runtime.event_loop import BackgroundLoop, LoopCall
-from quorumlog.sdk.runtime.interruptible_event import Wakeup
+from quorumlog.sdk.runtime.interruptible_event import InterruptibleEvent
 from quorumlog.sdk.types import GivenHeaders
 
 Taken = TypeVar("Taken")
@@ -175,7 +175,7 @@ class Producer:
             taken = attempt()
             if taken is None:
                 self._background.check_may_block()
-                room = Wakeup()
+                room = InterruptibleEvent()
                 core.accumulator.when_room(room.set)
                 taken = attempt()  # Room may have come between the two.
             if taken is not None:

@@ -14,7 +14,7 @@ from functools import partial
 from quorumlog.sdk.cluster.cluster import Cluster
 from quorumlog.sdk.cluster.connection import NodeConnection
 from quorumlog.sdk.cluster.leader_probe import LeaderProbes
-from quorumlog.sdk.cluster.outage_log import Outages
+from quorumlog.sdk.cluster.outage_log import OutageLog
 from quorumlog.sdk.errors import (
     STALE_LEADER_ERRORS,
     ClientClosedError,
@@ -104,7 +104,7 @@ class Sender:
         self._packing = RequestPacking(config.max_request_size)
         self._probes = LeaderProbes(cluster, lambda: self._guarded(self._leaders_changed))
         self._last_errors: dict[TopicPartition, QuorumlogError] = {}
-        self._outages = Outages("sending to")
+        self._outages = OutageLog("sending to")
         self._closed = False
         cluster.on_change(lambda: self._guarded(self._leaders_changed))
         # What waits to be sent for the first time asks for its topic by itself.

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from quorumlog.sdk.errors import IllegalStateError, QuorumlogError
-from quorumlog.sdk.runtime.interruptible_event import Wakeup
+from quorumlog.sdk.runtime.interruptible_event import InterruptibleEvent
 
 #: What a user holds of an outcome.
 Handle = TypeVar("Handle")
@@ -18,7 +18,7 @@ Handle = TypeVar("Handle")
 _log = logging.getLogger("quorumlog.sdk")
 
 
-class Outcome:
+class Completion:
     """Not known yet, then a success or an error. Resolved once; thread-safe.
 
     It has no lock that an interrupted thread could keep: a callback is in the queue until one thread takes it out, and
@@ -86,7 +86,7 @@ class Outcome:
             return True
         if threading.get_ident() == self.loop_thread:
             raise IllegalStateError("result() would block the client's own event loop: await the handle instead")
-        resolved = Wakeup()
+        resolved = InterruptibleEvent()
         self.when_done(resolved.set)
         return resolved.wait(timeout_s)
 

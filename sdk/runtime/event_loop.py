@@ -26,9 +26,9 @@ from quorumlog.sdk.errors import (
     UnknownServerError,
 )
 from quorumlog.sdk.runtime.caller_lock import let_go
-from quorumlog.sdk.runtime.completion import Outcome
+from quorumlog.sdk.runtime.completion import Completion
 from quorumlog.sdk.runtime.fork import ForkGuard
-from quorumlog.sdk.runtime.interruptible_event import Wakeup
+from quorumlog.sdk.runtime.interruptible_event import InterruptibleEvent
 
 # asyncio and uvloop import it late. It registers an exit handler, which Python refuses once the main thread has ended,
 # while other threads still run and create clients.
@@ -85,7 +85,7 @@ class LoopCall(Generic[Result]):
         self._coroutine = coroutine
         self.task: asyncio.Task[Result] | None = None
         #: Set once the task is done.
-        self.ended = Wakeup()
+        self.ended = InterruptibleEvent()
 
     def start(self) -> None:
         """Begins, on the loop."""
@@ -181,9 +181,9 @@ class BackgroundLoop:
             raise self._closed_meanwhile()
         return task.result()
 
-    def start(self, coroutine: Coroutine[Any, Any, None]) -> Outcome:
+    def start(self, coroutine: Coroutine[Any, Any, None]) -> Completion:
         """Runs a coroutine on the loop, and returns at once."""
-        outcome = Outcome(self.thread_id)
+        outcome = Completion(self.thread_id)
 
         def ended(task: asyncio.Task[None]) -> None:
             error = self._closed_meanwhile() if task.cancelled() else task.exception()

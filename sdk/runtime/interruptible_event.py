@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 
 
-class Wakeup:
+class InterruptibleEvent:
     """A flag that any thread sets and one waits for, which takes it down again."""
 
     __slots__ = ("_down",)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from quorumlog.server.access.audit import AuditTrail
 from quorumlog.server.access.authorizer import Authorizer, TopicAccess
 from quorumlog.server.metadata.acl_rules import CLUSTER_NAME, operation_name, resource_name
-from quorumlog.server.step.request_context import ClientOrigin
+from quorumlog.server.step.request_context import RequestContext
 from quorumlog.server.step.wire_errors import error
 from quorumlog.v1.acls_pb2 import (
     ACL_OPERATION_READ,
@@ -58,7 +58,7 @@ class Refusals:
         self.audit = audit
 
     def topic(
-        self, client: ClientOrigin, operation: AclOperation.ValueType, name: str, absent: Callable[[], Error]
+        self, client: RequestContext, operation: AclOperation.ValueType, name: str, absent: Callable[[], Error]
     ) -> Error | None:
         """Why a client may not do something to a topic; None if it may.
 
@@ -76,7 +76,7 @@ class Refusals:
 
     def resource(
         self,
-        client: ClientOrigin,
+        client: RequestContext,
         operation: AclOperation.ValueType,
         kind: AclResourceType.ValueType,
         name: str = CLUSTER_NAME,
@@ -88,7 +88,7 @@ class Refusals:
         return self.refuse(client, operation, kind, name)
 
     def refuse(
-        self, client: ClientOrigin, operation: AclOperation.ValueType, kind: AclResourceType.ValueType, name: str
+        self, client: RequestContext, operation: AclOperation.ValueType, kind: AclResourceType.ValueType, name: str
     ) -> Error:
         """Refuses: it has been decided that a client may not do something."""
         self.audit.refused(client, operation, kind, name)
@@ -98,7 +98,7 @@ class Refusals:
 class ClientTopics:
     """Topics as one client sees them."""
 
-    def __init__(self, refusals: Refusals, client: ClientOrigin) -> None:
+    def __init__(self, refusals: Refusals, client: RequestContext) -> None:
         self._refusals = refusals
         self._client = client
 

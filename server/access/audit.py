@@ -20,7 +20,7 @@ from quorumlog.server.metadata.image import CurrentImage
 from quorumlog.server.observability.principal_totals import PrincipalTotals
 from quorumlog.server.step.events import AuditLine, ClientRequest
 from quorumlog.server.step.node_service import ServiceHooks, StepTime
-from quorumlog.server.step.request_context import ClientOrigin
+from quorumlog.server.step.request_context import RequestContext
 from quorumlog.v1.acls_pb2 import AclOperation, AclResourceType
 from quorumlog.v1.errors_pb2 import Error, ErrorCode
 
@@ -59,7 +59,7 @@ class _Refused:
 class _Change:
     """A change that is under way."""
 
-    client: ClientOrigin
+    client: RequestContext
     rpc: str
     what: list[str]
 
@@ -97,7 +97,7 @@ class AuditTrail:
     # -- refusals -------------------------------------------------------------------------------------------------
 
     def refused(
-        self, client: ClientOrigin, operation: AclOperation.ValueType, kind: AclResourceType.ValueType, name: str
+        self, client: RequestContext, operation: AclOperation.ValueType, kind: AclResourceType.ValueType, name: str
     ) -> None:
         """A client may not do something, and is told so, or told that there is no such topic."""
         self.refusals.add(client.principal)
@@ -111,7 +111,7 @@ class AuditTrail:
         }
         self._count("refused", client.principal, what)
 
-    def failed_sign_in(self, client: ClientOrigin, user: str, reason: str = "") -> None:
+    def failed_sign_in(self, client: RequestContext, user: str, reason: str = "") -> None:
         """A client has given a wrong password, a user who is not there, or a token that is not taken. Those of an
         address are told together.
 
@@ -207,7 +207,7 @@ class AuditTrail:
         return self._due[0].quiet_until if self._due else None
 
 
-def _who(client: ClientOrigin) -> dict[str, object]:
+def _who(client: RequestContext) -> dict[str, object]:
     return {"principal": client.principal, "host": client.host, "client_id": client.client_id}
 
 

@@ -16,7 +16,7 @@ from quorumlog.server.access.authorizer import Authorizer, TopicAccess
 from quorumlog.server.access.permissions import operation_of
 from quorumlog.server.metadata.acl_rules import CLUSTER_NAME
 from quorumlog.server.metadata.topic_table import no_such_topic
-from quorumlog.server.step.request_context import ClientOrigin
+from quorumlog.server.step.request_context import RequestContext
 from quorumlog.v1 import admin_pb2
 from quorumlog.v1.acls_pb2 import (
     ACL_OPERATION_ALTER,
@@ -43,7 +43,7 @@ def names_in(request: ItemChange) -> list[str]:
     return list(request.names) if isinstance(request, _BY_NAME) else [topic.name for topic in request.topics]
 
 
-def refuse_items(refusals: Refusals, client: ClientOrigin, request: ItemChange) -> list[Error | None]:
+def refuse_items(refusals: Refusals, client: RequestContext, request: ItemChange) -> list[Error | None]:
     """For each thing that a client would change: why it may not, or None. The audit log is told."""
     refused = refused_items(refusals.authorizer, client.principal, request)
     operation, kind = operation_of(type(request)), _kind_of(request)

@@ -12,7 +12,7 @@ from quorumlog.server.access.sessions import Session, Sessions
 from quorumlog.server.metadata.image import CurrentImage
 from quorumlog.server.step.events import ClientRequest, EndedStream
 from quorumlog.server.step.node_service import ServiceHooks
-from quorumlog.server.step.request_context import USER_PREFIX, ClientOrigin, Listener
+from quorumlog.server.step.request_context import USER_PREFIX, Listener, RequestContext
 from quorumlog.server.step.wire_errors import error
 from quorumlog.v1.errors_pb2 import Error, ErrorCode
 from quorumlog.v1.sign_in_pb2 import BeginScramRequest, FinishScramRequest, SignInByTokenRequest
@@ -30,7 +30,7 @@ class _OpenStream:
         session: in which it was opened; None: by certificate.
     """
 
-    client: ClientOrigin
+    client: RequestContext
     session: Session | None
 
 
@@ -86,7 +86,7 @@ class Admission:
             session.streams[asked.stream] = None
         return None
 
-    def _refuse_certificate(self, client: ClientOrigin, *, definite: bool = True) -> Error | None:
+    def _refuse_certificate(self, client: RequestContext, *, definite: bool = True) -> Error | None:
         if not self._current.image.credentials.is_revoked(client.serial, client.principal):
             return None
         problem = f"certificate {client.serial} of {client.principal} was revoked: connect with another one"

@@ -18,7 +18,7 @@ from quorumlog.server.metadata.credentials import PasswordUser
 from quorumlog.server.step.events import ClientRequest
 from quorumlog.server.step.node_service import ServiceHooks, StepTime
 from quorumlog.server.step.replies import Replies
-from quorumlog.server.step.request_context import USER_PREFIX, ClientOrigin
+from quorumlog.server.step.request_context import USER_PREFIX, RequestContext
 from quorumlog.server.step.wire_errors import error
 from quorumlog.v1.errors_pb2 import Error, ErrorCode
 from quorumlog.v1.sign_in_pb2 import (
@@ -107,7 +107,7 @@ class ScramSignIns:
         """A client proves it."""
         self._replies.reply(asked.request_id, self._finished(time.now, asked.client, request))
 
-    def _finished(self, now: int, client: ClientOrigin, request: FinishScramRequest) -> FinishScramResponse:
+    def _finished(self, now: int, client: RequestContext, request: FinishScramRequest) -> FinishScramResponse:
         try:
             first, final = ClientFirst.of(request.client_first), ClientFinal.of(request.client_final)
         except ScramMessageError as problem:
@@ -132,7 +132,7 @@ class ScramSignIns:
             server_signature=proved.signature, session_token=token, lifetime_ms=self._sessions.lifetime_us // 1_000
         )
 
-    def _prove(self, now: int, client: ClientOrigin, first: ClientFirst, final: ClientFinal) -> _Proved | Error:
+    def _prove(self, now: int, client: RequestContext, first: ClientFirst, final: ClientFinal) -> _Proved | Error:
         user, part = self._find(first.user), _part_of(final.nonce, first.nonce)
         if part is None or not self._is_under_way(now, first, user, part, final.nonce):
             late = "this sign-in took too long, or the password was changed meanwhile: begin again"

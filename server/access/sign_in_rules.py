@@ -7,7 +7,7 @@ from quorumlog.server.access.failed_sign_ins import FailedSignIns
 from quorumlog.server.access.sessions import Sessions
 from quorumlog.server.config.options import AuthorizationOptions
 from quorumlog.server.metadata.image import CurrentImage
-from quorumlog.server.step.request_context import USER_PREFIX, ClientOrigin, Listener
+from quorumlog.server.step.request_context import USER_PREFIX, Listener, RequestContext
 from quorumlog.server.step.wire_errors import error
 from quorumlog.v1.errors_pb2 import Error, ErrorCode
 
@@ -31,7 +31,7 @@ class SignInRules:
         self._audit = audit
         self._failures = FailedSignIns()
 
-    def refuse_attempt(self, now: int, client: ClientOrigin, user: str) -> Error | None:
+    def refuse_attempt(self, now: int, client: RequestContext, user: str) -> Error | None:
         """Why nobody tries now to sign in as a user; None if one may.
 
         Arguments:
@@ -45,7 +45,7 @@ class SignInRules:
         busy = f"there were too many failed sign-ins: try again in {wait_us / 1_000_000:.1f} s"
         return error(ErrorCode.SERVER_BUSY, busy)
 
-    def failed(self, now: int, client: ClientOrigin, user: str, reason: str = "") -> None:
+    def failed(self, now: int, client: RequestContext, user: str, reason: str = "") -> None:
         """Somebody has proved nothing: the next attempts wait, and the audit log is told.
 
         Arguments:
@@ -54,11 +54,11 @@ class SignInRules:
         self._failures.failed(now, user, client.host)
         self._audit.failed_sign_in(client, user, reason)
 
-    def refused(self, client: ClientOrigin, user: str, reason: str) -> None:
+    def refused(self, client: RequestContext, user: str, reason: str) -> None:
         """Somebody has proved who they are, and is not let in."""
         self._audit.failed_sign_in(client, user, reason)
 
-    def succeeded(self, client: ClientOrigin, user: str) -> None:
+    def succeeded(self, client: RequestContext, user: str) -> None:
         """Somebody has proved who they are."""
         self._failures.succeeded(user, client.host)
 

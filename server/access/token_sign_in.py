@@ -15,7 +15,7 @@ from quorumlog.server.step.bearer_tokens import ProvedToken, TokenError, TokenKe
 from quorumlog.server.step.events import ClientRequest
 from quorumlog.server.step.node_service import ServiceHooks, StepTime
 from quorumlog.server.step.replies import Replies
-from quorumlog.server.step.request_context import USER_PREFIX, ClientOrigin
+from quorumlog.server.step.request_context import USER_PREFIX, RequestContext
 from quorumlog.server.step.wire_errors import error
 from quorumlog.v1.errors_pb2 import Error, ErrorCode
 from quorumlog.v1.sign_in_pb2 import SignInByTokenRequest, SignInByTokenResponse
@@ -48,7 +48,7 @@ class TokenSignIns:
         self._replies.reply(asked.request_id, answer)
 
     def _signed_in(
-        self, time: StepTime, client: ClientOrigin, request: SignInByTokenRequest
+        self, time: StepTime, client: RequestContext, request: SignInByTokenRequest
     ) -> SignInByTokenResponse | Error:
         proved = self._prove(time, client, request.bearer_token)
         if isinstance(proved, Error):
@@ -65,7 +65,7 @@ class TokenSignIns:
         lifetime_ms = min(left_ms, self._rules.sessions.lifetime_us // 1_000)
         return SignInByTokenResponse(session_token=token, lifetime_ms=lifetime_ms)
 
-    def _prove(self, time: StepTime, client: ClientOrigin, compact: str) -> ProvedToken | Error:
+    def _prove(self, time: StepTime, client: RequestContext, compact: str) -> ProvedToken | Error:
         """Whom a token names, once it is sure that it may."""
         verifier = self._keys.verifier
         if verifier is None:

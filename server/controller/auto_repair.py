@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from quorumlog.raft.types import NO_NODE
 from quorumlog.server.config.options import RepairOptions
-from quorumlog.server.controller.node_drain import MOVES_AT_ONCE, Evacuation, wish_of
+from quorumlog.server.controller.node_drain import MOVES_AT_ONCE, NodeDrain, wish_of
 from quorumlog.server.controller.rebalancing import Rebalancing
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.records import SECOND_FEATURE_LEVEL, PartitionRecord
@@ -21,7 +21,7 @@ BALANCED_AT_ONCE = 20
 CHECK_INTERVAL_US = 1_000_000
 
 
-class StandingRepair:
+class AutoRepair:
     """Proposes moves that nobody has asked for.
 
     A controller counts from its own beginning: one that has just been elected lets a node that is gone have its whole
@@ -38,7 +38,7 @@ class StandingRepair:
         self,
         image: MetadataImage,
         sizes: Mapping[int, int],
-        evacuation: Evacuation,
+        evacuation: NodeDrain,
         options: RepairOptions,
         patience_us: int,
         now: int,

@@ -16,7 +16,7 @@ from quorumlog.raft.types import Configuration
 from quorumlog.server.access.mutation_quota import MutationQuota
 from quorumlog.server.config.options import AuthorizationOptions, RepairOptions
 from quorumlog.server.controller.access_decisions import AclDecisions, CredentialDecisions, decide_on_quotas
-from quorumlog.server.controller.auto_repair import StandingRepair
+from quorumlog.server.controller.auto_repair import AutoRepair
 from quorumlog.server.controller.broker_liveness import BrokerLiveness
 from quorumlog.server.controller.coordinator_creation import CoordinatorPlan
 from quorumlog.server.controller.decision import ControllerDecision, answer_now, refusal
@@ -24,7 +24,7 @@ from quorumlog.server.controller.disk_replacement import DiskReplacement
 from quorumlog.server.controller.feature_levels import FeatureLevels, refuse_below_second
 from quorumlog.server.controller.forwarded_requests import ControllersImage, ForwardedRequests
 from quorumlog.server.controller.node_decisions import NodeDecisions
-from quorumlog.server.controller.node_drain import Evacuation
+from quorumlog.server.controller.node_drain import NodeDrain
 from quorumlog.server.controller.quorum_decisions import QuorumDecisions
 from quorumlog.server.controller.reassignment_decisions import ReassignmentDecisions
 from quorumlog.server.controller.rebalance_decisions import RebalanceDecisions
@@ -98,13 +98,11 @@ class Controller:
         self._reassignments = ReassignmentDecisions(image, options.topics)
         self._quorum = QuorumDecisions(image, voters)
         self._features = FeatureLevels(image, options.raises_features)
-        self._evacuation = Evacuation(image, voters, options.topics, options.session_timeout_us)
+        self._evacuation = NodeDrain(image, voters, options.topics, options.session_timeout_us)
         #: Bytes of the logs of partitions, by group, as their leaders tell them. A new controller is told anew.
         self._sizes: dict[int, int] = {}
         self._rebalance = RebalanceDecisions(image, self._sizes)
-        self._repair = StandingRepair(
-            image, self._sizes, self._evacuation, options.repair, options.session_timeout_us, now
-        )
+        self._repair = AutoRepair(image, self._sizes, self._evacuation, options.repair, options.session_timeout_us, now)
         self._disks = DiskReplacement(image, members, self._liveness, options.session_timeout_us)
         self._nodes = NodeDecisions(image, voters, self._evacuation, is_changing, self._sizes, self._disks)
         self._topics = TopicDecisions(

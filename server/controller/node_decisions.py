@@ -8,7 +8,7 @@ from quorumlog.raft.types import NO_NODE
 from quorumlog.server.controller.decision import ControllerDecision, answer_now, refusal
 from quorumlog.server.controller.disk_replacement import DiskReplacement, LossPlan
 from quorumlog.server.controller.feature_levels import refuse_below_second, refuse_throttle
-from quorumlog.server.controller.node_drain import Evacuation, Move
+from quorumlog.server.controller.node_drain import Move, NodeDrain
 from quorumlog.server.controller.quorum_decisions import refuse_voters
 from quorumlog.server.metadata.departures import still_named
 from quorumlog.server.metadata.image import MetadataImage
@@ -37,7 +37,7 @@ class NodeDecisions:
         self,
         image: MetadataImage,
         voters: Callable[[], tuple[int, ...]],
-        evacuation: Evacuation,
+        evacuation: NodeDrain,
         is_changing: Callable[[], bool],
         sizes: Mapping[int, int],
         disks: DiskReplacement,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from quorumlog.raft.types import NO_NODE
 from quorumlog.server.controller.quorum_decisions import refuse_voters
-from quorumlog.server.controller.replacement_placement import Heirs
+from quorumlog.server.controller.replacement_placement import ReplacementPlacement
 from quorumlog.server.controller.replica_assignment import TopicLimits
 from quorumlog.server.controller.witness_placement import complete_wish
 from quorumlog.server.metadata.image import MetadataImage
@@ -35,7 +35,7 @@ class Move:
     witness: int = NO_NODE
 
 
-class Evacuation:
+class NodeDrain:
     """Plans and proposes the moves that empty nodes.
 
     Arguments:
@@ -119,8 +119,8 @@ class Evacuation:
             if not broker.fenced and not broker.leaving and broker.node_id != node_id
         ]
         carried, most = image.replica_index.wanted, self._limits.node_replicas
-        heirs = Heirs((each for each in able if not each.witness_only), image.brokers, carried, most)
-        witnesses = Heirs(able, image.brokers, carried, most)
+        heirs = ReplacementPlacement((each for each in able if not each.witness_only), image.brokers, carried, most)
+        witnesses = ReplacementPlacement(able, image.brokers, carried, most)
         for partition in mine:
             wanted, replicas = list(partition.intended_voters), len(partition.intended)
             # Neither a replica nor a witness becomes the other, also not where a changed move has left one.

@@ -16,7 +16,7 @@ from quorumlog.raft.types import NO_NODE
 from quorumlog.server.metadata.records import BrokerRecord
 
 
-class Heirs:
+class ReplacementPlacement:
     """The nodes that may take over replicas, each rack's by how many they have.
 
     Arguments:

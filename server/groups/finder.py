@@ -14,7 +14,7 @@ from quorumlog.server.metadata.controller_client import ControllerClient
 from quorumlog.server.metadata.image import CurrentImage
 from quorumlog.server.metadata.records import PartitionRecord, Topic
 from quorumlog.server.step.events import ClientRequest
-from quorumlog.server.step.request_context import ClientOrigin, Listener
+from quorumlog.server.step.request_context import Listener, RequestContext
 from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import errors_pb2, peer_pb2
 from quorumlog.v1.acls_pb2 import ACL_RESOURCE_GROUP
@@ -113,7 +113,7 @@ class CoordinatorFinder:
 
     # -- where they are ---------------------------------------------------------------------------------------
 
-    def _refuse(self, client: ClientOrigin, request: FindCoordinatorsRequest) -> _Refused:
+    def _refuse(self, client: RequestContext, request: FindCoordinatorsRequest) -> _Refused:
         """Of the groups that are named: those that have no coordinator for this client, ever, and why."""
         operation = operation_of(FindCoordinatorsRequest)
         refused: _Refused = {}

@@ -18,7 +18,7 @@ from quorumlog.server.observability.metric_catalogue import MOST_OFFSETS, Readin
 from quorumlog.server.step.deadlines import MAX_WAIT_US
 from quorumlog.server.step.events import ClientRequest
 from quorumlog.server.step.node_service import ServiceHooks, StepTime
-from quorumlog.server.step.request_context import ClientOrigin
+from quorumlog.server.step.request_context import RequestContext
 from quorumlog.v1 import errors_pb2, groups_pb2
 from quorumlog.v1.acls_pb2 import ACL_OPERATION_READ, ACL_RESOURCE_TOPIC
 
@@ -74,7 +74,7 @@ class GroupService:
         keeper.heartbeat(HeartbeatCall(request_id, request, client, came, came + wait, self._services.reply))
 
     def _refuse_topics(
-        self, client: ClientOrigin, request: groups_pb2.GroupHeartbeatRequest
+        self, client: RequestContext, request: groups_pb2.GroupHeartbeatRequest
     ) -> errors_pb2.Error | None:
         """Why a member may not subscribe to all that it names; None if it may.
 

@@ -32,21 +32,21 @@ from quorumlog.server.groups.member_changes import is_of_newest_assignment, join
 from quorumlog.server.groups.reconciliation import reconcile
 from quorumlog.server.groups.records import numbers_by_topic
 from quorumlog.server.groups.request_checks import check_heartbeat
-from quorumlog.server.step.request_context import ClientOrigin
+from quorumlog.server.step.request_context import RequestContext
 from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import errors_pb2, groups_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 
 
 def heartbeat(
-    draft: Draft, request: groups_pb2.GroupHeartbeatRequest, origin: ClientOrigin
+    draft: Draft, request: groups_pb2.GroupHeartbeatRequest, origin: RequestContext
 ) -> groups_pb2.GroupHeartbeatResponse | None:
     """Decides on one heartbeat, alone. Returns the answer, or None when it may wait for news."""
     return heartbeats(draft, [(request, origin)])[0]
 
 
 def heartbeats(
-    draft: Draft, batch: Sequence[tuple[groups_pb2.GroupHeartbeatRequest, ClientOrigin]]
+    draft: Draft, batch: Sequence[tuple[groups_pb2.GroupHeartbeatRequest, RequestContext]]
 ) -> list[groups_pb2.GroupHeartbeatResponse | None]:
     """Decides on heartbeats together, in their order; each consumer group is assigned anew at most once for all of
     them.
@@ -102,7 +102,7 @@ def _is_quiet(draft: Draft, request: groups_pb2.GroupHeartbeatRequest, principal
     )
 
 
-def _admit(draft: Draft, request: groups_pb2.GroupHeartbeatRequest, origin: ClientOrigin) -> errors_pb2.Error | None:
+def _admit(draft: Draft, request: groups_pb2.GroupHeartbeatRequest, origin: RequestContext) -> errors_pb2.Error | None:
     refused = check_heartbeat(request, draft.limits)
     if refused is not None:
         return refused

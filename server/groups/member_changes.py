@@ -16,7 +16,7 @@ from quorumlog.server.groups.member import (
     PartitionId,
 )
 from quorumlog.server.groups.records import partitions_of
-from quorumlog.server.step.request_context import ClientOrigin
+from quorumlog.server.step.request_context import RequestContext
 from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import errors_pb2, groups_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
@@ -24,7 +24,7 @@ from quorumlog.v1.errors_pb2 import ErrorCode
 # -- what a member asks for -------------------------------------------------------------------------------------------
 
 
-def join(draft: Draft, request: groups_pb2.GroupHeartbeatRequest, origin: ClientOrigin) -> errors_pb2.Error | None:
+def join(draft: Draft, request: groups_pb2.GroupHeartbeatRequest, origin: RequestContext) -> errors_pb2.Error | None:
     """A member joins; again, if the answer to its first try was lost. Returns why it may not, or None."""
     group = draft.group(request.group_id)
     known = group.members.get(request.member_id) if group is not None else None
@@ -77,7 +77,7 @@ def leave(draft: Draft, request: groups_pb2.GroupHeartbeatRequest) -> errors_pb2
     return None
 
 
-def stay(draft: Draft, request: groups_pb2.GroupHeartbeatRequest, origin: ClientOrigin) -> errors_pb2.Error | None:
+def stay(draft: Draft, request: groups_pb2.GroupHeartbeatRequest, origin: RequestContext) -> errors_pb2.Error | None:
     """A member is still there, perhaps with other wishes. Returns why it is fenced, or None."""
     group = draft.group(request.group_id)
     member = group.members.get(request.member_id) if group is not None else None
@@ -165,7 +165,7 @@ def wishes(request: groups_pb2.GroupHeartbeatRequest, principal: str) -> MemberS
     return MemberSubscription(tuple(sorted(set(request.topics))), request.topic_pattern, request.assignor, principal)
 
 
-def _update(draft: Draft, request: groups_pb2.GroupHeartbeatRequest, origin: ClientOrigin) -> None:
+def _update(draft: Draft, request: groups_pb2.GroupHeartbeatRequest, origin: RequestContext) -> None:
     group = draft.group(request.group_id)
     assert group is not None
     member = group.members[request.member_id]

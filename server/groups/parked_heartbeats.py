@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from google.protobuf.message import Message as ProtoMessage
 
 from quorumlog.server.groups.dependencies import ReplyToClient
-from quorumlog.server.step.request_context import ClientOrigin
+from quorumlog.server.step.request_context import RequestContext
 from quorumlog.v1 import errors_pb2
 from quorumlog.v1.groups_pb2 import GroupHeartbeatRequest, GroupHeartbeatResponse
 
@@ -31,7 +31,7 @@ class HeartbeatCall:
 
     request_id: int
     request: GroupHeartbeatRequest
-    client: ClientOrigin
+    client: RequestContext
     came: int
     deadline: int
     reply: ReplyToClient

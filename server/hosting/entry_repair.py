@@ -61,7 +61,7 @@ class _Wound:
         return self.writing or self.asked != NO_NODE
 
 
-class EntryMender:
+class EntryRepair:
     """The damaged entries of a node.
 
     Arguments:

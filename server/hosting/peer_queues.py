@@ -22,7 +22,7 @@ from quorumlog.raft.types import (
 )
 from quorumlog.server.hosting.leases import Leases
 from quorumlog.server.hosting.raft_host import RaftHost
-from quorumlog.server.hosting.replication_throttle import PACED_BYTES, CopyPace
+from quorumlog.server.hosting.replication_throttle import PACED_BYTES, ReplicationThrottle
 from quorumlog.server.step.events import PeerFrame, PeerIdentity, Stream
 
 #: Frames of at least this size may be two in flight.
@@ -102,7 +102,7 @@ class PeerQueues:
         urgent_group: int,
         frame_bytes: int,
         offer: Callable[[int, int, InstallSnapshot], None],
-        pace: CopyPace,
+        pace: ReplicationThrottle,
     ) -> None:
         self._node_id = node_id
         self._urgent_group = urgent_group

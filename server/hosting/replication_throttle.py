@@ -12,7 +12,7 @@ from collections.abc import Callable
 PACED_BYTES = 256 << 10
 
 
-class CopyPace:
+class ReplicationThrottle:
     """When the next bytes of copies may leave.
 
     Arguments:

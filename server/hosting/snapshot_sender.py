@@ -15,7 +15,7 @@ from quorumlog.raft.progress import ProgressState
 from quorumlog.raft.types import InstallSnapshot, Snapshot
 from quorumlog.server.config.options import NodeOptions
 from quorumlog.server.hosting.raft_host import RaftHost
-from quorumlog.server.hosting.replication_throttle import CopyPace
+from quorumlog.server.hosting.replication_throttle import ReplicationThrottle
 from quorumlog.server.step.events import ChunkReceipt, EventLog, PeerFrame, SnapshotChunk, SnapshotOffer, Stream
 from quorumlog.storage.interface import StorageReader
 
@@ -47,7 +47,7 @@ class SnapshotSender:
         options: NodeOptions,
         host: RaftHost,
         storage: StorageReader,
-        pace: CopyPace,
+        pace: ReplicationThrottle,
         log: EventLog,
     ) -> None:
         self._options = options

@@ -9,7 +9,7 @@ from quorumlog.raft.types import InstallSnapshot
 from quorumlog.server.config.options import NodeOptions
 from quorumlog.server.hosting.checkpoint_writer import CheckpointWriter
 from quorumlog.server.hosting.raft_host import RaftHost
-from quorumlog.server.hosting.replication_throttle import CopyPace
+from quorumlog.server.hosting.replication_throttle import ReplicationThrottle
 from quorumlog.server.hosting.snapshot_receiver import SnapshotReceiver
 from quorumlog.server.hosting.snapshot_sender import SnapshotSender
 from quorumlog.server.step.deadlines import earlier
@@ -32,7 +32,7 @@ class Snapshots:
         host: RaftHost,
         storage: StorageReader,
         rng: random.Random,
-        pace: CopyPace,
+        pace: ReplicationThrottle,
         has_room: Callable[[], bool],
         install: Callable[[int, InstallSnapshot], None],
         log: EventLog,

@@ -49,7 +49,7 @@ class KafkaClientNode(Protocol):
 
 
 @dataclass(slots=True, eq=False)
-class _Conversation:
+class _RequestInProgress:
     """A request on its way through the node.
 
     Arguments:
@@ -59,7 +59,7 @@ class _Conversation:
 
     request: KafkaRequest
     steps: Steps[KafkaMessage | None]
-    holds_up: bool
+    blocks_pipeline: bool
     has_asked: bool = False
     replies: list[ProtoMessage | None] = field(default_factory=list)
     missing: int = 0
@@ -97,7 +97,7 @@ class KafkaClient:
         self._fetches = ConnectionFetches(fetch_sessions or FetchSessionSpace())
         self._questions: dict[int, None] = {}
         #: The request behind which nothing is begun.
-        self._holding: _Conversation | None = None
+        self._holding: _RequestInProgress | None = None
         #: Bytes came that nobody has looked at. Until then the client is read, so that its end is noticed.
         self._has_backlog = False
         self._is_paused = False
@@ -180,12 +180,12 @@ class KafkaClient:
         call = KafkaCall(
             request.message, request.version, self._cluster, self._creates_topics, self._sign_in, self._fetches
         )
-        conversation = _Conversation(request, served.serve(call), served.holds_up)
-        if served.holds_up:
+        conversation = _RequestInProgress(request, served.serve(call), served.blocks_pipeline)
+        if served.blocks_pipeline:
             self._holding = conversation
         self._advance(conversation, partial(next, conversation.steps))
 
-    def _advance(self, conversation: _Conversation, step: Callable[[], Questions | LongWork]) -> None:
+    def _advance(self, conversation: _RequestInProgress, step: Callable[[], Questions | LongWork]) -> None:
         request = conversation.request
         try:
             wanted = step()
@@ -221,16 +221,16 @@ class KafkaClient:
         elif self._sign_in.token:
             self._connection.trust()
 
-    def _ask(self, conversation: _Conversation, messages: Sequence[ProtoMessage]) -> None:
+    def _ask(self, conversation: _RequestInProgress, messages: Sequence[ProtoMessage]) -> None:
         conversation.replies = [None] * len(messages)
         conversation.missing = len(messages)
         for slot, message in enumerate(messages):
             self._ask_one(conversation, slot, message)
         conversation.has_asked = True
-        if not conversation.holds_up:
+        if not conversation.blocks_pipeline:
             self._release(conversation)
 
-    def _ask_one(self, conversation: _Conversation, slot: int, message: ProtoMessage) -> None:
+    def _ask_one(self, conversation: _RequestInProgress, slot: int, message: ProtoMessage) -> None:
         def reply(answer: ProtoMessage) -> None:
             del self._questions[number]
             conversation.replies[slot] = answer
@@ -242,14 +242,14 @@ class KafkaClient:
         number = self._node.ask(message, conversation.request.client_id or "", reply)
         self._questions[number] = None
 
-    def _worked(self, conversation: _Conversation, result: object, problem: Exception | None) -> None:
+    def _worked(self, conversation: _RequestInProgress, result: object, problem: Exception | None) -> None:
         if self._is_gone:
             return
         steps = conversation.steps
         self._advance(conversation, partial(steps.send, result) if problem is None else partial(steps.throw, problem))
         self._after()
 
-    def _release(self, conversation: _Conversation) -> None:
+    def _release(self, conversation: _RequestInProgress) -> None:
         if self._holding is conversation:
             self._holding = None
 

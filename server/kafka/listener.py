@@ -28,12 +28,12 @@ from quorumlog.server.kafka.connection import KafkaConnection, KafkaConnectionFa
 from quorumlog.server.kafka.handlers.dispatch import served_versions
 from quorumlog.server.kafka.handlers.fetch_session import FetchSessionSpace
 from quorumlog.server.kafka.handlers.handler import KafkaConnectionRefusedError, LongWork, TooMuchWorkError
-from quorumlog.server.kafka.memory_budget import MOST_HELD_BYTES, HeldBytes
+from quorumlog.server.kafka.memory_budget import MOST_HELD_BYTES, MemoryBudget
 from quorumlog.server.kafka.sign_in_state import KafkaSignIn
 from quorumlog.server.observability.logging_setup import Log
 from quorumlog.server.observability.metrics import Meters
 from quorumlog.server.step.events import EndedStream, Reply
-from quorumlog.server.step.request_context import ANONYMOUS, USER_PREFIX, ClientOrigin, Listener
+from quorumlog.server.step.request_context import ANONYMOUS, USER_PREFIX, Listener, RequestContext
 from quorumlog.server.transport.caller_identity import MAX_CLIENT_ID_LENGTH
 from quorumlog.server.transport.certificate_ends import certificate_end_of
 from quorumlog.server.transport.clients.client_requests import ClientRequests
@@ -118,8 +118,10 @@ class KafkaListener:
         self._open: set[_KafkaSocket] = set()
         self._strangers: set[_KafkaSocket] = set()
         self._of_address: Counter[str] = Counter()
-        self._unfinished: HeldBytes[_KafkaSocket] = HeldBytes(max(MOST_HELD_BYTES, 4 * options.limits.request_bytes))
-        self._unread: HeldBytes[_KafkaSocket] = HeldBytes(max(MOST_HELD_BYTES, 4 * options.limits.unsent_bytes))
+        self._unfinished: MemoryBudget[_KafkaSocket] = MemoryBudget(
+            max(MOST_HELD_BYTES, 4 * options.limits.request_bytes)
+        )
+        self._unread: MemoryBudget[_KafkaSocket] = MemoryBudget(max(MOST_HELD_BYTES, 4 * options.limits.unsent_bytes))
         self._server: asyncio.Server | None = None
         #: With TLS: those that take connections, and handshakes.
         self._tasks: set[asyncio.Task[None]] = set()
@@ -316,7 +318,7 @@ class _KafkaSocket(asyncio.Protocol):
         self._is_reading = True
         self._client: KafkaClient | None = None
         self._transport: asyncio.Transport | None = None
-        self._origins: dict[str, ClientOrigin] = {}
+        self._origins: dict[str, RequestContext] = {}
         #: Bytes of answers that have not left, and how often they were found to have become fewer.
         self._unread_bytes = self._reads = 0
 
@@ -482,12 +484,12 @@ class _KafkaSocket(asyncio.Protocol):
         """A request was begun."""
         self._listener.meters.kafka_requests += 1
 
-    def _origin(self, client_id: str) -> ClientOrigin:
+    def _origin(self, client_id: str) -> RequestContext:
         origin, token = self._origins.get(client_id), self._sign_in.token if self._sign_in is not None else ""
         if origin is None or origin.token != token:
             if len(self._origins) > 8:
                 self._origins.clear()
-            origin = ClientOrigin(
+            origin = RequestContext(
                 client_id[:MAX_CLIENT_ID_LENGTH],
                 self._host,
                 self._principal,

@@ -28,7 +28,7 @@ class _Share(NamedTuple):
     size_bytes: int
 
 
-class HeldBytes(Generic[ConnectionT]):
+class MemoryBudget(Generic[ConnectionT]):
     """Says which connection has to make way.
 
     Arguments:

@@ -12,7 +12,7 @@ from quorumlog.server.access.sign_in_rules import SignInRules
 from quorumlog.server.access.token_sign_in import TokenSignIns
 from quorumlog.server.node.member_context import MemberContext
 from quorumlog.server.requests.metadata_staleness import RulesAge
-from quorumlog.server.requests.partition_errors import AbsentPartitions
+from quorumlog.server.requests.partition_errors import PartitionErrors
 
 
 class AccessServices:
@@ -38,4 +38,4 @@ class AccessServices:
         rules = SignInRules(options, metadata, self.sessions, self.audit)
         self.sign_ins = ScramSignIns(rules, replies, resources.rng)
         self.token_sign_ins = TokenSignIns(rules, resources.token_keys, replies)
-        self.absent = AbsentPartitions(metadata, self.refusals, RulesAge(options, image_age, time))
+        self.absent = PartitionErrors(metadata, self.refusals, RulesAge(options, image_age, time))

@@ -13,7 +13,7 @@ from quorumlog.v1.errors_pb2 import ErrorCode
 LIVE_FOR_ELECTION_TIMEOUTS = 2
 
 
-class ServingConditions:
+class AppendGuard:
     """Judges by the links, the disk and the writes under way."""
 
     def __init__(self, resources: NodeResources, time: StepTime) -> None:

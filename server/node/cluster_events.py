@@ -48,7 +48,7 @@ class _ToldBefore:
     partitions: dict[int, tuple[tuple[int, ...], tuple[int, ...]]]
 
 
-class ClusterJournal:
+class ClusterEvents:
     """Follows the metadata image, and which partitions this node leads.
 
     Arguments:

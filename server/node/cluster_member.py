@@ -12,8 +12,8 @@ from quorumlog.server.hosting.durable_raft_group import RaftGroupFactory
 from quorumlog.server.hosting.partition_replica import PartitionReplica
 from quorumlog.server.hosting.read_index import HeartbeatRounds
 from quorumlog.server.metadata.records import METADATA_GROUP, ApplyResult
-from quorumlog.server.node.append_guard import ServingConditions
-from quorumlog.server.node.cluster_events import ClusterJournal
+from quorumlog.server.node.append_guard import AppendGuard
+from quorumlog.server.node.cluster_events import ClusterEvents
 from quorumlog.server.node.controller_traffic import ControllerTraffic
 from quorumlog.server.node.formation import Membership
 from quorumlog.server.node.member_context import MemberContext
@@ -54,7 +54,7 @@ class ClusterMember:
     ) -> None:
         self._resources = resources
         self._time = time
-        conditions = ServingConditions(resources, time)
+        conditions = AppendGuard(resources, time)
         raft_groups = RaftGroupFactory(resources.options, resources.storage, resources.rng, resources.mender.take_up)
         self.metadata = MetadataMember(resources, membership, raft_groups, state, self, time.now)
         replica = self.metadata.replica
@@ -68,7 +68,7 @@ class ClusterMember:
             ImageAge(resources.options, replica, self._traffic.client, time.now),
             time,
         )
-        self._journal = ClusterJournal(replica.image, resources.log, time)
+        self._journal = ClusterEvents(replica.image, resources.log, time)
         self.services = MemberServices(context, raft_groups, self._replica_ended)
         self._events = MetadataEvents(context, self.services, self._journal)
         self._readings = MemberReadings(context, self.services, self._journal.counts)

@@ -16,7 +16,7 @@ from quorumlog.raft.types import ORIGIN, Configuration, HardState
 from quorumlog.server.config.options import NodeOptions
 from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.metadata.records import METADATA_GROUP
-from quorumlog.server.node.directory_identity import OwnDirectory
+from quorumlog.server.node.directory_identity import DirectoryIdentity
 from quorumlog.server.node.formation import Formation, Membership
 from quorumlog.server.step.events import LossAnswered, PeerIdentified
 from quorumlog.storage.transaction import RaftGroupState
@@ -56,7 +56,7 @@ class ClusterSearch:
     def __init__(
         self,
         options: NodeOptions,
-        directory: OwnDirectory,
+        directory: DirectoryIdentity,
         host: RaftHost,
         now: int,
         moved_aside: frozenset[str],

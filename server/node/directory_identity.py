@@ -16,7 +16,7 @@ NODE_ROW = b"node_id"
 CLUSTER_ROW = b"cluster"
 
 
-class OwnDirectory:
+class DirectoryIdentity:
     """The data directory of this node. An empty one gets its id, and belongs to this node from then on.
 
     Arguments:

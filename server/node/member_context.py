@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from quorumlog.server.hosting.read_index import HeartbeatRounds
-from quorumlog.server.node.append_guard import ServingConditions
+from quorumlog.server.node.append_guard import AppendGuard
 from quorumlog.server.node.controller_traffic import ControllerTraffic
 from quorumlog.server.node.metadata_member import MetadataMember
 from quorumlog.server.node.resources import NodeResources
@@ -30,7 +30,7 @@ class MemberContext:
     resources: NodeResources
     metadata: MetadataMember
     traffic: ControllerTraffic
-    conditions: ServingConditions
+    conditions: AppendGuard
     rounds: HeartbeatRounds
     image_age: ImageAge
     time: StepTime

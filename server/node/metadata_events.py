@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from quorumlog.raft.types import NO_NODE
 from quorumlog.server.metadata.records import ApplyResult
-from quorumlog.server.node.cluster_events import ClusterJournal
+from quorumlog.server.node.cluster_events import ClusterEvents
 from quorumlog.server.node.member_context import MemberContext
 from quorumlog.server.node.member_services import MemberServices
 
@@ -12,7 +12,7 @@ from quorumlog.server.node.member_services import MemberServices
 class MetadataEvents:
     """Notifies the parts of a cluster member, in a fixed order: a simulation that is repeated takes the same steps."""
 
-    def __init__(self, context: MemberContext, services: MemberServices, journal: ClusterJournal) -> None:
+    def __init__(self, context: MemberContext, services: MemberServices, journal: ClusterEvents) -> None:
         self._context = context
         self._replica = context.metadata.replica
         self._services = services

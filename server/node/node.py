@@ -14,18 +14,18 @@ from collections.abc import Callable, Mapping
 from quorumlog.raft.errors import MalformedMessageError, UnreadableEntryError
 from quorumlog.raft.types import Heartbeat, InstallSnapshot, Message, VoteRequest
 from quorumlog.server.config.options import NodeOptions
-from quorumlog.server.hosting.entry_repair import EntryMender
+from quorumlog.server.hosting.entry_repair import EntryRepair
 from quorumlog.server.hosting.leases import Leases
 from quorumlog.server.hosting.peer_queues import PeerQueues
 from quorumlog.server.hosting.raft_host import HostedReplica, RaftHost
-from quorumlog.server.hosting.replication_throttle import CopyPace
+from quorumlog.server.hosting.replication_throttle import ReplicationThrottle
 from quorumlog.server.hosting.snapshots import Snapshots
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.records import METADATA_GROUP
 from quorumlog.server.node.cluster_member import ClusterMember
 from quorumlog.server.node.cluster_search import ClusterSearch
 from quorumlog.server.node.description import describe_node
-from quorumlog.server.node.directory_identity import OwnDirectory
+from quorumlog.server.node.directory_identity import DirectoryIdentity
 from quorumlog.server.node.formation import Membership
 from quorumlog.server.node.leader_heartbeats import LeaderHeartbeats, StorageStall
 from quorumlog.server.node.readings import node_readings
@@ -34,7 +34,7 @@ from quorumlog.server.node.scrub import Scrub
 from quorumlog.server.node.space_watch import SpaceWatch
 from quorumlog.server.node.stop_handover import Handover
 from quorumlog.server.observability.metric_catalogue import Readings
-from quorumlog.server.replicas.replica_tombstones import FormerReplicas
+from quorumlog.server.replicas.replica_tombstones import ReplicaTombstones
 from quorumlog.server.replicas.retired_directories import RefusedDisks
 from quorumlog.server.requests.error_responses import not_formed_response
 from quorumlog.server.step.bearer_tokens import TokenKeys
@@ -127,7 +127,7 @@ class Node:
         self._retry_at: int | None = None
         self._retry_number = 0
         self._handover: Handover | None = None
-        self._pace = CopyPace(options.limits.copy_bytes_per_second)
+        self._pace = ReplicationThrottle(options.limits.copy_bytes_per_second)
         self._links = PeerQueues(
             options.node_id, METADATA_GROUP, options.limits.frame_bytes, self._offer_snapshot, self._pace
         )
@@ -140,12 +140,12 @@ class Node:
             options, self._host, storage, rng, self._pace, lambda: self._space.refusal() is None, self._on_message,
             self._log,
         )  # fmt: skip
-        self._mender = EntryMender(options.node_id, METADATA_GROUP, now, self._host, self._links, storage, self._log)
+        self._mender = EntryRepair(options.node_id, METADATA_GROUP, now, self._host, self._links, storage, self._log)
         rows, groups = storage.node_state(), storage.groups()
         self._scrub = Scrub(options.scrub, rows, self._host, storage, self._mender, self._start_job)
-        self._former = FormerReplicas(options.node_id, self._host, rows)
+        self._former = ReplicaTombstones(options.node_id, self._host, rows)
         self._refused = RefusedDisks(self._host, rows)
-        self._directory = OwnDirectory(options.node_id, rows, self._host, rng)
+        self._directory = DirectoryIdentity(options.node_id, rows, self._host, rng)
         self._search = ClusterSearch(options, self._directory, self._host, now, storage.moved_aside(), self)
         self._member: ClusterMember | None = None
         if self._directory.membership is not None:

@@ -13,7 +13,7 @@ from quorumlog.server.replicas.replicas import Replicas
 from quorumlog.server.requests.delete_records import RecordDeletions
 from quorumlog.server.requests.fetch import FetchRequests, ReadingQuotas
 from quorumlog.server.requests.list_offsets import OffsetRequests
-from quorumlog.server.requests.partition_errors import AbsentPartitions
+from quorumlog.server.requests.partition_errors import PartitionErrors
 from quorumlog.server.requests.partition_restores import PartitionRestores
 from quorumlog.server.requests.produce import ProduceRequests, SilentRefusals
 from quorumlog.server.requests.produce_traces import ProduceTraces
@@ -23,7 +23,7 @@ class LogServices:
     """The services of logs, called after each round of a log's Raft group."""
 
     def __init__(
-        self, context: MemberContext, replicas: Replicas, absent: AbsentPartitions, quotas: ReadingQuotas
+        self, context: MemberContext, replicas: Replicas, absent: PartitionErrors, quotas: ReadingQuotas
     ) -> None:
         resources, time, metadata = context.resources, context.time, context.metadata.replica
         options, host, storage, log = resources.options, resources.host, resources.storage, resources.log

@@ -7,7 +7,7 @@ from collections import Counter
 from itertools import islice
 
 from quorumlog.raft.types import NO_NODE
-from quorumlog.server.hosting.entry_repair import EntryMender
+from quorumlog.server.hosting.entry_repair import EntryRepair
 from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.node.cluster_events import JournalCounts
@@ -141,7 +141,7 @@ def _sum(so_far: tuple[int, int, int], more: Partition) -> tuple[int, int, int]:
     return appended + more.appended_bytes, records + more.appended_records, read + more.read_bytes
 
 
-def node_readings(host: RaftHost, space: SpaceWatch, mender: EntryMender, scrub: Scrub) -> Readings:
+def node_readings(host: RaftHost, space: SpaceWatch, mender: EntryRepair, scrub: Scrub) -> Readings:
     """A node by itself, in a cluster or not."""
     return {
         "raft_groups": len(host.replicas),

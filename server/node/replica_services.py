@@ -14,7 +14,7 @@ from quorumlog.server.replicas.leader_reports import LeaderReports
 from quorumlog.server.replicas.log_sizes import LogSizes
 from quorumlog.server.replicas.reassignments import Reassignments
 from quorumlog.server.replicas.replica_factory import ReplicaFactory
-from quorumlog.server.replicas.replica_removal import ReplicaEndings
+from quorumlog.server.replicas.replica_removal import ReplicaRemoval
 from quorumlog.server.replicas.replicas import Replicas
 from quorumlog.server.replicas.sole_copy_check import LastCopyCheck
 
@@ -56,7 +56,7 @@ class ReplicaServices:
         self.elections = LeaderElections(options, host, resources.links, self.partitions, log, context.time.now)
         self.last_copy = LastCopyCheck(resources.storage, resources.mender, resources.start_job, log)
         self.reassignments = Reassignments(options, host, self.partitions, self.broker, controller, self.last_copy, log)
-        self.endings = ReplicaEndings(
+        self.endings = ReplicaRemoval(
             host, self.partitions, resources.snapshots, resources.former, ended, resources.forget_group, log
         )
         context.traffic.declare("elect_preferred_leaders", self.elections.order)

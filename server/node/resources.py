@@ -7,14 +7,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from quorumlog.server.config.options import NodeOptions
-from quorumlog.server.hosting.entry_repair import EntryMender
+from quorumlog.server.hosting.entry_repair import EntryRepair
 from quorumlog.server.hosting.peer_queues import PeerQueues
 from quorumlog.server.hosting.raft_host import RaftHost
-from quorumlog.server.hosting.replication_throttle import CopyPace
+from quorumlog.server.hosting.replication_throttle import ReplicationThrottle
 from quorumlog.server.hosting.snapshots import Snapshots
 from quorumlog.server.node.scrub import Scrub
 from quorumlog.server.node.space_watch import SpaceWatch
-from quorumlog.server.replicas.replica_tombstones import FormerReplicas
+from quorumlog.server.replicas.replica_tombstones import ReplicaTombstones
 from quorumlog.server.replicas.retired_directories import RefusedDisks
 from quorumlog.server.step.bearer_tokens import TokenKeys
 from quorumlog.server.step.events import EventLog, Job
@@ -45,7 +45,7 @@ class NodeResources:
     links: PeerQueues
     space: SpaceWatch
     snapshots: Snapshots
-    mender: EntryMender
+    mender: EntryRepair
     scrub: Scrub
     storage: StorageReader
     rng: random.Random
@@ -54,7 +54,7 @@ class NodeResources:
     start_job: Callable[[Job], None]
     deliver_early: Callable[[int], None]
     forget_group: Callable[[int], None]
-    former: FormerReplicas
-    pace: CopyPace
+    former: ReplicaTombstones
+    pace: ReplicationThrottle
     refused: RefusedDisks
     token_keys: TokenKeys

@@ -12,7 +12,7 @@ from functools import partial
 from typing import cast
 
 from quorumlog.server.config.options import ScrubOptions
-from quorumlog.server.hosting.entry_repair import EntryMender
+from quorumlog.server.hosting.entry_repair import EntryRepair
 from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.observability.metric_catalogue import Readings
 from quorumlog.server.step.events import Job, JobDone
@@ -45,7 +45,7 @@ class Scrub:
         rows: Mapping[bytes, bytes],
         host: RaftHost,
         storage: StorageReader,
-        mender: EntryMender,
+        mender: EntryRepair,
         start_job: Callable[[Job], None],
     ) -> None:
         self._options = options

@@ -16,7 +16,7 @@ from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from quorumlog.server.certificates.pairs import WatchedPair
-from quorumlog.server.step.request_context import ClientOrigin, Listener
+from quorumlog.server.step.request_context import Listener, RequestContext
 from quorumlog.server.transport.failed_handshakes import reason_of
 from quorumlog.server.transport.principals import auth_context_of, principal_of, serial_of
 from quorumlog.server.transport.tls_contexts import TlsContexts
@@ -28,7 +28,7 @@ HANDSHAKE_S = 5.0
 REQUEST_S = 30.0
 #: Connections at once; what comes beyond them is closed.
 MAX_CONNECTIONS = 32
-#: Where a request says who makes it: a ClientOrigin.
+#: Where a request says who makes it: a RequestContext.
 CLIENT = "quorumlog.client"
 
 
@@ -131,8 +131,8 @@ class TlsPageServer(PageServer):
             super().finish_request(secured, client_address)
 
 
-def client_of(connection: ssl.SSLSocket, host: str) -> ClientOrigin:
+def client_of(connection: ssl.SSLSocket, host: str) -> RequestContext:
     """Who is at the other end, by the certificate."""
     proved = auth_context_of(connection)
     assert proved, "nobody comes in without a certificate"
-    return ClientOrigin("metrics", host, principal_of(proved), Listener.CLIENT, serial_of(proved))
+    return RequestContext("metrics", host, principal_of(proved), Listener.CLIENT, serial_of(proved))

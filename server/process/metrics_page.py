@@ -25,7 +25,7 @@ from quorumlog.server.config.listening import ListenError
 from quorumlog.server.observability.metric_catalogue import CATALOGUE, MetricKind, Readings
 from quorumlog.server.observability.metrics import Histogram, Meters
 from quorumlog.server.process.http_server import CLIENT, PageHandler, PageServer, TlsPageServer
-from quorumlog.server.step.request_context import ClientOrigin
+from quorumlog.server.step.request_context import RequestContext
 from quorumlog.server.transport.clients.client_requests import ClientRequests, NodeStoppingError
 from quorumlog.server.transport.clients.request_times import RequestTimes
 from quorumlog.v1 import admin_pb2, errors_pb2
@@ -60,11 +60,11 @@ class SecuredPages:
 
     listen: str
     watched: WatchedPair
-    refusal: Callable[[ClientOrigin], Coroutine[Any, Any, str]]
+    refusal: Callable[[RequestContext], Coroutine[Any, Any, str]]
     failed: Callable[[str, str], None]
 
 
-async def refuse_scrape(requests: ClientRequests, client: ClientOrigin) -> str:
+async def refuse_scrape(requests: ClientRequests, client: RequestContext) -> str:
     """Returns why a client may not read the metrics, in one line; empty if it may.
 
     Whoever may describe the node may read its metrics. The node decides by its ACLs and revocations, as for any other
@@ -80,7 +80,7 @@ async def refuse_scrape(requests: ClientRequests, client: ClientOrigin) -> str:
     return refused.message if refused is not None and refused.code in _REFUSED else ""
 
 
-class Exporter:
+class MetricsPage:
     """Serves ``/metrics``, ``/livez`` and ``/readyz`` over HTTP.
 
     Arguments:
@@ -195,7 +195,7 @@ class Exporter:
             return _answer(start_response, "200 OK", "ok")
         return _answer(start_response, "404 Not Found", "there are /metrics, /livez and /readyz")
 
-    def _refuse(self, client: ClientOrigin | None) -> str:
+    def _refuse(self, client: RequestContext | None) -> str:
         """Why a client may not see the metrics; empty if it may, or if nobody is asked who they are."""
         if client is None or self._secured is None:
             return ""

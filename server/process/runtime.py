@@ -32,7 +32,7 @@ from quorumlog.server.process.start_log import StartLog
 from quorumlog.server.step.events import StopRequested
 from quorumlog.server.step.request_context import Listener
 from quorumlog.server.transport.credentials import PeerDialer
-from quorumlog.storage.crash_marker import LastWords, check_all_pages, last_words
+from quorumlog.storage.crash_marker import CrashMarker, check_all_pages, last_words
 from quorumlog.storage.interface import DamageError, StorageEngineError
 from quorumlog.storage.quarantine import keep_directory_id, move_aside
 from quorumlog.storage.recheck_list import are_pages_suspect
@@ -63,7 +63,7 @@ def run(settings: Settings, life_line: int | None = None) -> int:
     keep_freed_memory()
     try:
         check_listening(settings)
-        with open_storage(settings) as storage, LastWords(settings.data_dir):
+        with open_storage(settings) as storage, CrashMarker(settings.data_dir):
             node = make_node(settings, storage)
             log = open_log(settings.log_level, settings.log_format, settings.node_id)
             take_over_library_logs(log)
@@ -152,7 +152,7 @@ async def serve(settings: Settings, node: DrivenNode, storage: Storage, log: Log
     exporter = None
     if settings.metrics_listen is not None or settings.metrics_tls_listen is not None:
         # It brings a library of its own, for those who want it.
-        from quorumlog.server.process.metrics_page import Exporter, SecuredPages
+        from quorumlog.server.process.metrics_page import MetricsPage, SecuredPages
 
         build = (settings.node_options().version, is_compiled())
         secured = None
@@ -165,7 +165,7 @@ async def serve(settings: Settings, node: DrivenNode, storage: Storage, log: Log
                 partial(refuse_scrape, driver.requests),
                 partial(server.failed_handshakes.failed, "metrics_tls_listen"),
             )
-        exporter = Exporter(
+        exporter = MetricsPage(
             settings.metrics_listen,
             secured,
             meters,

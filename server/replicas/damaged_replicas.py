@@ -6,7 +6,7 @@ replicas is there, it is given up and begins anew with nothing. That the metadat
 replica may be damaged, too, and set aside a moment ago. The leader itself has to have spoken just now.
 
 What the replica gets of its leader makes it whole again. It has no say before it knows that everything is committed
-that it has ever acknowledged (see ``FormerReplicas``): otherwise its vote could elect a leader without that.
+that it has ever acknowledged (see ``ReplicaTombstones``): otherwise its vote could elect a leader without that.
 
 One whose partition is deleted, or was moved away, ends here too: of damaged pages the engine frees what their own
 headers say, and that may be others'. So nothing of it is given back before its pages were looked at.
@@ -21,7 +21,7 @@ from quorumlog.raft.types import NO_NODE, AppendRequest, AppendResponse, Heartbe
 from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.metadata.image import CurrentImage
 from quorumlog.server.metadata.records import METADATA_GROUP
-from quorumlog.server.replicas.replica_tombstones import FormerReplicas
+from quorumlog.server.replicas.replica_tombstones import ReplicaTombstones
 from quorumlog.server.replicas.replicas import Replicas
 from quorumlog.server.step.events import EventLog, Job, JobDone
 from quorumlog.server.step.node_service import ServiceHooks
@@ -47,7 +47,7 @@ class DamagedReplicas:
         node_id: int,
         host: RaftHost,
         replicas: Replicas,
-        former: FormerReplicas,
+        former: ReplicaTombstones,
         metadata: CurrentImage,
         storage: StorageReader,
         start_job: Callable[[Job], None],

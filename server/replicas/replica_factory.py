@@ -12,7 +12,7 @@ from quorumlog.server.metadata.image import CurrentImage
 from quorumlog.server.metadata.records import PartitionRecord
 from quorumlog.server.partition.partition import META_ROW, Partition, decode_meta
 from quorumlog.server.partition.witness import PartitionWitness, applied_of, is_witness
-from quorumlog.server.replicas.replica_tombstones import FormerReplicas
+from quorumlog.server.replicas.replica_tombstones import ReplicaTombstones
 from quorumlog.storage.rows import read_snapshot
 from quorumlog.storage.transaction import RaftGroupState
 from quorumlog.wire.topic_names import GROUPS_TOPIC
@@ -31,7 +31,7 @@ class ReplicaFactory:
         self,
         raft_groups: RaftGroupFactory,
         checkpoints: CheckpointWriter,
-        former: FormerReplicas,
+        former: ReplicaTombstones,
         metadata: CurrentImage,
     ) -> None:
         self._raft_groups = raft_groups

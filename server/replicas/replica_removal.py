@@ -8,12 +8,12 @@ from quorumlog.server.hosting.partition_replica import PartitionReplica
 from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.hosting.snapshots import Snapshots
 from quorumlog.server.metadata.records import METADATA_GROUP
-from quorumlog.server.replicas.replica_tombstones import FormerReplicas
+from quorumlog.server.replicas.replica_tombstones import ReplicaTombstones
 from quorumlog.server.replicas.replicas import Replicas
 from quorumlog.server.step.events import EventLog
 
 
-class ReplicaEndings:
+class ReplicaRemoval:
     """Ends replicas as the metadata say.
 
     Arguments:
@@ -27,7 +27,7 @@ class ReplicaEndings:
         host: RaftHost,
         replicas: Replicas,
         snapshots: Snapshots,
-        former: FormerReplicas,
+        former: ReplicaTombstones,
         ended: Callable[[PartitionReplica], None],
         forget_group: Callable[[int], None],
         log: EventLog,

@@ -23,7 +23,7 @@ _PREFIX = b"former-replica/"
 _ROW = struct.Struct("<QQ")
 
 
-class FormerReplicas:
+class ReplicaTombstones:
     """Begins and ends the replicas of partitions on disk. A ``group`` here is the number of a Raft group.
 
     Arguments:

@@ -19,7 +19,7 @@ from quorumlog.server.metadata.records import PartitionRecord
 from quorumlog.server.partition.partition import Partition
 from quorumlog.server.partition.witness import PartitionWitness, is_witness
 from quorumlog.server.replicas.replica_factory import ReplicaFactory
-from quorumlog.server.replicas.replica_tombstones import FormerReplicas
+from quorumlog.server.replicas.replica_tombstones import ReplicaTombstones
 from quorumlog.storage.interface import SetAside
 from quorumlog.storage.transaction import RaftGroupState
 
@@ -44,7 +44,7 @@ class Replicas:
         node_id: int,
         directory_id: str,
         host: RaftHost,
-        former: FormerReplicas,
+        former: ReplicaTombstones,
         factory: ReplicaFactory,
         metadata: CurrentImage,
     ) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from quorumlog.raft.group import RaftGroup
-from quorumlog.server.hosting.entry_repair import EntryMender
+from quorumlog.server.hosting.entry_repair import EntryRepair
 from quorumlog.server.step.events import EventLog, Job, JobDone
 from quorumlog.storage.interface import DamageError, StorageReader
 
@@ -48,7 +48,7 @@ class LastCopyCheck:
     def __init__(
         self,
         storage: StorageReader,
-        mender: EntryMender,
+        mender: EntryRepair,
         start_job: Callable[[Job], None],
         log: EventLog,
     ) -> None:

@@ -9,7 +9,7 @@ from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.partition.partition import Partition
 from quorumlog.server.partition.refusals import being_restored
 from quorumlog.server.replicas.replicas import Replicas
-from quorumlog.server.requests.partition_errors import AbsentPartitions
+from quorumlog.server.requests.partition_errors import PartitionErrors
 from quorumlog.server.step.deadlines import wait_us
 from quorumlog.server.step.events import ClientRequest
 from quorumlog.server.step.node_service import ServiceHooks, StepTime
@@ -49,7 +49,7 @@ class RecordDeletions:
         partitions: Replicas,
         limit: int,
         replies: Replies,
-        absent: AbsentPartitions,
+        absent: PartitionErrors,
     ) -> None:
         self._partitions = partitions
         self._replies = replies

@@ -24,7 +24,7 @@ from quorumlog.server.requests.fetch_sessions import (
     PendingFetch,
     ServedFetchSession,
 )
-from quorumlog.server.requests.partition_errors import AbsentPartitions
+from quorumlog.server.requests.partition_errors import PartitionErrors
 from quorumlog.server.step.deadlines import MAX_WAIT_US
 from quorumlog.server.step.events import ClientRequest
 from quorumlog.server.step.node_service import ServiceHooks, StepTime
@@ -68,7 +68,7 @@ class FetchRequests:
         partitions: Replicas,
         limits: NodeLimits,
         replies: Replies,
-        absent: AbsentPartitions,
+        absent: PartitionErrors,
         quotas: ReadingQuotas,
     ) -> None:
         self._partitions = partitions

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from quorumlog.server.step.request_context import UNKNOWN_CLIENT, ClientOrigin
+from quorumlog.server.step.request_context import UNKNOWN_CLIENT, RequestContext
 from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import data_plane_pb2, errors_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
@@ -67,7 +67,7 @@ class ServedFetchSession:
     """
 
     stream: int
-    client: ClientOrigin = UNKNOWN_CLIENT
+    client: RequestContext = UNKNOWN_CLIENT
     epoch: int = 0
     used_us: int = 0
     partitions: dict[tuple[bytes, int], FetchedPartition] = field(default_factory=dict)
@@ -177,7 +177,7 @@ class FetchSessions:
         """The session of a stream, if it has one."""
         return self._by_stream.get(stream)
 
-    def begin(self, stream: int, client: ClientOrigin = UNKNOWN_CLIENT) -> ServedFetchSession:
+    def begin(self, stream: int, client: RequestContext = UNKNOWN_CLIENT) -> ServedFetchSession:
         """A new session of a client. The one that the stream had must have been ended."""
         assert stream and stream not in self._by_stream
         session = self._by_stream[stream] = ServedFetchSession(stream, client)

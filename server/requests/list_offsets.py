@@ -17,13 +17,13 @@ from quorumlog.server.partition.refusals import unreadable
 from quorumlog.server.partition.time_lookup import find_latest, find_time
 from quorumlog.server.replicas.replicas import Replicas
 from quorumlog.server.requests.fetch import refuse_kafka
-from quorumlog.server.requests.partition_errors import AbsentPartitions
+from quorumlog.server.requests.partition_errors import PartitionErrors
 from quorumlog.server.step.deadlines import wait_us
 from quorumlog.server.step.events import ClientRequest
 from quorumlog.server.step.node_service import ServiceHooks, StepTime
 from quorumlog.server.step.pending_calls import PendingCalls
 from quorumlog.server.step.replies import Replies
-from quorumlog.server.step.request_context import ClientOrigin
+from quorumlog.server.step.request_context import RequestContext
 from quorumlog.server.step.wire_errors import error
 from quorumlog.storage.interface import StorageReader
 from quorumlog.v1 import data_plane_pb2, errors_pb2
@@ -57,7 +57,7 @@ class _Lookup:
 
     request_id: int
     deadline: int
-    client: ClientOrigin
+    client: RequestContext
     wanted: Sequence[data_plane_pb2.ListOffsetsPartition]
     response: data_plane_pb2.ListOffsetsResponse
     takes_kafka_batches: bool
@@ -81,7 +81,7 @@ class OffsetRequests:
         reader: StorageReader,
         limit: int,
         replies: Replies,
-        absent: AbsentPartitions,
+        absent: PartitionErrors,
         rounds: HeartbeatRounds,
     ) -> None:
         self._partitions = partitions
@@ -114,7 +114,7 @@ class OffsetRequests:
         self._finish_if_done(lookup)
 
     def _begin(
-        self, now: int, client: ClientOrigin, lookup: _Lookup, wanted: data_plane_pb2.ListOffsetsPartition
+        self, now: int, client: RequestContext, lookup: _Lookup, wanted: data_plane_pb2.ListOffsetsPartition
     ) -> None:
         slot = len(lookup.response.results)
         result = lookup.response.results.add(
@@ -147,7 +147,7 @@ class OffsetRequests:
 
     def _answer_absent(
         self,
-        client: ClientOrigin,
+        client: RequestContext,
         wanted: data_plane_pb2.ListOffsetsPartition,
         result: data_plane_pb2.ListOffsetsResult,
     ) -> None:

@@ -10,7 +10,7 @@ from google.protobuf.message import Message as ProtoMessage
 from quorumlog.server.metadata.controller_client import ControllerClient
 from quorumlog.server.metadata.image import CurrentImage
 from quorumlog.server.requests.linearizable_reads import MetadataReads
-from quorumlog.server.requests.read_your_writes import ForwardedChange, ShownChanges
+from quorumlog.server.requests.read_your_writes import ForwardedChange, ReadYourWrites
 from quorumlog.server.step.events import ClientRequest
 from quorumlog.server.step.node_service import ServiceHooks
 from quorumlog.server.step.replies import Replies
@@ -31,7 +31,7 @@ class MetadataChangeRequests:
         self._current = current
         self._reads = reads
         self._replies = replies
-        self._shown = ShownChanges(current, controller, limit)
+        self._shown = ReadYourWrites(current, controller, limit)
 
     def register(self, hooks: ServiceHooks) -> None:
         hooks.on_time(self.on_time)

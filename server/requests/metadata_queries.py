@@ -19,7 +19,7 @@ from quorumlog.server.step.events import ClientRequest
 from quorumlog.server.step.node_service import ServiceHooks, StepTime
 from quorumlog.server.step.pending_calls import PendingCalls
 from quorumlog.server.step.replies import Replies
-from quorumlog.server.step.request_context import ClientOrigin
+from quorumlog.server.step.request_context import RequestContext
 from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import admin_pb2, data_plane_pb2, errors_pb2
 from quorumlog.v1.acls_pb2 import (
@@ -167,7 +167,7 @@ class MetadataQueries:
                 )
         self._replies.reply(asked.request_id, response)
 
-    def cluster_description(self, now: int, client: ClientOrigin) -> data_plane_pb2.MetadataResponse:
+    def cluster_description(self, now: int, client: RequestContext) -> data_plane_pb2.MetadataResponse:
         """The cluster and its brokers as this node's image has them, without topics.
 
         Arguments:
@@ -204,7 +204,7 @@ class MetadataQueries:
             )
         return response
 
-    def describe_topic(self, client: ClientOrigin, name: str, described: data_plane_pb2.TopicMetadata) -> None:
+    def describe_topic(self, client: RequestContext, name: str, described: data_plane_pb2.TopicMetadata) -> None:
         """Describes a topic as this node's image has it, or says why not."""
         image = self._metadata.image
         operation = operation_of(data_plane_pb2.MetadataRequest)

@@ -17,7 +17,7 @@ from quorumlog.server.config.options import AuthorizationOptions, NodeOptions
 from quorumlog.server.controller.metadata_replica import MetadataReplica
 from quorumlog.server.metadata.controller_client import ControllerClient
 from quorumlog.server.step.node_service import ServiceHooks, StepTime
-from quorumlog.server.step.request_context import ClientOrigin
+from quorumlog.server.step.request_context import RequestContext
 from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import peer_pb2
 from quorumlog.v1.errors_pb2 import Error, ErrorCode
@@ -101,7 +101,7 @@ class RulesAge:
         self._age = age
         self._time = time
 
-    def refusal(self, client: ClientOrigin) -> Error | None:
+    def refusal(self, client: RequestContext) -> Error | None:
         """Returns why a client is served no records now; None if it may be served."""
         limit_ms = self._options.image_max_age_ms
         if not limit_ms or client.principal in self._options.super_users:

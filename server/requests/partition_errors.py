@@ -6,14 +6,14 @@ from quorumlog.server.access.access_errors import Refusals
 from quorumlog.server.metadata.image import CurrentImage
 from quorumlog.server.metadata.records import PartitionRecord
 from quorumlog.server.requests.metadata_staleness import RulesAge
-from quorumlog.server.step.request_context import ClientOrigin, Listener
+from quorumlog.server.step.request_context import Listener, RequestContext
 from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import errors_pb2
 from quorumlog.v1.acls_pb2 import ACL_RESOURCE_TOPIC, AclOperation
 from quorumlog.v1.errors_pb2 import ErrorCode
 
 
-class AbsentPartitions:
+class PartitionErrors:
     """Tells where a partition is that is not here, as far as the metadata of this node say; and of topics that are
     not there for a client.
 
@@ -28,7 +28,7 @@ class AbsentPartitions:
         self._rules_age = rules_age
 
     def refusal(
-        self, client: ClientOrigin, operation: AclOperation.ValueType, topic_id: bytes
+        self, client: RequestContext, operation: AclOperation.ValueType, topic_id: bytes
     ) -> errors_pb2.Error | None:
         """Why a client may not do something to a topic; None if it may.
 
@@ -47,11 +47,11 @@ class AbsentPartitions:
             return None
         return self._refusals.topic(client, operation, topic.name, lambda: _unknown(topic_id))
 
-    def too_old(self, client: ClientOrigin) -> errors_pb2.Error | None:
+    def too_old(self, client: RequestContext) -> errors_pb2.Error | None:
         """Why a client is served no records whatever it may do; None where the rules may be decided by."""
         return None if self._rules_age is None else self._rules_age.refusal(client)
 
-    def allows(self, client: ClientOrigin, operation: AclOperation.ValueType, topic_id: bytes) -> bool:
+    def allows(self, client: RequestContext, operation: AclOperation.ValueType, topic_id: bytes) -> bool:
         """The same, where nobody is told yet."""
         authorizer, topic = self._refusals.authorizer, self._current.image.topics_by_id.get(topic_id)
         if topic is None:
@@ -63,7 +63,7 @@ class AbsentPartitions:
         """Grows whenever what clients may do has changed."""
         return self._refusals.authorizer.version
 
-    def read_as_empty(self, client: ClientOrigin, topic_id: bytes, number: int) -> PartitionRecord | None:
+    def read_as_empty(self, client: RequestContext, topic_id: bytes, number: int) -> PartitionRecord | None:
         """Returns a partition that a client reads as an empty log from offset 0 on; None for all others.
 
         Kafka's clients get the cluster's own topics listed, because brokers list theirs, and tools then query each

@@ -18,7 +18,7 @@ from quorumlog.server.partition.partition import Partition
 from quorumlog.server.partition.restoration import gaps_before
 from quorumlog.server.partition.restore_steps import take_step
 from quorumlog.server.replicas.replicas import Replicas
-from quorumlog.server.requests.partition_errors import AbsentPartitions
+from quorumlog.server.requests.partition_errors import PartitionErrors
 from quorumlog.server.requests.produce import AppendConditions
 from quorumlog.server.step.deadlines import wait_us
 from quorumlog.server.step.events import ClientRequest
@@ -57,7 +57,7 @@ class PartitionRestores:
         limits: NodeLimits,
         conditions: AppendConditions,
         replies: Replies,
-        absent: AbsentPartitions,
+        absent: PartitionErrors,
     ) -> None:
         self._host = host
         self._partitions = partitions

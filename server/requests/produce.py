@@ -15,7 +15,7 @@ from quorumlog.server.partition.acknowledgements import ACKS_NONE, ProduceCall
 from quorumlog.server.partition.batch_admission import check_acks, check_request_size
 from quorumlog.server.partition.partition import Partition
 from quorumlog.server.replicas.replicas import Replicas
-from quorumlog.server.requests.partition_errors import AbsentPartitions
+from quorumlog.server.requests.partition_errors import PartitionErrors
 from quorumlog.server.requests.produce_traces import DUPLICATE, ProduceTraces
 from quorumlog.server.step.deadlines import MAX_WAIT_US
 from quorumlog.server.step.events import ClientRequest, EventLog
@@ -88,7 +88,7 @@ class ProduceRequests:
         limits: NodeLimits,
         conditions: AppendConditions,
         replies: Replies,
-        absent: AbsentPartitions,
+        absent: PartitionErrors,
         silent: SilentRefusals,
         traces: ProduceTraces,
     ) -> None:

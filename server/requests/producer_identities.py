@@ -11,7 +11,7 @@ from quorumlog.server.step.deadlines import wait_us
 from quorumlog.server.step.events import ClientRequest
 from quorumlog.server.step.node_service import ServiceHooks, StepTime
 from quorumlog.server.step.replies import Replies
-from quorumlog.server.step.request_context import ClientOrigin
+from quorumlog.server.step.request_context import RequestContext
 from quorumlog.v1 import data_plane_pb2, errors_pb2, peer_pb2
 from quorumlog.v1.acls_pb2 import (
     ACL_OPERATION_IDEMPOTENT_WRITE,
@@ -59,7 +59,7 @@ class ProducerIdentities:
 
         self._broker.producer_id(time.now, deadline, given)
 
-    def _refuse(self, client: ClientOrigin, name: str) -> errors_pb2.Error | None:
+    def _refuse(self, client: RequestContext, name: str) -> errors_pb2.Error | None:
         if name:
             return self._refusals.resource(client, _OPERATION, ACL_RESOURCE_PRODUCER_NAME, name)
         if self._refusals.authorizer.may_be_given_an_identity(client.principal):

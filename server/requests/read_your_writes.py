@@ -42,7 +42,7 @@ class _Made:
     answer: Callable[[], None]
 
 
-class ShownChanges:
+class ReadYourWrites:
     """Answers changes once who asks this node next sees what they did.
 
     Arguments:

@@ -25,7 +25,7 @@ from quorumlog.server.access.partial_denial import (
 from quorumlog.server.metadata.controller_client import ControllerClient
 from quorumlog.server.metadata.image import CurrentImage
 from quorumlog.server.requests.linearizable_reads import MetadataReads
-from quorumlog.server.requests.read_your_writes import ForwardedChange, ShownChanges
+from quorumlog.server.requests.read_your_writes import ForwardedChange, ReadYourWrites
 from quorumlog.server.requests.resolve_ids import TargetedChange, add_ids, check_targets, names_only
 from quorumlog.server.step.deadlines import wait_us
 from quorumlog.server.step.events import ClientRequest
@@ -83,7 +83,7 @@ class TopicRequests:
         self._current = current
         self._reads = reads
         self._replies = replies
-        self._shown = ShownChanges(current, controller, limit)
+        self._shown = ReadYourWrites(current, controller, limit)
 
     def register(self, hooks: ServiceHooks) -> None:
         for kind in get_args(TopicChange):

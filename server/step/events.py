@@ -15,7 +15,7 @@ from google.protobuf.message import Message as ProtoMessage
 
 from quorumlog.raft.types import Configuration, EntryId, Message
 from quorumlog.server.step.bearer_tokens import TokenVerifier
-from quorumlog.server.step.request_context import UNKNOWN_CLIENT, ClientOrigin
+from quorumlog.server.step.request_context import UNKNOWN_CLIENT, RequestContext
 from quorumlog.storage.interface import StorageEngineError
 from quorumlog.storage.transaction import Transaction
 from quorumlog.v1 import data_plane_pb2, errors_pb2, peer_pb2
@@ -213,7 +213,7 @@ class ClientRequest:
     #: The stream that it came on, for what lasts as long as that does; 0 without one.
     stream: int = 0
     #: Who asks, and from where.
-    client: ClientOrigin = UNKNOWN_CLIENT
+    client: RequestContext = UNKNOWN_CLIENT
     #: Of the message, where who brings it knows that; 0: count it.
     known_size_bytes: int = 0
     #: When it came, in microseconds on the node's clock, where that was asked for; 0: with its step.

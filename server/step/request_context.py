@@ -29,7 +29,7 @@ class Listener(Enum):
 
 
 @dataclass(slots=True, frozen=True)
-class ClientOrigin:
+class RequestContext:
     """Who a client is, what it calls itself, and the machine that it speaks from.
 
     Arguments:
@@ -56,4 +56,4 @@ class ClientOrigin:
 
 
 #: Of requests that nobody has said it of.
-UNKNOWN_CLIENT = ClientOrigin()
+UNKNOWN_CLIENT = RequestContext()

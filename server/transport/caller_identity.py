@@ -9,7 +9,7 @@ from urllib.parse import unquote
 
 import grpc.aio
 
-from quorumlog.server.step.request_context import ClientOrigin, Listener, node_principal
+from quorumlog.server.step.request_context import Listener, RequestContext, node_principal
 from quorumlog.server.transport.principals import listener_of, node_id_of, principal_of, serial_of
 
 Context: TypeAlias = "grpc.aio.ServicerContext[bytes, bytes]"
@@ -21,7 +21,7 @@ SESSION_SCHEME = "Session"
 MAX_TOKEN_LENGTH = 128
 
 
-def origin_of(context: Context) -> ClientOrigin:
+def origin_of(context: Context) -> RequestContext:
     """The principal of a client, what it calls itself, which stands first in its user agent, and the machine that it
     speaks from."""
     metadata = dict(context.invocation_metadata() or ())
@@ -29,7 +29,7 @@ def origin_of(context: Context) -> ClientOrigin:
     client_id = (agent.decode(errors="replace") if isinstance(agent, bytes) else agent).partition(" grpc-")[0]
     proved = context.auth_context()
     listener = listener_of(proved)
-    return ClientOrigin(
+    return RequestContext(
         client_id[:MAX_CLIENT_ID_LENGTH],
         host_of(context),
         principal_of(proved),
@@ -52,7 +52,7 @@ def session_token(metadata: Mapping[str, str | bytes]) -> str:
     return token if scheme == SESSION_SCHEME and len(token) <= MAX_TOKEN_LENGTH else ""
 
 
-def origin_of_node(context: Context) -> ClientOrigin:
+def origin_of_node(context: Context) -> RequestContext:
     """The same of a node that calls at the listener of nodes, where authorities sign for nothing else."""
     node_id = node_id_of(context.auth_context())
     assert node_id is not None, "calls without a node's certificate are refused before"

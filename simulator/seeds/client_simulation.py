@@ -22,7 +22,7 @@ from quorumlog.simulator.clients.consumer_load import ConsumerLoad
 from quorumlog.simulator.clients.group_load import MemberLoad, part_name
 from quorumlog.simulator.clients.producer_load import ProducerLoad
 from quorumlog.simulator.models.committed_partition import Violation
-from quorumlog.simulator.seeds.fault_schedule import SimFaults, Struck
+from quorumlog.simulator.seeds.fault_schedule import InjectedFault, SimFaults
 from quorumlog.simulator.seeds.faults import KINDS
 from quorumlog.simulator.seeds.plan import SECOND, draw_plan
 from quorumlog.simulator.seeds.plan_backups import draw_backups
@@ -111,7 +111,7 @@ class ClientSimulation:
     def _result(self, violation: str | None, trace: str) -> SeedResult:
         struck = [] if self._faults is None else list(self._faults.struck)
         clients = [] if self._client_faults is None else self._client_faults.struck
-        struck += [Struck(0, each.at_us, f"client-{each.kind}") for each in clients]
+        struck += [InjectedFault(0, each.at_us, f"client-{each.kind}") for each in clients]
         happened = Counter(deletions=len(self._deletions))
         events, steps, elections, virtual_us = (
             self.scheduler.executed,

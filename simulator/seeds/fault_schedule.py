@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Container
 from typing import NamedTuple
 
-from quorumlog.simulator.seeds.faults import KINDS, Strike
+from quorumlog.simulator.seeds.faults import KINDS, FaultInjection
 from quorumlog.simulator.seeds.plan import FaultPlan
 from quorumlog.simulator.world.cluster import SimCluster
 from quorumlog.simulator.world.scheduler import Scheduler
 
 
-class Struck(NamedTuple):
+class InjectedFault(NamedTuple):
     """A fault that was injected."""
 
     number: int
@@ -30,7 +30,7 @@ class SimFaults:
     def __init__(
         self, cluster: SimCluster, scheduler: Scheduler, plan: FaultPlan, only: Container[int] | None = None
     ) -> None:
-        self.struck: list[Struck] = []
+        self.struck: list[InjectedFault] = []
         self._cluster = cluster
         self._scheduler = scheduler
         self._plan = plan
@@ -64,10 +64,10 @@ class SimFaults:
         self._scheduler.after(self._schedule.randint(*self._plan.gap_us), strike)
 
     def _strike(self, number: int, kind: str) -> None:
-        self.struck.append(Struck(number, self._scheduler.now, kind))
+        self.struck.append(InjectedFault(number, self._scheduler.now, kind))
         self._scheduler.trace(f"fault {number} {kind}")
         KINDS[kind].strike(
-            Strike(
+            FaultInjection(
                 self._cluster,
                 self._scheduler,
                 self._scheduler.stream(f"fault-{number}"),

@@ -27,7 +27,7 @@ SECOND = 1_000_000
 STOP_TIMEOUT_US = 20 * SECOND
 
 
-class Strike:
+class FaultInjection:
     """One fault as it happens.
 
     Arguments:
@@ -115,7 +115,7 @@ def arrows(pairs: Iterable[tuple[int, int]]) -> str:
 # -- processes --------------------------------------------------------------------------------------------------------
 
 
-def kill(strike: Strike, node: int | None = None, silent: bool = False) -> None:
+def kill(strike: FaultInjection, node: int | None = None, silent: bool = False) -> None:
     """SIGKILL."""
     process = strike.cluster.processes[strike.node() if node is None else node]
     if process.running:
@@ -124,19 +124,19 @@ def kill(strike: Strike, node: int | None = None, silent: bool = False) -> None:
         strike.after(strike.length(5_000, 3 * SECOND), lambda: strike.start(process.node_id))
 
 
-def power_loss(strike: Strike) -> None:
+def power_loss(strike: FaultInjection) -> None:
     """The machine is gone, and nobody is told: its peers find out by keepalive."""
     kill(strike, silent=True)
 
 
-def kill_all(strike: Strike) -> None:
+def kill_all(strike: FaultInjection) -> None:
     """Every process at once, or the power of all machines."""
     silent = strike.rng.random() < 0.5
     for node in strike.cluster.node_ids:
         kill(strike, node, silent)
 
 
-def kill_at_sync(strike: Strike) -> None:
+def kill_at_sync(strike: FaultInjection) -> None:
     """SIGKILL between the end of a sync and the moment when the node hears of it."""
     node = strike.node()
     strike.say(f"node {node} dies after its next sync")
@@ -144,7 +144,7 @@ def kill_at_sync(strike: Strike) -> None:
     strike.cluster.processes[node].disk.after_sync = lambda: strike.after(0, lambda: kill(strike, node))
 
 
-def slow_start(strike: Strike) -> None:
+def slow_start(strike: FaultInjection) -> None:
     """Killed and started at once; its sockets are open long before it does anything."""
     process = strike.process()
     if process.running:
@@ -156,7 +156,7 @@ def slow_start(strike: Strike) -> None:
         strike.after(strike.length(50_000, 3 * SECOND), lambda: process.resume() if process.life == life else None)
 
 
-def pause(strike: Strike) -> None:
+def pause(strike: FaultInjection) -> None:
     """SIGSTOP, and SIGCONT later."""
     process = strike.process()
     if process.running and not process.paused:
@@ -165,7 +165,7 @@ def pause(strike: Strike) -> None:
         strike.after(strike.length(20_000, 4 * SECOND), process.resume)
 
 
-def stop(strike: Strike, node: int | None = None) -> None:
+def stop(strike: FaultInjection, node: int | None = None) -> None:
     """SIGTERM: the node hands over what it leads and ends; started again later."""
     process = strike.cluster.processes[strike.node() if node is None else node]
     if not process.running or process.paused:
@@ -189,7 +189,7 @@ def stop(strike: Strike, node: int | None = None) -> None:
     strike.after(strike.length(200_000, 6 * SECOND), restart)
 
 
-def rolling_stop(strike: Strike) -> None:
+def rolling_stop(strike: FaultInjection) -> None:
     """SIGTERM for one node after the other: a storm of leadership transfers."""
     nodes = list(strike.cluster.node_ids)
     strike.rng.shuffle(nodes)
@@ -197,7 +197,7 @@ def rolling_stop(strike: Strike) -> None:
         strike.after(place * strike.length(100_000, 2 * SECOND), lambda node=node: stop(strike, node))  # type: ignore[misc]
 
 
-def elect_leaders(strike: Strike) -> None:
+def elect_leaders(strike: FaultInjection) -> None:
     """An operator asks that the preferred leaders lead, whatever is going on."""
     node = strike.node()
     strike.say(f"node {node} is asked to bring the leaderships to the preferred leaders")
@@ -205,7 +205,7 @@ def elect_leaders(strike: Strike) -> None:
     strike.cluster.request("operator", node, request, lambda answer: None)
 
 
-def reassign(strike: Strike) -> None:
+def reassign(strike: FaultInjection) -> None:
     """An operator moves a partition to other nodes, or changes which of its replicas is the preferred leader."""
     asked = strike.process()
     partitions = list(asked.image.partitions.values()) if asked.image is not None else []
@@ -222,7 +222,7 @@ def reassign(strike: Strike) -> None:
     strike.cluster.request("operator", asked.node_id, request, lambda answer: None)
 
 
-def alter_retention(strike: Strike) -> None:
+def alter_retention(strike: FaultInjection) -> None:
     """An operator changes how much of a topic is kept."""
     asked = strike.process()
     topics = asked.image.topics.values() if asked.image is not None else ()
@@ -244,13 +244,13 @@ def alter_retention(strike: Strike) -> None:
 # -- network ----------------------------------------------------------------------------------------------------------
 
 
-def isolate(strike: Strike) -> None:
+def isolate(strike: FaultInjection) -> None:
     """A node is cut off from all others."""
     node = strike.node()
     strike.cut([pair for other in strike.others(node) for pair in ((node, other), (other, node))])
 
 
-def split(strike: Strike) -> None:
+def split(strike: FaultInjection) -> None:
     """Two sides that do not hear each other."""
     nodes = list(strike.cluster.node_ids)
     strike.rng.shuffle(nodes)
@@ -259,7 +259,7 @@ def split(strike: Strike) -> None:
     strike.cut([pair for one, other in sides for pair in ((one, other), (other, one))])
 
 
-def one_way(strike: Strike) -> None:
+def one_way(strike: FaultInjection) -> None:
     """A node can speak to some others and not hear them, or the other way round."""
     node = strike.node()
     others = strike.others(node)
@@ -268,19 +268,19 @@ def one_way(strike: Strike) -> None:
     strike.cut((node, other) if outwards else (other, node) for other in others)
 
 
-def link(strike: Strike) -> None:
+def link(strike: FaultInjection) -> None:
     """A single link is dead, in both directions; everybody else hears everybody."""
     one, other = strike.rng.sample(strike.cluster.node_ids, 2)
     strike.cut([(one, other), (other, one)])
 
 
-def link_one_way(strike: Strike) -> None:
+def link_one_way(strike: FaultInjection) -> None:
     """A single link carries in one direction only."""
     one, other = strike.rng.sample(strike.cluster.node_ids, 2)
     strike.cut([(one, other)])
 
 
-def sever(strike: Strike) -> None:
+def sever(strike: FaultInjection) -> None:
     """A node's peers notice at once that it is gone, while it takes itself for connected."""
     node = strike.node()
     strike.say(f"node {node} is severed")
@@ -294,14 +294,14 @@ def sever(strike: Strike) -> None:
     strike.after(strike.length(50_000, 5 * SECOND), mend)
 
 
-def reset(strike: Strike) -> None:
+def reset(strike: FaultInjection) -> None:
     """A link's connections break and are opened again."""
     one, other = strike.rng.sample(strike.cluster.node_ids, 2)
     strike.say(f"the link {one}-{other} breaks")
     strike.cluster.network.reset(one, other)
 
 
-def slow_network(strike: Strike) -> None:
+def slow_network(strike: FaultInjection) -> None:
     """Everything takes much longer on the wire."""
     network = strike.cluster.network
     network.slowdown = strike.rng.choice((5, 20, 100))
@@ -313,7 +313,7 @@ def slow_network(strike: Strike) -> None:
     strike.after(strike.length(100_000, 2 * SECOND), fast)
 
 
-def unruly_network(strike: Strike) -> None:
+def unruly_network(strike: FaultInjection) -> None:
     """Frames are lost, doubled, and overtake each other, while the streams stay up."""
     rng = strike.rng
     unruliness = Unruliness(rng.choice((0.0, 0.02, 0.2)), rng.choice((0.0, 0.02, 0.2)), rng.choice((0.0, 0.05, 0.3)))
@@ -332,7 +332,7 @@ def unruly_network(strike: Strike) -> None:
 # -- disks and clocks -------------------------------------------------------------------------------------------------
 
 
-def disk_full(strike: Strike) -> None:
+def disk_full(strike: FaultInjection) -> None:
     """No room for a while."""
     process = strike.process()
     strike.say(f"the disk of node {process.node_id} is full")
@@ -344,7 +344,7 @@ def disk_full(strike: Strike) -> None:
     strike.after(strike.length(100_000, 3 * SECOND), room)
 
 
-def disk_stall(strike: Strike) -> None:
+def disk_stall(strike: FaultInjection) -> None:
     """Syncs do not end for a while."""
     process = strike.process()
     length = strike.length(50_000, 4 * SECOND)
@@ -352,7 +352,7 @@ def disk_stall(strike: Strike) -> None:
     process.disk.stalled_until = strike.scheduler.now + length
 
 
-def disk_error(strike: Strike) -> None:
+def disk_error(strike: FaultInjection) -> None:
     """The next commit fails: nobody knows whether it is on the disk. The process must end."""
     process = strike.process()
     if process.running:
@@ -361,7 +361,7 @@ def disk_error(strike: Strike) -> None:
         strike.after(strike.length(SECOND // 2, 3 * SECOND), lambda: strike.start(process.node_id))
 
 
-def disk_read_error(strike: Strike) -> None:
+def disk_read_error(strike: FaultInjection) -> None:
     """The next read of the log finds damage: the process must end with a line; the next one reads it well."""
     process = strike.process()
     if process.running:
@@ -370,7 +370,7 @@ def disk_read_error(strike: Strike) -> None:
         strike.after(strike.length(SECOND // 2, 3 * SECOND), lambda: strike.start(process.node_id))
 
 
-def flipped_bits(strike: Strike) -> None:
+def flipped_bits(strike: FaultInjection) -> None:
     """Some entries on one disk are not any more what was written. Another disk has each of them, and no damage of that
     group; and the others are enough without this replica: an entry that they compact meanwhile has it begin anew."""
     process = strike.process()
@@ -428,7 +428,7 @@ def _may_begin_anew(cluster: SimCluster, node: int) -> bool:
     return replicated and not beside_a_witness and all(is_enough_without(cluster, node, group) for group in held)
 
 
-def broken_replica(strike: Strike) -> None:
+def broken_replica(strike: FaultInjection) -> None:
     """A node starts again, and finds rows of one replica damaged. No other replica of it is broken, and the others are
     enough without it."""
     process = strike.process()
@@ -448,7 +448,7 @@ def broken_replica(strike: Strike) -> None:
     strike.after(strike.length(SECOND // 10, SECOND), lambda: strike.start(process.node_id))
 
 
-def clock_jump(strike: Strike) -> None:
+def clock_jump(strike: FaultInjection) -> None:
     """The wall clock jumps, within the hour that nodes allow a producer's clock to be ahead of theirs."""
     process = strike.process()
     process.wall_offset_ms = strike.rng.randint(-1_800_000, 1_800_000)
@@ -458,7 +458,7 @@ def clock_jump(strike: Strike) -> None:
 class FaultKind(NamedTuple):
     """A kind of fault. ``needs_peers``: it means nothing to a single node. ``apart``: seeds draw it by itself."""
 
-    strike: Callable[[Strike], None]
+    strike: Callable[[FaultInjection], None]
     needs_peers: bool = False
     apart: bool = False
 

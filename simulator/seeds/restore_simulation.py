@@ -24,7 +24,7 @@ from quorumlog.simulator.clients.restore_judge import RestoreJudge
 from quorumlog.simulator.clients.restore_load import RestoreLoad
 from quorumlog.simulator.models.committed_partition import Violation
 from quorumlog.simulator.models.records import DAY_MS
-from quorumlog.simulator.seeds.fault_schedule import SimFaults, Struck
+from quorumlog.simulator.seeds.fault_schedule import InjectedFault, SimFaults
 from quorumlog.simulator.seeds.plan import SECOND, Plan
 from quorumlog.simulator.seeds.plan_backups import BackupPlan
 from quorumlog.simulator.seeds.plan_clients import ClientsPlan
@@ -64,7 +64,7 @@ class RestoreSimulation:
         used_ids: set[int],
     ) -> None:
         self.scheduler = scheduler
-        self.struck: list[Struck] = []
+        self.struck: list[InjectedFault] = []
         self.cluster = SimCluster(scheduler, plan.cluster)
         self.network = SimClientNetwork(self.cluster, scheduler)
         self._plan = plan
@@ -134,7 +134,10 @@ class RestoreSimulation:
         self.cluster.heal()
         client_faults.end()
         load.settle()
-        self.struck = [*faults.struck, *(Struck(0, each.at_us, f"client-{each.kind}") for each in client_faults.struck)]
+        self.struck = [
+            *faults.struck,
+            *(InjectedFault(0, each.at_us, f"client-{each.kind}") for each in client_faults.struck),
+        ]
         self._wait(lambda: load.missing)
 
     def _wait(self, missing: Callable[[], str]) -> None:

@@ -19,7 +19,7 @@ from quorumlog.simulator.consumer_groups.classic_groups import SimClassicGroup
 from quorumlog.simulator.consumer_groups.group_probe import GroupProbe
 from quorumlog.simulator.consumer_groups.groups import SimGroup
 from quorumlog.simulator.models.committed_partition import Violation
-from quorumlog.simulator.seeds.fault_schedule import SimFaults, Struck
+from quorumlog.simulator.seeds.fault_schedule import InjectedFault, SimFaults
 from quorumlog.simulator.seeds.plan import SECOND, draw_plan
 from quorumlog.simulator.world.clients import PartitionName, SimProducer, Unanswered
 from quorumlog.simulator.world.cluster import SimCluster
@@ -81,7 +81,7 @@ class SeedResult:
     operations: int = 0
     elections: int = 0
     virtual_us: int = 0
-    struck: list[Struck] = field(default_factory=list)
+    struck: list[InjectedFault] = field(default_factory=list)
     trace: str = ""
     violation: str | None = None
     traceback: str = ""

@@ -29,7 +29,7 @@ from quorumlog.server.metadata.records import METADATA_GROUP
 from quorumlog.server.metadata.topic_config import parse_topic_config
 from quorumlog.server.requests.metadata_staleness import UNKNOWN_AGE_MS
 from quorumlog.server.step.events import Effects, Event, LossAnswered, PeerFrame, PeerIdentified, PeerIdentity
-from quorumlog.server.step.request_context import UNKNOWN_CLIENT, ClientOrigin, Listener
+from quorumlog.server.step.request_context import UNKNOWN_CLIENT, Listener, RequestContext
 from quorumlog.server.transport.peers.peer_codec import decode_frame, encode_frame, parse_frame
 from quorumlog.simulator.models.committed_partition import TopicRetention, Violation
 from quorumlog.simulator.models.records import is_compacted
@@ -131,7 +131,7 @@ class SimCluster:
         self._rng = scheduler.stream("clients")
         self._lanes: dict[tuple[str, int], int] = {}
         #: Who clients are, by what the simulation calls them; all others are nobody in particular.
-        self.clients: dict[str, ClientOrigin] = {}
+        self.clients: dict[str, RequestContext] = {}
         self.quotas = QuotaJudge(max(0, *options.clock_rates_ppm) / 1e6)
         self.rights = RightsJudge(options.authorization.super_users, self._name_of_topic)
         self._numbers = {f"node-{number}:1": number for number in range(1, options.nodes + 1)}
@@ -452,7 +452,7 @@ class SimCluster:
                 everything = wanted.before_offset == EVERYTHING
                 log.deletable = max(log.deletable, 1 << 62 if everything else wanted.before_offset)
 
-    def _origin(self, client: str, message: ProtoMessage) -> ClientOrigin:
+    def _origin(self, client: str, message: ProtoMessage) -> RequestContext:
         origin = self.clients.get(client, UNKNOWN_CLIENT)
         if isinstance(message, pb.ProduceRequest) and any(is_kafka(each.batch) for each in message.batches):
             return replace(origin, listener=Listener.KAFKA)  # Only that one takes them.

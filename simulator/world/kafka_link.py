@@ -23,7 +23,7 @@ from quorumlog.server.kafka.handlers.dispatch import served_versions
 from quorumlog.server.kafka.handlers.fetch_session import FetchSessionSpace
 from quorumlog.server.kafka.handlers.handler import LongWork
 from quorumlog.server.metadata.image import MetadataImage
-from quorumlog.server.step.request_context import ClientOrigin, Listener
+from quorumlog.server.step.request_context import Listener, RequestContext
 from quorumlog.simulator.world.clients import Unanswered
 from quorumlog.simulator.world.cluster import SimCluster
 from quorumlog.simulator.world.scheduler import Scheduler
@@ -62,7 +62,7 @@ class SimKafkaLink:
         self._cluster = cluster
         self._node = node
         self._scheduler = scheduler
-        cluster.clients.setdefault(name, ClientOrigin(name, listener=Listener.KAFKA))
+        cluster.clients.setdefault(name, RequestContext(name, listener=Listener.KAFKA))
         # A connection is one stream of requests; it ends with the node's process.
         self._stream = cluster.open_stream(node)
         self._numbers = count(1)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from google.protobuf.message import Message as ProtoMessage
 
-from quorumlog.server.step.request_context import ANONYMOUS, EVERYBODY, ClientOrigin
+from quorumlog.server.step.request_context import ANONYMOUS, EVERYBODY, RequestContext
 from quorumlog.simulator.world.clients import SimProducerOptions, Unanswered
 from quorumlog.simulator.world.cluster import SimCluster
 from quorumlog.simulator.world.operators import WISH_TIMEOUT_MS, Wisher
@@ -45,7 +45,7 @@ class QuotaChanger(Wisher):
     def __init__(
         self, cluster: SimCluster, scheduler: Scheduler, stopped: Callable[[], bool], interval_us: tuple[int, int]
     ) -> None:
-        cluster.clients[WRITER_NAME] = ClientOrigin(WRITER_NAME, "10.0.0.2", WRITER)
+        cluster.clients[WRITER_NAME] = RequestContext(WRITER_NAME, "10.0.0.2", WRITER)
         self._are_others_free = False
         super().__init__("quota changer", cluster, scheduler, stopped, interval_us)
 

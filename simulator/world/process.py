@@ -26,7 +26,7 @@ from quorumlog.server.step.events import (
     StreamClosed,
     StreamPause,
 )
-from quorumlog.server.step.request_context import UNKNOWN_CLIENT, ClientOrigin
+from quorumlog.server.step.request_context import UNKNOWN_CLIENT, RequestContext
 from quorumlog.simulator.models.committed_partition import Violation
 from quorumlog.simulator.world.clients import Answer, Unanswered
 from quorumlog.simulator.world.disk import SimDisk
@@ -227,7 +227,7 @@ class SimProcess:
         answered: Answer,
         served: Callable[[ProtoMessage], None] | None,
         stream: int = 0,
-        client: ClientOrigin = UNKNOWN_CLIENT,
+        client: RequestContext = UNKNOWN_CLIENT,
     ) -> None:
         """A client's request has arrived."""
         self._requests += 1

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from google.protobuf.message import Message as ProtoMessage
 
-from quorumlog.server.step.request_context import ClientOrigin
+from quorumlog.server.step.request_context import RequestContext
 from quorumlog.simulator.world.clients import Directory, PartitionName, Unanswered
 from quorumlog.simulator.world.cluster import SimCluster
 from quorumlog.simulator.world.operators import Wisher
@@ -122,7 +122,7 @@ class RestrictedClient:
         stopped: Callable[[], bool],
         interval_us: tuple[int, int],
     ) -> None:
-        cluster.clients[name] = ClientOrigin(name, "10.0.0.1", principal)
+        cluster.clients[name] = RequestContext(name, "10.0.0.1", principal)
         self._name = name
         self._partitions = partitions
         self._cluster = cluster

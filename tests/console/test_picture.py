@@ -8,24 +8,24 @@ import random
 import pytest
 
 from quorumlog.console import shared_state as pictures
-from quorumlog.console.shared_state import Picture, Thing
+from quorumlog.console.shared_state import SharedState, Thing
 
 
 def test_a_page_that_has_nothing_gets_everything() -> None:
-    picture = Picture()
+    picture = SharedState()
     picture.put("node/", {"node/1": {"id": 1}})
     assert picture.since(None) == {"all": True, "set": {"node/1": {"id": 1}}, "gone": []}
 
 
 def test_what_stays_as_it_is_is_no_news() -> None:
-    picture = Picture()
+    picture = SharedState()
     picture.put("node/", {"node/1": {"id": 1}})
     picture.put("node/", {"node/1": {"id": 1}})
     assert picture.version == 1
 
 
 def test_a_change_tells_what_was_set_and_what_is_gone() -> None:
-    picture = Picture()
+    picture = SharedState()
     picture.put("node/", {"node/1": {"id": 1}, "node/2": {"id": 2}})
     seen = picture.version
     picture.put("node/", {"node/2": {"id": 2, "state": "down"}, "node/3": {"id": 3}})
@@ -37,7 +37,7 @@ def test_a_change_tells_what_was_set_and_what_is_gone() -> None:
 
 
 def test_what_came_back_is_not_gone() -> None:
-    picture = Picture()
+    picture = SharedState()
     picture.put("node/", {"node/1": {"id": 1}})
     seen = picture.version
     picture.put("node/", {})
@@ -46,14 +46,14 @@ def test_what_came_back_is_not_gone() -> None:
 
 
 def test_a_version_of_the_future_is_of_another_picture() -> None:
-    picture = Picture()
+    picture = SharedState()
     picture.put("node/", {"node/1": {"id": 1}})
     assert picture.since(7)["all"] is True
 
 
 def test_a_page_that_was_away_while_too_much_went_gets_all_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pictures, "MAX_GONE", 2)
-    picture = Picture()
+    picture = SharedState()
     picture.put("topic/", {f"topic/{number}": {"n": number} for number in range(5)})
     seen = picture.version
     picture.put("topic/", {})
@@ -64,7 +64,7 @@ def test_pages_that_look_now_and_then_see_the_same_in_the_end() -> None:
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
     chance = random.Random(seed)
-    picture, pages = Picture(), [dict[str, object]() for _ in range(3)]
+    picture, pages = SharedState(), [dict[str, object]() for _ in range(3)]
     versions: list[int | None] = [None, None, None]
 
     def look(page: int) -> None:
@@ -90,7 +90,7 @@ def test_pages_that_look_now_and_then_see_the_same_in_the_end() -> None:
 
 
 async def test_who_waits_is_woken_by_news_and_by_the_end() -> None:
-    picture = Picture()
+    picture = SharedState()
     waiting = asyncio.create_task(picture.newer_than(0))
     await asyncio.sleep(0)
     assert not waiting.done()

@@ -12,7 +12,7 @@ import pytest
 from scripted_console import ScriptedClients, broker, cluster, group, partition, topic
 
 from quorumlog.console.poller import MAX_ENDS, MAX_GROUPS, OpenPages, PageWish, Poller
-from quorumlog.console.shared_state import Picture, Thing
+from quorumlog.console.shared_state import SharedState, Thing
 from quorumlog.sdk import (
     ClusterChange,
     GroupState,
@@ -33,7 +33,7 @@ class Console:
 
     def __init__(self) -> None:
         self.now_s = 100.0
-        self.clients, self.picture, self.pages = ScriptedClients(), Picture(), OpenPages()
+        self.clients, self.picture, self.pages = ScriptedClients(), SharedState(), OpenPages()
         self.poller = Poller(self.clients, self.clients, self.picture, self.pages, lambda: self.now_s)
 
     def thing(self, key: str) -> Thing | None:

@@ -18,7 +18,7 @@ from quorumlog.sdk import Admin, Consumer, Producer, TopicPartition
 from quorumlog.sdk.aio import AsyncAdmin, AsyncConsumer, AsyncProducer
 from quorumlog.sdk.cluster.cluster import parse_bootstrap_servers
 from quorumlog.sdk.cluster.offset_search import extent
-from quorumlog.sdk.cluster.outage_log import Outage, Outages
+from quorumlog.sdk.cluster.outage_log import Outage, OutageLog
 from quorumlog.sdk.errors import (
     FencedLeaderEpochError,
     IllegalArgumentError,
@@ -193,7 +193,7 @@ async def test_a_new_leader_is_in_the_log(three_nodes: ScriptedCluster, caplog: 
 
 
 def test_an_outage_is_told_once_it_lasts_seldom_and_when_it_is_over(caplog: pytest.LogCaptureFixture) -> None:
-    outages, down = Outages("fetching from"), NetworkError("no connection to a:1")
+    outages, down = OutageLog("fetching from"), NetworkError("no connection to a:1")
     a, b = TopicPartition("t", 0), TopicPartition("t", 1)
     for second in range(40):
         outages.failed(a, down, second)
@@ -235,7 +235,7 @@ def test_a_coordinator_that_is_not_reached_is_told_of_once_that_lasts(caplog: py
 )
 def test_warnings_give_usable_reasons(caplog: pytest.LogCaptureFixture, error: QuorumlogError, words: str) -> None:
     """No numbers of the protocol, and what to look at."""
-    outages, outage = Outages("sending to"), Outage("reaching a")
+    outages, outage = OutageLog("sending to"), Outage("reaching a")
     for second in range(10):
         outages.failed(TopicPartition("t", 0), error, second)
         outage.failed(error, second)
@@ -248,7 +248,7 @@ def test_warnings_give_usable_reasons(caplog: pytest.LogCaptureFixture, error: Q
 
 
 def test_a_change_of_leader_is_no_outage(caplog: pytest.LogCaptureFixture) -> None:
-    outages = Outages("sending to")
+    outages = OutageLog("sending to")
     for second in range(0, 1000, 40):
         outages.failed(TopicPartition("t", 0), NetworkError("gone"), second)
         outages.served(TopicPartition("t", 0), second + 1)

@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 from storage_samples import LogBuilder, create, transaction
 
-from quorumlog.storage.crash_marker import FILE_NAME, LastWords, check_all_pages, last_words
+from quorumlog.storage.crash_marker import FILE_NAME, CrashMarker, check_all_pages, last_words
 from quorumlog.storage.interface import DamageError
 from quorumlog.storage.storage import Storage
 
 DYING = """
 import os, signal, sys
 from pathlib import Path
-from quorumlog.storage.crash_marker import LastWords
-with LastWords(Path(sys.argv[1])):
+from quorumlog.storage.crash_marker import CrashMarker
+with CrashMarker(Path(sys.argv[1])):
     os.kill(os.getpid(), int(sys.argv[2]))
 """
 
@@ -32,7 +32,7 @@ def test_the_signal_that_killed_a_process_is_known_to_the_next(tmp_path: Path, n
 
 
 def test_an_orderly_end_leaves_no_words(tmp_path: Path) -> None:
-    with LastWords(tmp_path):
+    with CrashMarker(tmp_path):
         pass
     assert not (tmp_path / FILE_NAME).exists()
     assert last_words(tmp_path) == ""

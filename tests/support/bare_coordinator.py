@@ -15,7 +15,7 @@ from quorumlog.server.groups.draft import Draft
 from quorumlog.server.groups.group_table import GroupTable
 from quorumlog.server.groups.heartbeat_decisions import heartbeats, nothing_new
 from quorumlog.server.groups.member import UNREVOKED
-from quorumlog.server.groups.member_changes import ClientOrigin, expire_rebalance, expire_session
+from quorumlog.server.groups.member_changes import RequestContext, expire_rebalance, expire_session
 from quorumlog.server.groups.periodic_checks import topics_changed
 from quorumlog.server.groups.topic_catalog import TopicInfo
 from quorumlog.server.hosting.sealing import GroupSealer
@@ -213,7 +213,7 @@ class BareCoordinator:
     def _judge(self, waiting: list[tuple[tuple[str, str], _Parked]]) -> None:
         """Decides, and then on all that wait in groups that have changed, until nothing changes any more."""
         draft = self._draft()
-        answers = heartbeats(draft, [(parked.request, ClientOrigin()) for _, parked in waiting])
+        answers = heartbeats(draft, [(parked.request, RequestContext()) for _, parked in waiting])
         changed = self._decide(draft)
         for (key, parked), answer in zip(waiting, answers, strict=True):
             if answer is None:

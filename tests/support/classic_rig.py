@@ -19,7 +19,7 @@ from quorumlog.server.groups.shard_leader import LeadershipOptions, ShardLeader
 from quorumlog.server.groups.stall_aware_clock import AwakeClock
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.records import SECOND_FEATURE_LEVEL
-from quorumlog.server.step.request_context import ClientOrigin
+from quorumlog.server.step.request_context import RequestContext
 from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import errors_pb2
 from quorumlog.v1 import groups_pb2 as pb
@@ -33,7 +33,7 @@ GRACE_MS = 1_200
 DELAY_MS = 500
 SESSION_MS, REBALANCE_MS = 10_000, 60_000
 TOPIC_ID = b"t" * 16
-ORIGIN = ClientOrigin("app", "127.0.0.1")
+ORIGIN = RequestContext("app", "127.0.0.1")
 _Answer = TypeVar("_Answer", bound=Message)
 _Result = TypeVar("_Result")
 
@@ -163,7 +163,7 @@ class ClassicRig:
     def is_expected(self, request_id: int) -> bool:
         return request_id in self._open
 
-    def send(self, request: ClassicRequest, *, client: ClientOrigin = ORIGIN, wait_ms: int = 300_000) -> int:
+    def send(self, request: ClassicRequest, *, client: RequestContext = ORIGIN, wait_ms: int = 300_000) -> int:
         """A client calls; returns the number of its call."""
         call = self.call(request, client=client, wait_ms=wait_ms)
         if not isinstance(request, pb.LeaveClassicGroupRequest):
@@ -172,7 +172,7 @@ class ClassicRig:
         self.decide()
         return call.request_id
 
-    def call(self, request: ClassicRequest, *, client: ClientOrigin = ORIGIN, wait_ms: int = 300_000) -> ClassicCall:
+    def call(self, request: ClassicRequest, *, client: RequestContext = ORIGIN, wait_ms: int = 300_000) -> ClassicCall:
         """What a client asks for, for whoever has it decided."""
         self._requests += 1
         self._open.add(self._requests)

@@ -13,13 +13,13 @@ from quorumlog.server.groups.heartbeat_decisions import heartbeats
 from quorumlog.server.groups.member import PartitionId
 from quorumlog.server.groups.records import partition_lists, partitions_of, whole_group
 from quorumlog.server.groups.topic_catalog import TopicInfo
-from quorumlog.server.step.request_context import ClientOrigin
+from quorumlog.server.step.request_context import RequestContext
 from quorumlog.v1 import coordinator_log_pb2
 from quorumlog.v1 import groups_pb2 as pb
 from quorumlog.wire.topic_names import is_internal
 
 GROUP = "g"
-ORIGIN = ClientOrigin("client", "127.0.0.1")
+ORIGIN = RequestContext("client", "127.0.0.1")
 _Result = TypeVar("_Result")
 
 

@@ -14,7 +14,7 @@ from quorumlog.server.config.options import (
     NodeLimits,
     ScrubOptions,
 )
-from quorumlog.server.step.request_context import ClientOrigin
+from quorumlog.server.step.request_context import RequestContext
 from quorumlog.simulator.world.clients import PartitionName, SimProducer, SimProducerOptions
 from quorumlog.simulator.world.cluster import ClusterOptions, SimCluster
 from quorumlog.simulator.world.disk import DiskOptions
@@ -64,7 +64,7 @@ class Quiet:
         )
         self.cluster = SimCluster(self.scheduler, quiet)
         for client, principal in (clients or {}).items():
-            self.cluster.clients[client] = ClientOrigin(principal=principal)
+            self.cluster.clients[client] = RequestContext(principal=principal)
         self.history = History()
         for node in self.cluster.node_ids:
             self.cluster.start(node)

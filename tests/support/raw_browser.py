@@ -13,7 +13,7 @@ from quorumlog.console.application import ConsoleEndpoints
 from quorumlog.console.assets import Assets
 from quorumlog.console.page_stream import PageStreams
 from quorumlog.console.poller import OpenPages
-from quorumlog.console.shared_state import Picture
+from quorumlog.console.shared_state import SharedState
 
 HOST = "127.0.0.1:7000"
 PATIENCE_S = 30
@@ -40,7 +40,7 @@ class RawBrowser:
     """Asks a gate."""
 
     def __init__(self) -> None:
-        self.picture, self.pages = Picture(), OpenPages()
+        self.picture, self.pages = SharedState(), OpenPages()
         self.gate = ConsoleGate(
             ConsoleEndpoints(PageStreams(self.picture, self.pages), Assets()).application(),
             [HOST, "Localhost:7000"],

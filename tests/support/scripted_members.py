@@ -14,7 +14,7 @@ from quorumlog.server.groups.draft import Draft
 from quorumlog.server.groups.group import ConsumerGroup
 from quorumlog.server.groups.group_table import GroupTable
 from quorumlog.server.groups.heartbeat_decisions import heartbeat, nothing_new
-from quorumlog.server.groups.member_changes import ClientOrigin, expire_session
+from quorumlog.server.groups.member_changes import RequestContext, expire_session
 from quorumlog.server.groups.topic_catalog import TopicInfo
 from quorumlog.v1 import errors_pb2, groups_pb2, groups_pb2_grpc
 
@@ -103,7 +103,7 @@ class ScriptedMembers:
         while True:
             changed = self._changed
             draft = self.draft()
-            response = heartbeat(draft, request, ClientOrigin("test", "here"))
+            response = heartbeat(draft, request, RequestContext("test", "here"))
             self.apply(draft)
             if response is not None:
                 return response

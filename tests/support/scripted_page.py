@@ -16,7 +16,7 @@ from quorumlog.console.assets import Assets
 from quorumlog.console.page_stream import PageStreams
 from quorumlog.console.poller import OpenPages
 from quorumlog.console.process import ConsoleOptions, ConsoleServer, listen, served_hosts
-from quorumlog.console.shared_state import Json, Picture, Thing
+from quorumlog.console.shared_state import Json, SharedState, Thing
 
 START_S = 30.0
 
@@ -68,7 +68,7 @@ class ScriptedPage:
     """
 
     url: str
-    _picture: Picture
+    _picture: SharedState
     _loop: asyncio.AbstractEventLoop
 
     def show(self, prefix: str, things: dict[str, Thing]) -> None:
@@ -91,7 +91,7 @@ def scripted_page(
         routes: what it answers besides; called on the console's event loop.
         changes: whether the page offers changes.
     """
-    picture, ready = Picture(), threading.Event()
+    picture, ready = SharedState(), threading.Event()
     made: list[tuple[ConsoleServer, ScriptedPage]] = []
 
     async def serve() -> None:

@@ -21,7 +21,7 @@ from quorumlog.server.step.bearer_tokens import TokenKeys, TokenVerifier
 from quorumlog.server.step.events import ClientRequest, EndedStream
 from quorumlog.server.step.node_service import StepTime
 from quorumlog.server.step.replies import Replies
-from quorumlog.server.step.request_context import ClientOrigin, Listener
+from quorumlog.server.step.request_context import Listener, RequestContext
 from quorumlog.v1 import admin_pb2, metadata_log_pb2
 from quorumlog.v1.credentials_pb2 import Revocation, ScramCredential
 from quorumlog.v1.errors_pb2 import Error
@@ -143,18 +143,18 @@ class SignInRig:
     ) -> SignInByTokenResponse:
         """Sign-in by bearer token."""
         request = SignInByTokenRequest(bearer_token=bearer, session_token=token)
-        asked = ClientRequest(1, request, client=ClientOrigin(host=host, listener=listener))
+        asked = ClientRequest(1, request, client=RequestContext(host=host, listener=listener))
         self.token_sign_ins.sign_in(self.time, asked, request)
         return self._answer(SignInByTokenResponse)
 
     def ask(self, token: str, stream: int = 0) -> Error | str:
         """A request on the listener for passwords: why it is not served, or the principal for which it is."""
-        client = ClientOrigin(host="10.0.0.7", listener=Listener.PASSWORD, token=token)
+        client = RequestContext(host="10.0.0.7", listener=Listener.PASSWORD, token=token)
         return self._admitted(ClientRequest(1, admin_pb2.DescribeQuorumRequest(), stream=stream, client=client))
 
     def ask_by_certificate(self, serial: str, user: str, stream: int = 0) -> Error | str:
         """The same on the listener for certificates."""
-        client = ClientOrigin(principal=f"User:{user}", listener=Listener.CLIENT, serial=serial)
+        client = RequestContext(principal=f"User:{user}", listener=Listener.CLIENT, serial=serial)
         return self._admitted(ClientRequest(1, admin_pb2.DescribeQuorumRequest(), stream=stream, client=client))
 
     def _admitted(self, asked: ClientRequest) -> Error | str:
@@ -172,4 +172,4 @@ class SignInRig:
 
 
 def _asked(request: ProtoMessage, host: str) -> ClientRequest:
-    return ClientRequest(1, request, client=ClientOrigin(host=host, listener=Listener.PASSWORD))
+    return ClientRequest(1, request, client=RequestContext(host=host, listener=Listener.PASSWORD))

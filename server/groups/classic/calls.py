@@ -9,7 +9,7 @@ from google.protobuf.message import Message as ProtoMessage
 
 from quorumlog.server.config.consumer_group_limits import ConsumerGroupLimits
 from quorumlog.server.groups.classic.classic_group import ClassicGroup, ClassicMember
-from quorumlog.server.step.request_context import ClientOrigin
+from quorumlog.server.step.request_context import RequestContext
 from quorumlog.v1 import errors_pb2
 from quorumlog.v1.groups_pb2 import (
     ClassicHeartbeatRequest,
@@ -88,7 +88,7 @@ class ClassicCall:
 
     request_id: int
     request: ClassicRequest
-    client: ClientOrigin
+    client: RequestContext
     deadline: int
     answers: OpenCalls
     decisions: DecidesClassic

@@ -93,19 +93,19 @@ class ServedApi(NamedTuple):
 
     Arguments:
         highest: the last version of which all fields are honoured; None: the last that can be read.
-        holds_up: no request behind it is begun before it is answered.
+        blocks_pipeline: no request behind it is begun before it is answered.
     """
 
     serve: _Serve
     highest: int | None = None
-    holds_up: bool = False
+    blocks_pipeline: bool = False
 
 
 #: By the key of the API.
 SERVED: dict[int, ServedApi] = {
     ProduceRequest.API_KEY: ServedApi(produce.produce),
     # What answers hold is the most that a connection takes, and clients have one such request at a time.
-    FetchRequest.API_KEY: ServedApi(fetch.fetch, holds_up=True),
+    FetchRequest.API_KEY: ServedApi(fetch.fetch, blocks_pipeline=True),
     ListOffsetsRequest.API_KEY: ServedApi(offsets.list_offsets),
     OffsetForLeaderEpochRequest.API_KEY: ServedApi(epochs.find_epoch_ends),
     MetadataRequest.API_KEY: ServedApi(cluster.describe_topics),
@@ -145,8 +145,8 @@ SERVED: dict[int, ServedApi] = {
     DescribeClientQuotasRequest.API_KEY: ServedApi(quotas.describe_quotas),
     AlterClientQuotasRequest.API_KEY: ServedApi(quotas.alter_quotas),
     # What comes behind them may need what they bring.
-    SaslHandshakeRequest.API_KEY: ServedApi(sign_in.shake_hands, holds_up=True),
-    SaslAuthenticateRequest.API_KEY: ServedApi(sign_in.authenticate, holds_up=True),
+    SaslHandshakeRequest.API_KEY: ServedApi(sign_in.shake_hands, blocks_pipeline=True),
+    SaslAuthenticateRequest.API_KEY: ServedApi(sign_in.authenticate, blocks_pipeline=True),
 }
 _OF_SIGN_IN = (SaslHandshakeRequest.API_KEY, SaslAuthenticateRequest.API_KEY)
 

@@ -18,7 +18,7 @@ from quorumlog.server.step.events import (
     StreamClosed,
     StreamPause,
 )
-from quorumlog.server.step.request_context import UNKNOWN_CLIENT, ClientOrigin
+from quorumlog.server.step.request_context import UNKNOWN_CLIENT, RequestContext
 from quorumlog.server.transport.clients.request_times import RequestTimes
 
 #: What a client reads whose request was under way when the node stopped.
@@ -102,7 +102,7 @@ class ClientRequests:
         size_bytes: int,
         on_reply: Callable[[Reply], None],
         stream: int = 0,
-        client: ClientOrigin = UNKNOWN_CLIENT,
+        client: RequestContext = UNKNOWN_CLIENT,
         arrived_us: int = 0,
     ) -> int:
         """Hands a request to the node; returns its number. ``on_reply`` is called once, or never after ``abandon``.
@@ -118,7 +118,7 @@ class ClientRequests:
         return number
 
     def submit_unanswered(
-        self, message: ProtoMessage, size_bytes: int, stream: int = 0, client: ClientOrigin = UNKNOWN_CLIENT
+        self, message: ProtoMessage, size_bytes: int, stream: int = 0, client: RequestContext = UNKNOWN_CLIENT
     ) -> None:
         """Hands over a request that has no reply (acks=0)."""
         self._emit(ClientRequest(next(self._numbers), message, stream, client, size_bytes))
@@ -144,7 +144,7 @@ class ClientRequests:
         self.closed.set()
 
     async def ask(
-        self, message: ProtoMessage, size_bytes: int, timeout_s: float, client: ClientOrigin = UNKNOWN_CLIENT
+        self, message: ProtoMessage, size_bytes: int, timeout_s: float, client: RequestContext = UNKNOWN_CLIENT
     ) -> ProtoMessage:
         """Submits a request and waits for its reply.
 

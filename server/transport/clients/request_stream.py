@@ -20,7 +20,7 @@ from google.protobuf.message import DecodeError
 from google.protobuf.message import Message as ProtoMessage
 
 from quorumlog.server.step.events import EndedStream, Reply
-from quorumlog.server.step.request_context import UNKNOWN_CLIENT, ClientOrigin, Listener
+from quorumlog.server.step.request_context import UNKNOWN_CLIENT, Listener, RequestContext
 from quorumlog.server.step.wire_errors import error
 from quorumlog.server.transport.caller_identity import Context
 from quorumlog.server.transport.certificate_ends import certificate_end_s, refuse_ended
@@ -73,7 +73,7 @@ class RequestStream:
     """
 
     def __init__(
-        self, requests: ClientRequests, context: Context, limit: int, client: ClientOrigin = UNKNOWN_CLIENT
+        self, requests: ClientRequests, context: Context, limit: int, client: RequestContext = UNKNOWN_CLIENT
     ) -> None:
         self._requests = requests
         self.context = context

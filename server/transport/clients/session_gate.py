@@ -20,7 +20,7 @@ import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError
 
-from quorumlog.server.step.request_context import ClientOrigin, Listener
+from quorumlog.server.step.request_context import Listener, RequestContext
 from quorumlog.server.step.wire_errors import error
 from quorumlog.server.transport.caller_identity import Context, host_of, session_token
 from quorumlog.server.transport.clients.client_requests import STOPPING, ClientRequests, NodeStoppingError
@@ -93,7 +93,7 @@ class SessionGate(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # it t
         now, key = asyncio.get_running_loop().time(), hashlib.sha256(token.encode()).digest()
         if now < self._known.get(key, 0.0):
             return None
-        caller = ClientOrigin(listener=Listener.PASSWORD, token=token)
+        caller = RequestContext(listener=Listener.PASSWORD, token=token)
         if not self._requests.has_room_for(0):
             return error(ErrorCode.SERVER_BUSY, "the node has too many requests pending: try again after a pause")
         try:

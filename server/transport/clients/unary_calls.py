@@ -11,7 +11,7 @@ from google.protobuf.message import DecodeError
 from google.protobuf.message import Message as ProtoMessage
 
 from quorumlog.server.observability.metrics import Meters
-from quorumlog.server.step.request_context import ClientOrigin
+from quorumlog.server.step.request_context import RequestContext
 from quorumlog.server.step.wire_errors import error
 from quorumlog.server.transport.caller_identity import Context, origin_of
 from quorumlog.server.transport.certificate_ends import refuse_ended
@@ -40,7 +40,7 @@ def unary_handler(
     meters: Meters,
     count: Callable[[], None] | None = None,
     refused: Callable[[ProtoMessage, Context], str | None] = lambda request, context: None,
-    origin: Callable[[Context], ClientOrigin] = origin_of,
+    origin: Callable[[Context], RequestContext] = origin_of,
     prepare: Callable[[], Awaitable[None]] | None = None,
 ) -> Handler:
     """A handler that passes requests of one type to the node.

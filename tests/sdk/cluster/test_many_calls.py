@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 
 from quorumlog.local.ports import ReservedPorts
-from quorumlog.sdk.cluster.call_limiter import MOST_CALLS, RoomyChannel
+from quorumlog.sdk.cluster.call_limiter import MOST_CALLS, LimitedChannel
 from quorumlog.sdk.cluster.connection import NodeConnection
 from quorumlog.sdk.errors import ClientClosedError, RequestTimedOutError
 from quorumlog.sdk.runtime.client_runtime import SYSTEM_RUNTIME
@@ -141,7 +141,7 @@ async def test_waiting_for_room_takes_of_the_time_of_a_call() -> None:
 
             return method
 
-    call = RoomyChannel(Channel(), "node:1", lambda: now_s).unary_unary("method")
+    call = LimitedChannel(Channel(), "node:1", lambda: now_s).unary_unary("method")
     calls = [asyncio.ensure_future(call(None, timeout=10.0)) for _ in range(MOST_CALLS)]
     await asyncio.sleep(0)
     calls += [asyncio.ensure_future(call(None, timeout=timeout)) for timeout in (10.0, None, 4.0)]

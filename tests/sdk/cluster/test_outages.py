@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from quorumlog.sdk.cluster.outage_log import QUIET_S, REPEATED_AFTER_S, Outage, Outages
+from quorumlog.sdk.cluster.outage_log import QUIET_S, REPEATED_AFTER_S, Outage, OutageLog
 from quorumlog.sdk.errors import NetworkError
 from quorumlog.sdk.types import TopicPartition
 
@@ -27,7 +27,7 @@ def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 def test_short_outages_are_silent(caplog: pytest.LogCaptureFixture) -> None:
-    outages, outage = Outages("fetching from"), Outage("reaching g")
+    outages, outage = OutageLog("fetching from"), Outage("reaching g")
     for now in (100.0, 100.0 + QUIET_S - 0.001):
         outages.failed(A, WHY, now)
         outage.failed(WHY, now)
@@ -37,7 +37,7 @@ def test_short_outages_are_silent(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_outages_are_logged_from_five_seconds_on(caplog: pytest.LogCaptureFixture) -> None:
-    outages, outage = Outages("fetching from"), Outage("reaching g")
+    outages, outage = OutageLog("fetching from"), Outage("reaching g")
     for now in (100.0, 105.0):
         outages.failed(A, WHY, now)
         outage.failed(WHY, now)
@@ -55,7 +55,7 @@ def test_outages_are_logged_from_five_seconds_on(caplog: pytest.LogCaptureFixtur
 
 def test_lines_are_repeated_every_half_minute(caplog: pytest.LogCaptureFixture) -> None:
     """One for all partitions; one whose outage lasts is named with its own time."""
-    outages, outage = Outages("fetching from"), Outage("reaching g")
+    outages, outage = OutageLog("fetching from"), Outage("reaching g")
     for second in range(100, 171):
         for tp in (A, B):
             outages.failed(tp, WHY, float(second))
@@ -70,7 +70,7 @@ def test_lines_are_repeated_every_half_minute(caplog: pytest.LogCaptureFixture) 
 
 def test_only_present_outages_are_counted(caplog: pytest.LogCaptureFixture) -> None:
     """A partition that is no longer tried counts for nobody."""
-    outages = Outages("fetching from")
+    outages = OutageLog("fetching from")
     outages.failed(C, WHY, 94.9)
     outages.failed(B, WHY, 100.0)
     for now in (95.0, 100.0):
@@ -79,18 +79,18 @@ def test_only_present_outages_are_counted(caplog: pytest.LogCaptureFixture) -> N
 
 
 def test_old_failures_are_no_part_of_an_outage(caplog: pytest.LogCaptureFixture) -> None:
-    outages = Outages("fetching from")
+    outages = OutageLog("fetching from")
     outages.failed(A, WHY, 100.0)
     outages.failed(A, WHY, 100.0 + REPEATED_AFTER_S + 0.1)
     assert lines(caplog) == [], "it was given up in between"
-    other = Outages("fetching from")
+    other = OutageLog("fetching from")
     other.failed(A, WHY, 100.0)
     other.failed(A, WHY, 100.0 + REPEATED_AFTER_S)
     assert lines(caplog) == ["fetching from t-0 has failed for 30 s; still trying: no route"]
 
 
 def test_a_new_outage_counts_from_its_beginning(caplog: pytest.LogCaptureFixture) -> None:
-    outages, outage = Outages("fetching from"), Outage("reaching g")
+    outages, outage = OutageLog("fetching from"), Outage("reaching g")
     for now in (100.0, 110.0):
         outages.failed(A, WHY, now)
         outage.failed(WHY, now)

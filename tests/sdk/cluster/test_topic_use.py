@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from hand_driven_cluster import HandDrivenCluster, turn
 
-from quorumlog.sdk.cluster.cluster import IDLE_S, TopicUse
+from quorumlog.sdk.cluster.cluster import IDLE_S, TopicTtl
 from quorumlog.sdk.errors import UnknownTopicOrPartitionError
 from quorumlog.v1 import data_plane_pb2
 
@@ -98,7 +98,7 @@ async def test_a_topic_that_is_waited_for_stays_known() -> None:
 def test_topics_are_idle_from_five_minutes_on() -> None:
     """A topic that is seen for the first time counts as used then."""
     now_s = 0.0
-    use = TopicUse(lambda: now_s)
+    use = TopicTtl(lambda: now_s)
     use.note(["used"])
     now_s = IDLE_S / 10
     assert use.take_idle(["used", "seen"]) == []

@@ -21,9 +21,9 @@ from quorumlog.sdk import Admin, Consumer, Producer, RequestTimedOutError, Topic
 from quorumlog.sdk.cluster.cluster import Cluster
 from quorumlog.sdk.consumer.commit_future import CommitFuture
 from quorumlog.sdk.producer.delivery import Delivery
-from quorumlog.sdk.runtime.completion import Outcome
+from quorumlog.sdk.runtime.completion import Completion
 from quorumlog.sdk.runtime.event_loop import BackgroundLoop
-from quorumlog.sdk.runtime.interruptible_event import Wakeup
+from quorumlog.sdk.runtime.interruptible_event import InterruptibleEvent
 
 __all__ = ["cluster", "loop"]  # The fixtures.
 
@@ -201,7 +201,7 @@ def test_a_call_to_the_clients_loop_may_be_interrupted_anywhere() -> None:
 
 
 def test_waiting_for_a_wakeup_may_be_interrupted_anywhere() -> None:
-    wakeup = Wakeup()
+    wakeup = InterruptibleEvent()
 
     def wait() -> None:
         wakeup.clear()
@@ -228,7 +228,7 @@ def test_waiting_for_an_acknowledgement_may_be_interrupted_anywhere() -> None:
 def test_an_outcome_resolved_at_any_moment_calls_back_once() -> None:
     """Between any two instructions of the call that asks for it."""
     for step in steps():
-        outcome, told = Outcome(loop_thread=-1), list[int]()
+        outcome, told = Completion(loop_thread=-1), list[int]()
         was_resolved = at_step(step, lambda: outcome.when_done(lambda: told.append(1)), outcome.resolve)  # noqa: B023
         if not was_resolved:
             outcome.resolve()
@@ -247,7 +247,7 @@ def test_waiting_for_a_commit_may_be_interrupted_anywhere() -> None:
 
 
 def test_a_wakeup_is_taken_once_however_often_it_was_set() -> None:
-    wakeup = Wakeup()
+    wakeup = InterruptibleEvent()
     assert not wakeup.wait(0)
     wakeup.set()
     wakeup.set()

@@ -8,7 +8,7 @@ from sign_in_rig import SignInRig
 from quorumlog.server.access import scram_sign_in, sessions
 from quorumlog.server.config.options import SESSION_LIFETIME_US as LIFETIME_US
 from quorumlog.server.step.events import ClientRequest
-from quorumlog.server.step.request_context import ClientOrigin, Listener
+from quorumlog.server.step.request_context import Listener, RequestContext
 from quorumlog.v1 import admin_pb2
 from quorumlog.v1.errors_pb2 import Error, ErrorCode
 
@@ -38,7 +38,7 @@ def test_without_a_session_nothing_is_served_where_passwords_are_asked_for(rig: 
 
 def test_elsewhere_nobody_needs_a_session(rig: SignInRig) -> None:
     for listener in (Listener.PLAINTEXT, Listener.PEER, Listener.CLIENT):
-        asked = ClientRequest(1, admin_pb2.DescribeQuorumRequest(), client=ClientOrigin(listener=listener))
+        asked = ClientRequest(1, admin_pb2.DescribeQuorumRequest(), client=RequestContext(listener=listener))
         assert rig.admission.admit(rig.time.now, asked) is None
 
 
@@ -164,4 +164,4 @@ def test_a_node_keeps_no_token_and_shows_none(rig: SignInRig) -> None:
     rig.ask(token, stream=5)
     kept = [*map(repr, rig.sessions), repr(vars(rig.sessions)), repr(vars(rig.admission))]
     assert not any(token in each for each in kept)
-    assert token not in repr(ClientOrigin(listener=Listener.PASSWORD, token=token))
+    assert token not in repr(RequestContext(listener=Listener.PASSWORD, token=token))

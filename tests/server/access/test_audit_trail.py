@@ -19,13 +19,13 @@ from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.process.audit_log import AuditLog, AuditLogError
 from quorumlog.server.step.events import AuditLine, ClientRequest
 from quorumlog.server.step.node_service import StepTime
-from quorumlog.server.step.request_context import ClientOrigin
+from quorumlog.server.step.request_context import RequestContext
 from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import acls_pb2, admin_pb2, quotas_pb2
 from quorumlog.v1.acls_pb2 import ACL_OPERATION_READ, ACL_OPERATION_WRITE, ACL_RESOURCE_GROUP, ACL_RESOURCE_TOPIC
 from quorumlog.v1.errors_pb2 import ErrorCode
 
-ALICE = ClientOrigin("app", "10.0.0.7", "User:alice")
+ALICE = RequestContext("app", "10.0.0.7", "User:alice")
 
 
 class Told:
@@ -45,7 +45,7 @@ class Told:
     def lines(self) -> list[dict[str, object]]:
         return [{"event": each.event, **each.fields} for each in self.trail.take_lines()]
 
-    def refuse(self, client: ClientOrigin = ALICE, name: str = "orders") -> None:
+    def refuse(self, client: RequestContext = ALICE, name: str = "orders") -> None:
         self.trail.refused(client, ACL_OPERATION_READ, ACL_RESOURCE_TOPIC, name)
 
 
@@ -58,7 +58,7 @@ def test_refusals_are_counted_by_principal_also_where_there_is_no_audit_log() ->
     told = Told(enabled=False)
     for _ in range(3):
         told.refuse()
-    told.refuse(ClientOrigin(principal="User:bob"))
+    told.refuse(RequestContext(principal="User:bob"))
     assert told.lines() == []
     assert told.trail.refusals.readings() == {("User:alice",): 3, ("User:bob",): 1}
 
@@ -94,7 +94,7 @@ def test_the_first_refusal_is_told_at_once_and_the_others_once_in_a_second_with_
 
 def test_principals_are_told_of_apart_up_to_a_limit(told: Told) -> None:
     for number in range(MOST_PRINCIPALS + 10):
-        told.refuse(ClientOrigin(principal=f"User:{number}"))
+        told.refuse(RequestContext(principal=f"User:{number}"))
     assert len(told.lines()) == MOST_PRINCIPALS + 1
     assert [line["times"] for line in told.after(TELL_EVERY_US)] == [9], OTHERS
 

@@ -12,7 +12,7 @@ from rights import RESTRICTED, UNRESTRICTED, allow, holder, refusals_by, rule, w
 from quorumlog.server.access.authorizer import Authorizer, TopicAccess
 from quorumlog.server.metadata.acl_rules import OPERATIONS
 from quorumlog.server.metadata.image import MetadataImage
-from quorumlog.server.step.request_context import ClientOrigin
+from quorumlog.server.step.request_context import RequestContext
 from quorumlog.v1 import acls_pb2 as pb
 
 READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS, IDEMPOTENT_WRITE, ALL = (
@@ -258,7 +258,7 @@ def _plainly(rules: Iterable[pb.Acl], who: str, asked: int, name: str) -> bool:
 def test_what_clients_are_told_says_who_and_what_and_how_to_go_on() -> None:
     image = MetadataImage()
     refusals = refusals_by(image, RESTRICTED)
-    problem = refusals.resource(ClientOrigin(principal=ALICE), READ, GROUP, "g")
+    problem = refusals.resource(RequestContext(principal=ALICE), READ, GROUP, "g")
     assert problem is not None
     assert problem.message == (
         "User:alice has no permission for Read on Group g: an administrator can allow it (quorumlog acls create)"

@@ -14,7 +14,7 @@ from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.observability.principal_totals import MOST_PRINCIPALS, OTHERS, PrincipalTotals
 from quorumlog.server.step.events import ClientRequest, StreamPause
 from quorumlog.server.step.node_service import NodeServices, StepTime
-from quorumlog.server.step.request_context import ClientOrigin
+from quorumlog.server.step.request_context import RequestContext
 from quorumlog.v1 import admin_pb2, groups_pb2, sign_in_pb2
 from quorumlog.v1 import data_plane_pb2 as pb
 from quorumlog.v1.errors_pb2 import Error, ErrorCode
@@ -65,7 +65,7 @@ class Rig:
     def ask(self, message: ProtoMessage, principal: str = ALICE, stream: int = 0) -> int:
         """A request comes; returns its number. What need not wait is served."""
         self._number += 1
-        asked = ClientRequest(self._number, message, stream, ClientOrigin(principal=principal))
+        asked = ClientRequest(self._number, message, stream, RequestContext(principal=principal))
         if not self.throttle.holds(asked):
             self.served.append(self._number)
         return self._number

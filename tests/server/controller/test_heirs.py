@@ -12,8 +12,8 @@ from test_node_decisions import DRAIN, Leaving
 
 from quorumlog.raft.types import NO_NODE
 from quorumlog.server.controller import node_drain as evacuation
-from quorumlog.server.controller.node_drain import Evacuation
-from quorumlog.server.controller.replacement_placement import Heirs, rack_of
+from quorumlog.server.controller.node_drain import NodeDrain
+from quorumlog.server.controller.replacement_placement import ReplacementPlacement, rack_of
 from quorumlog.server.controller.replica_assignment import TopicLimits
 from quorumlog.server.metadata.records import PartitionRecord
 from quorumlog.v1 import metadata_log_pb2 as log
@@ -46,7 +46,7 @@ def test_an_heir_is_chosen_as_if_all_nodes_were_compared(racks: str) -> None:
         brokers = cluster.image.brokers
         carried = {node: rng.randint(0, 5) for node in brokers}
         able = [broker for node, broker in brokers.items() if node != 9 and rng.random() < 0.8]
-        heirs = Heirs(able, brokers, carried, 5)
+        heirs = ReplacementPlacement(able, brokers, carried, 5)
         for _ in range(12):
             wanted = [9, *rng.sample(range(1, 9), 2)]
             racks_used = Counter(rack_of(brokers[node]) for node in wanted[1:])
@@ -69,7 +69,7 @@ def test_a_look_at_a_node_that_is_empty_and_one_that_leaves_cost_what_is_on_them
     drained = cluster.alter(8, DRAIN)
     assert drained.all_moves > 100
     counting = CountedPartitions(cluster.image.partitions)
-    evacuated = Evacuation(cluster.image, lambda: (1, 2, 3), TopicLimits(), 3 * SECOND)
+    evacuated = NodeDrain(cluster.image, lambda: (1, 2, 3), TopicLimits(), 3 * SECOND)
     cluster.image.partitions = counting
     planned = evacuated.due(cluster.now + SECOND, 1)
     assert len(planned) == evacuation.MOVES_AT_ONCE

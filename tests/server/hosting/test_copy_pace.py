@@ -7,7 +7,7 @@ from collections import Counter
 from test_peer_queues import ENTRY, PEER, Leader
 
 from quorumlog.raft.types import AppendRequest, Configuration
-from quorumlog.server.hosting.replication_throttle import PACED_BYTES, CopyPace
+from quorumlog.server.hosting.replication_throttle import PACED_BYTES, ReplicationThrottle
 from quorumlog.server.step.events import Stream
 
 COPIED, OTHER = 7, 8
@@ -84,7 +84,7 @@ def test_a_voter_is_never_held_back() -> None:
 
 
 def test_copies_with_one_limit_share_it_and_a_nodes_own_is_for_all() -> None:
-    pace = CopyPace(4 * RATE)
+    pace = ReplicationThrottle(4 * RATE)
     limits = {1: RATE, 2: RATE, 3: 2 * RATE, 4: 0}
     pace.throttle_of = limits.get
     pace.sent(0, 1, RATE)
@@ -97,7 +97,7 @@ def test_copies_with_one_limit_share_it_and_a_nodes_own_is_for_all() -> None:
 
 def test_the_first_copy_that_may_leave_is_named() -> None:
     """Two limits: the node looks again when the faster one has room, not when both have."""
-    pace = CopyPace(0)
+    pace = ReplicationThrottle(0)
     pace.throttle_of = {1: RATE, 2: 4 * RATE}.get
     pace.begin(0)
     for group in (1, 2):
@@ -115,7 +115,7 @@ def test_the_first_copy_that_may_leave_is_named() -> None:
 
 
 def test_the_slower_of_two_limits_counts() -> None:
-    pace = CopyPace(2 * RATE)
+    pace = ReplicationThrottle(2 * RATE)
     pace.throttle_of = {1: RATE, 2: 0, 3: None}.get
     pace.begin(0)
     pace.sent(0, 1, RATE)

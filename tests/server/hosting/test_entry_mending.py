@@ -22,10 +22,10 @@ from quorumlog.raft.types import (
     Role,
     VoteResponse,
 )
-from quorumlog.server.hosting.entry_repair import PAUSE_US, EntryMender
+from quorumlog.server.hosting.entry_repair import PAUSE_US, EntryRepair
 from quorumlog.server.hosting.peer_queues import PeerQueues
 from quorumlog.server.hosting.raft_host import HostedReplica, RaftHost
-from quorumlog.server.hosting.replication_throttle import CopyPace
+from quorumlog.server.hosting.replication_throttle import ReplicationThrottle
 from quorumlog.server.hosting.sealing import GroupSealer
 from quorumlog.server.step.events import EntryFound, PeerFrame, PeerIdentity, Stream
 from quorumlog.storage.interface import DamageError
@@ -83,7 +83,7 @@ class Mending:
     def __init__(
         self, witness: int = NO_NODE, never: int = 0, applied: int = 0, peers: tuple[int, ...] = PEERS
     ) -> None:
-        self.links = PeerQueues(NODE, 0, 4_096, self._no_snapshot, CopyPace(0))
+        self.links = PeerQueues(NODE, 0, 4_096, self._no_snapshot, ReplicationThrottle(0))
         for peer in peers:
             self.links[peer].open(PeerIdentity("cluster", peer, "directory", 1, f"peer-{peer}:1"), 0)
         self.host = RaftHost(self.links.enqueue)
@@ -103,7 +103,7 @@ class Mending:
         raft = RaftGroup(restored, RaftLogServices(disk, SEALER), RaftOptions(), random.Random(1), now=0)  # type: ignore[arg-type]
         self.host.add(GROUP, HostedReplica(raft, Machine(), lazy_commit=False))
         self.raft, self.never = raft, never
-        self.mender = EntryMender(NODE, never, 0, self.host, self.links, disk, lambda *args, **fields: None)  # type: ignore[arg-type]
+        self.mender = EntryRepair(NODE, never, 0, self.host, self.links, disk, lambda *args, **fields: None)  # type: ignore[arg-type]
         self.mender.take_up(DamageError("entry 2 is damaged", GROUP, LOST.index))
 
     @staticmethod

@@ -9,7 +9,7 @@ import pytest
 
 from quorumlog.raft.errors import UnreadableEntryError
 from quorumlog.raft.types import Configuration, EntryId
-from quorumlog.server.hosting.entry_repair import EntryMender
+from quorumlog.server.hosting.entry_repair import EntryRepair
 from quorumlog.server.hosting.partition_replica import PartitionId
 from quorumlog.server.partition.witness import PartitionWitness, witness_rows
 from quorumlog.server.step.events import EntryFound, EntryWanted, PeerFrame, Stream
@@ -45,7 +45,7 @@ def test_a_replica_begins_anew_once_all_that_have_records_have_compacted_what_it
     host = SimpleNamespace(replicas={GROUP: SimpleNamespace(raft=raft)})
     links = SimpleNamespace(find=lambda peer: SimpleNamespace(up=True))
     storage = Storage()
-    mender = EntryMender(OWN, 0, 0, cast("Any", host), cast("Any", links), cast("Any", storage), lambda *_, **__: None)
+    mender = EntryRepair(OWN, 0, 0, cast("Any", host), cast("Any", links), cast("Any", storage), lambda *_, **__: None)
     mender.take_up(DamageError("damaged", GROUP, DAMAGED))
     mender.on_time(0)
     ((peer, asked),) = mender.collect()
@@ -66,7 +66,7 @@ def test_large_entries_that_are_asked_for_at_once_do_not_leave_in_one_frame() ->
     )
     host = SimpleNamespace(replicas={GROUP: SimpleNamespace(raft=raft)}, may_speak=lambda group, peer: True)
     nothing: Any = None
-    mender = EntryMender(LEADER, 0, 0, cast("Any", host), nothing, nothing, lambda *_, **__: None)
+    mender = EntryRepair(LEADER, 0, 0, cast("Any", host), nothing, nothing, lambda *_, **__: None)
     wanted = [EntryWanted(GROUP, index) for index in range(1, 9)]
     mender.on_frame(0, OWN, PeerFrame(Stream.SNAPSHOT, wanted=wanted))
     ((_, answer),) = mender.collect()

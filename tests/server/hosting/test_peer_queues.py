@@ -22,7 +22,7 @@ from quorumlog.raft.types import (
 )
 from quorumlog.server.hosting.peer_queues import LARGE_FRAME_BYTES, PeerQueue, PeerQueues
 from quorumlog.server.hosting.raft_host import HostedReplica, RaftHost
-from quorumlog.server.hosting.replication_throttle import CopyPace
+from quorumlog.server.hosting.replication_throttle import ReplicationThrottle
 from quorumlog.server.hosting.sealing import GroupSealer
 from quorumlog.server.step.events import PeerFrame, PeerIdentity, Stream
 from quorumlog.storage.transaction import RaftGroupWrite
@@ -61,7 +61,7 @@ class Leader:
     """A node that leads some groups alone, and a learner of each that acknowledges whatever it gets."""
 
     def __init__(self, *groups: int, frame_bytes: int = FRAME_BYTES) -> None:
-        self.pace = CopyPace(0)
+        self.pace = ReplicationThrottle(0)
         self.queues = PeerQueues(LEADER, URGENT, frame_bytes, self._no_snapshot, self.pace)
         self.queues[PEER].open(PeerIdentity("cluster", PEER, "directory", 1, "peer:1"), 0)
         self.host = RaftHost(self.queues.enqueue)

@@ -25,7 +25,7 @@ from quorumlog.raft.types import (
 )
 from quorumlog.server.config.options import NodeLimits, NodeOptions
 from quorumlog.server.hosting.raft_host import HostedReplica, RaftHost
-from quorumlog.server.hosting.replication_throttle import CopyPace
+from quorumlog.server.hosting.replication_throttle import ReplicationThrottle
 from quorumlog.server.hosting.sealing import GroupSealer
 from quorumlog.server.hosting.snapshots import Snapshots
 from quorumlog.server.step.events import ChunkReceipt, PeerFrame, SnapshotChunk, SnapshotOffer, Stream
@@ -82,7 +82,7 @@ class Side:
         self.now = 0
         options = NodeOptions(node_id, f"n{node_id}:1", {}, limits=LIMITS, snapshot_stall_us=STALL)
         self.host = RaftHost(lambda group, message: self.said.append(message))
-        self.pace = CopyPace(0)
+        self.pace = ReplicationThrottle(0)
         self.snapshots = Snapshots(
             options,
             self.host,

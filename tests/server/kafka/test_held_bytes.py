@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from quorumlog.server.kafka.memory_budget import SMALL_BYTES, HeldBytes
+from quorumlog.server.kafka.memory_budget import SMALL_BYTES, MemoryBudget
 
 KIB = 1 << 10
 
 
-def held() -> HeldBytes[str]:
-    return HeldBytes(most_bytes=1_000 * KIB)
+def held() -> MemoryBudget[str]:
+    return MemoryBudget(most_bytes=1_000 * KIB)
 
 
 def test_what_has_not_moved_for_the_longest_makes_way() -> None:

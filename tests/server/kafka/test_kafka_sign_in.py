@@ -28,7 +28,7 @@ from quorumlog.server.kafka.handlers.error_codes import KafkaError
 from quorumlog.server.kafka.handlers.handler import LongWork
 from quorumlog.server.kafka.sign_in_state import KafkaSignIn
 from quorumlog.server.step.events import ClientRequest
-from quorumlog.server.step.request_context import ClientOrigin, Listener
+from quorumlog.server.step.request_context import Listener, RequestContext
 from quorumlog.v1 import data_plane_pb2
 from quorumlog.v1.sign_in_pb2 import BeginScramRequest, FinishScramRequest
 from quorumlog.wire.scram import ClientFinal, ClientFirst, ServerFirst, auth_message, client_proof, salted_keys
@@ -81,7 +81,7 @@ class Connected:
 
     def ask(self, message: ProtoMessage, client_id: str, on_reply: Callable[[ProtoMessage], None]) -> int:
         self.asked.append(message)
-        origin = ClientOrigin(
+        origin = RequestContext(
             host="10.0.0.7", listener=Listener.KAFKA, token=self.sign_in.token, proved_as=Listener.PASSWORD
         )
         asked = ClientRequest(1, message, client=origin)
@@ -308,7 +308,7 @@ def test_a_session_of_kafkas_ends_with_its_user_and_with_its_connection() -> Non
     admission = one.rig.admission
 
     def admitted(stream: int) -> ClientRequest:
-        origin = ClientOrigin(listener=Listener.KAFKA, token=one.sign_in.token, proved_as=Listener.PASSWORD)
+        origin = RequestContext(listener=Listener.KAFKA, token=one.sign_in.token, proved_as=Listener.PASSWORD)
         asked = ClientRequest(1, data_plane_pb2.MetadataRequest(), stream=stream, client=origin)
         assert admission.admit(one.rig.time.now, asked) is None
         return asked

@@ -10,7 +10,7 @@ from image_log import GROUP, ImageLog
 
 from quorumlog.server.hosting.partition_replica import PartitionReplica
 from quorumlog.server.metadata.records import ApplyResult
-from quorumlog.server.node.cluster_events import LINES_PER_SECOND, ClusterJournal
+from quorumlog.server.node.cluster_events import LINES_PER_SECOND, ClusterEvents
 from quorumlog.server.step.node_service import StepTime
 from quorumlog.v1 import metadata_log_pb2 as log
 
@@ -23,7 +23,7 @@ class Told:
         self.lines: list[dict[str, Any]] = []
         self.time = StepTime(0, 0)
         self._is_controller = is_controller
-        self.journal = ClusterJournal(self.image.image, self._write, self.time)
+        self.journal = ClusterEvents(self.image.image, self._write, self.time)
 
     def _write(self, level: str, event: str, **fields: object) -> None:
         self.lines.append({"level": level, "event": event, **fields})

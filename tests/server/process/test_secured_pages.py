@@ -20,8 +20,8 @@ from quorumlog.server.certificates.pairs import WatchedPair
 from quorumlog.server.config.options import PairFiles
 from quorumlog.server.observability.metrics import Meters
 from quorumlog.server.process import http_server as page_server
-from quorumlog.server.process.metrics_page import Exporter, SecuredPages
-from quorumlog.server.step.request_context import ClientOrigin, Listener
+from quorumlog.server.process.metrics_page import MetricsPage, SecuredPages
+from quorumlog.server.step.request_context import Listener, RequestContext
 from quorumlog.server.transport.clients.request_times import RequestTimes
 
 LIMIT_S = 30.0
@@ -39,7 +39,7 @@ class Served:
         with self.authority.open("ab") as file:
             file.write("# Főtanúsítvány\n".encode())
         self.users = {user: create_client(folder, authority, user) for user in ("alice", "bob")}
-        self.asked: list[ClientOrigin] = []
+        self.asked: list[RequestContext] = []
         watched = WatchedPair(
             PairFiles(node.certificate, node.key, self.authority), lambda reason: None, lambda pair: None
         )
@@ -47,9 +47,9 @@ class Served:
         self.failed: list[tuple[str, str]] = []
         self._told = asyncio.Event()
         secured = SecuredPages(self.address, watched, self._refuse, self._note_failed)
-        self.exporter = Exporter(None, secured, Meters(), dict, lambda: "", ("0", False), RequestTimes())
+        self.exporter = MetricsPage(None, secured, Meters(), dict, lambda: "", ("0", False), RequestTimes())
 
-    async def _refuse(self, client: ClientOrigin) -> str:
+    async def _refuse(self, client: RequestContext) -> str:
         self.asked.append(client)
         return "" if client.principal == "User:alice" else f"{client.principal} may not"
 

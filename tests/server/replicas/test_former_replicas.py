@@ -7,7 +7,7 @@ import pytest
 from quorumlog.raft.types import Configuration, HardState
 from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.metadata.records import METADATA_GROUP, PartitionRecord, Topic
-from quorumlog.server.replicas.replica_tombstones import FormerReplicas
+from quorumlog.server.replicas.replica_tombstones import ReplicaTombstones
 
 TOPIC = Topic("orders", bytes(16), {})
 
@@ -31,7 +31,7 @@ def synced(host: RaftHost, rows: dict[bytes, bytes]) -> dict[int, object]:
 
 def test_a_replica_that_comes_back_begins_in_the_term_after_its_former_life() -> None:
     host, rows = host_and_rows()
-    former = FormerReplicas(4, host, rows)
+    former = ReplicaTombstones(4, host, rows)
     partition = PartitionRecord(TOPIC, 0, 1000, (1, 2, 4), (1,))
     assert former.begin(partition).configuration == Configuration((1, 2, 4))
     synced(host, rows)
@@ -39,7 +39,7 @@ def test_a_replica_that_comes_back_begins_in_the_term_after_its_former_life() ->
     host.destroy(1000, METADATA_GROUP)
     synced(host, rows)
     # After a restart it knows it still.
-    former = FormerReplicas(4, host, rows)
+    former = ReplicaTombstones(4, host, rows)
     partition.replicas, partition.target, partition.moved_index = (1, 2, 3), (1, 2, 4), 40
     assert former.votes_from(1000) == 0
     state = former.begin(partition)
@@ -48,44 +48,44 @@ def test_a_replica_that_comes_back_begins_in_the_term_after_its_former_life() ->
     assert state.configuration == Configuration((1, 2, 3), (4,)), "a learner until the group says otherwise"
     writes = synced(host, rows)
     assert METADATA_GROUP in writes, "else a restart would destroy it once more for its having gone before"
-    assert FormerReplicas(4, host, rows).votes_from(1000) == 40
+    assert ReplicaTombstones(4, host, rows).votes_from(1000) == 40
 
 
 @pytest.mark.scenario("19b")
 def test_a_replica_on_a_new_disk_has_no_say_before_the_move_that_took_it_out() -> None:
     """Its former disk may have acknowledged anything up to there, and nothing of that is remembered."""
     host, rows = host_and_rows()
-    former = FormerReplicas(4, host, rows)
+    former = ReplicaTombstones(4, host, rows)
     partition = PartitionRecord(TOPIC, 0, 1000, (1, 2), (1,), 1, 9, target=(1, 2, 4), moved_index=40)
     state = former.begin(partition)
     assert state.configuration == Configuration((1, 2), (4,))
     assert state.hard_state == HardState(9), "no vote in a term that is decided"
     assert former.votes_from(1000) == 40
     synced(host, rows)
-    assert FormerReplicas(4, host, rows).votes_from(1000) == 40
+    assert ReplicaTombstones(4, host, rows).votes_from(1000) == 40
 
 
 @pytest.mark.scenario("20b")
 def test_a_replica_that_was_given_up_as_damaged_has_no_say_before_all_it_ever_acknowledged_is_committed() -> None:
     host, rows = host_and_rows()
-    former = FormerReplicas(4, host, rows)
+    former = ReplicaTombstones(4, host, rows)
     partition = PartitionRecord(TOPIC, 0, 1000, (1, 2, 4), (1,))
     former.begin(partition)
     synced(host, rows)
     former.lost(1000, 7, last_index=120)
     host.destroy(1000, METADATA_GROUP)
     synced(host, rows)
-    former = FormerReplicas(4, host, rows)
+    former = ReplicaTombstones(4, host, rows)
     state = former.begin(partition)
     assert former.votes_from(1000) == 120
     assert state.hard_state == HardState(8), "in no term in which it may have voted"
     synced(host, rows)
-    assert FormerReplicas(4, host, rows).votes_from(1000) == 120
+    assert ReplicaTombstones(4, host, rows).votes_from(1000) == 120
 
 
 def test_a_partition_that_is_deleted_is_forgotten() -> None:
     host, rows = host_and_rows()
-    former = FormerReplicas(4, host, rows)
+    former = ReplicaTombstones(4, host, rows)
     former.ended(1000, 7)
     former.ended(1001, 9)
     synced(host, rows)
@@ -96,7 +96,7 @@ def test_a_partition_that_is_deleted_is_forgotten() -> None:
 
 def test_no_replica_is_made_while_its_predecessor_is_being_destroyed() -> None:
     host, rows = host_and_rows()
-    FormerReplicas(4, host, rows).begin(PartitionRecord(TOPIC, 0, 1000, (1, 2, 4), (1,)))
+    ReplicaTombstones(4, host, rows).begin(PartitionRecord(TOPIC, 0, 1000, (1, 2, 4), (1,)))
     synced(host, rows)
     host.destroy(1000, METADATA_GROUP)
     assert host.is_ending(1000)

@@ -11,8 +11,8 @@ from quorumlog.raft.types import NO_NODE, AppendResponse, Heartbeat, Message, Vo
 from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.metadata.records import PartitionRecord, Topic
 from quorumlog.server.replicas.damaged_replicas import DamagedReplicas
-from quorumlog.server.replicas.replica_removal import ReplicaEndings
-from quorumlog.server.replicas.replica_tombstones import FormerReplicas
+from quorumlog.server.replicas.replica_removal import ReplicaRemoval
+from quorumlog.server.replicas.replica_tombstones import ReplicaTombstones
 from quorumlog.server.replicas.replicas import Replicas
 from quorumlog.server.step.events import Job, JobDone
 from quorumlog.storage.interface import DamageError, SetAside
@@ -25,7 +25,9 @@ TOPIC = Topic("orders", bytes(16), {})
 def replicas_of(node_id: int, record: PartitionRecord) -> Replicas:
     host = RaftHost(lambda group, message: None)
     metadata = SimpleNamespace(image=SimpleNamespace(partitions={GROUP: record}))
-    replicas = Replicas(node_id, "d", host, FormerReplicas(node_id, host, {}), cast("Any", None), cast("Any", metadata))
+    replicas = Replicas(
+        node_id, "d", host, ReplicaTombstones(node_id, host, {}), cast("Any", None), cast("Any", metadata)
+    )
     replicas.found({}, {GROUP: SetAside(3, 120, "a row is damaged")})
     return replicas
 
@@ -49,7 +51,7 @@ class Watched:
 
     def __init__(self, record: PartitionRecord | None, up: tuple[int, ...], node_id: int = 2) -> None:
         self.host = RaftHost(lambda group, message: None)
-        self.former = FormerReplicas(node_id, self.host, {})
+        self.former = ReplicaTombstones(node_id, self.host, {})
         self.partitions = {GROUP: record} if record is not None else {}
         image = SimpleNamespace(
             partitions=self.partitions,
@@ -62,7 +64,7 @@ class Watched:
         nothing: Any = None
         self.replicas = Replicas(node_id, "d", self.host, self.former, nothing, metadata)
         self.replicas.found({}, {GROUP: SetAside(3, 120, "a row is damaged")})
-        self.endings = ReplicaEndings(
+        self.endings = ReplicaRemoval(
             self.host, self.replicas, nothing, self.former, nothing, nothing, lambda *_, **__: None
         )
         self.jobs: list[Job] = []

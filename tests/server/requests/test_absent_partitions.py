@@ -5,24 +5,24 @@ from __future__ import annotations
 from rights import RESTRICTED, allow, holder, refusals_by, rule
 
 from quorumlog.server.metadata.image import MetadataImage
-from quorumlog.server.requests.partition_errors import AbsentPartitions
-from quorumlog.server.step.request_context import ClientOrigin
+from quorumlog.server.requests.partition_errors import PartitionErrors
+from quorumlog.server.step.request_context import RequestContext
 from quorumlog.v1 import metadata_log_pb2
 from quorumlog.v1.acls_pb2 import ACL_OPERATION_READ, ACL_RESOURCE_TOPIC
 from quorumlog.v1.errors_pb2 import ErrorCode
 
 KNOWN, UNKNOWN = b"k" * 16, b"u" * 16
-ALICE, ROOT = ClientOrigin(principal="User:alice"), ClientOrigin(principal="User:root")
+ALICE, ROOT = RequestContext(principal="User:alice"), RequestContext(principal="User:root")
 
 
-def partitions(*, restricted: bool = True) -> AbsentPartitions:
+def partitions(*, restricted: bool = True) -> PartitionErrors:
     image = MetadataImage()
     body = metadata_log_pb2.CreateTopic(
         name="known", topic_id=KNOWN, partitions=[metadata_log_pb2.ReplicaSet(replicas=[1])]
     )
     image.apply(1, metadata_log_pb2.MetadataCommand(create_topic=body))
     allow(image, rule("User:alice", ACL_OPERATION_READ, ACL_RESOURCE_TOPIC, "*"))
-    return AbsentPartitions(holder(image), refusals_by(image, RESTRICTED) if restricted else refusals_by(image))
+    return PartitionErrors(holder(image), refusals_by(image, RESTRICTED) if restricted else refusals_by(image))
 
 
 def test_of_an_id_that_the_metadata_do_not_have_nobody_is_served() -> None:

@@ -11,11 +11,11 @@ from google.protobuf.message import Message as ProtoMessage
 from quorumlog.server.config.options import NodeLimits
 from quorumlog.server.replicas.replicas import Replicas
 from quorumlog.server.requests.fetch import FetchRequests
-from quorumlog.server.requests.partition_errors import AbsentPartitions
+from quorumlog.server.requests.partition_errors import PartitionErrors
 from quorumlog.server.step.events import ClientRequest, Reply
 from quorumlog.server.step.node_service import StepTime
 from quorumlog.server.step.replies import Replies
-from quorumlog.server.step.request_context import ClientOrigin
+from quorumlog.server.step.request_context import RequestContext
 from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import data_plane_pb2 as pb
 from quorumlog.v1 import errors_pb2
@@ -79,7 +79,7 @@ class Rig:
             cast(Replicas, self),
             NodeLimits(**cast(Any, limits)),
             cast(Replies, self),
-            cast(AbsentPartitions, self),
+            cast(PartitionErrors, self),
             self,
         )
 
@@ -102,7 +102,7 @@ class Rig:
     def read_as_empty(self, client: object, topic_id: bytes, number: int) -> None:
         return None
 
-    def refusal(self, client: ClientOrigin, operation: int, topic_id: bytes) -> None:
+    def refusal(self, client: RequestContext, operation: int, topic_id: bytes) -> None:
         """Everybody may read everything."""
 
     def problem(self, topic_id: bytes, number: int) -> errors_pb2.Error:

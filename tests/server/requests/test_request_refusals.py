@@ -14,13 +14,13 @@ from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.observability.metrics import Meters
 from quorumlog.server.requests.delete_records import RecordDeletions
 from quorumlog.server.requests.list_offsets import OffsetRequests
-from quorumlog.server.requests.partition_errors import AbsentPartitions
+from quorumlog.server.requests.partition_errors import PartitionErrors
 from quorumlog.server.requests.produce import TELL_EVERY_US, ProduceRequests, SilentRefusals
 from quorumlog.server.requests.produce_traces import ProduceTraces
 from quorumlog.server.step.events import ClientRequest
 from quorumlog.server.step.node_service import StepTime
 from quorumlog.server.step.replies import Replies
-from quorumlog.server.step.request_context import ClientOrigin
+from quorumlog.server.step.request_context import RequestContext
 from quorumlog.server.step.wire_errors import error
 from quorumlog.server.transport.clients.client_requests import ClientRequests
 from quorumlog.server.transport.clients.data_plane_service import DataPlaneService
@@ -63,10 +63,10 @@ class Led:
         """Nobody steps it."""
 
 
-def absent_partitions() -> AbsentPartitions:
+def absent_partitions() -> PartitionErrors:
     """Where everybody may do everything, and no topic is known."""
     image = MetadataImage()
-    return AbsentPartitions(holder(image), refusals_by(image))
+    return PartitionErrors(holder(image), refusals_by(image))
 
 
 def look_up(service: OffsetRequests, number: int) -> None:
@@ -106,12 +106,12 @@ def test_a_look_up_that_lost_its_leader_tells_nothing_to_whom_rules_hide_the_top
     image.apply(1, metadata_log_pb2.MetadataCommand(create_topic=body))
     allow(image, rule("User:alice", ACL_OPERATION_DESCRIBE, ACL_RESOURCE_TOPIC, "t"))
     led, replies = Led(), Replies()
-    absent = AbsentPartitions(holder(image), refusals_by(image, RESTRICTED))
+    absent = PartitionErrors(holder(image), refusals_by(image, RESTRICTED))
     service = OffsetRequests(led, SimpleNamespace(), 5, replies, absent, HeartbeatRounds(lambda group: 1))
     request = pb.ListOffsetsRequest(timeout_ms=1_000)
     request.partitions.add(topic_id=TOPIC, partition=0, timestamp_ms=-1)
     for number, who in enumerate(("User:alice", "User:root"), 1):
-        service.list_offsets(TIME, ClientRequest(number, request, client=ClientOrigin(principal=who)), request)
+        service.list_offsets(TIME, ClientRequest(number, request, client=RequestContext(principal=who)), request)
     withdraw(image, AclFilter(resource_type=1, pattern_type=1, operation=1, permission=1))
     led.leads = False
     if gone:

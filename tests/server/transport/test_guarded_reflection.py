@@ -9,7 +9,7 @@ import grpc
 import pytest
 from grpc_reflection.v1alpha import reflection_pb2
 
-from quorumlog.server.step.request_context import ClientOrigin
+from quorumlog.server.step.request_context import RequestContext
 from quorumlog.server.step.wire_errors import error
 from quorumlog.server.transport.clients.guarded_reflection import GuardedReflection
 from quorumlog.v1.acls_pb2 import ACL_OPERATION_DESCRIBE, ACL_RESOURCE_CLUSTER, CheckAclsRequest, CheckAclsResponse
@@ -42,7 +42,9 @@ class Node:
     def __init__(self, answer: CheckAclsResponse) -> None:
         self._answer = answer
 
-    async def ask(self, question: object, size_bytes: int, timeout_s: float, client: ClientOrigin) -> CheckAclsResponse:
+    async def ask(
+        self, question: object, size_bytes: int, timeout_s: float, client: RequestContext
+    ) -> CheckAclsResponse:
         assert isinstance(question, CheckAclsRequest)
         assert (question.operation, question.resource_type) == (ACL_OPERATION_DESCRIBE, ACL_RESOURCE_CLUSTER)
         assert (question.principal, client.host) == ("", "127.0.0.1")

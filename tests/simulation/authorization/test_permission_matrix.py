@@ -17,7 +17,7 @@ from rights import rule
 
 from quorumlog.server.access.permissions import PERMISSIONS, Scope
 from quorumlog.server.metadata.acl_rules import CLUSTER_NAME, OPERATIONS
-from quorumlog.server.step.request_context import ClientOrigin
+from quorumlog.server.step.request_context import RequestContext
 from quorumlog.simulator.models.coordinator_model import OUTSIDER, CommitLabel
 from quorumlog.v1 import acls_pb2 as acls
 from quorumlog.v1 import admin_pb2 as admin
@@ -456,7 +456,7 @@ def judged() -> dict[str, list[str]]:
     numbers, every = count(1), list(cells())
     for cell in every:
         cell.user = f"user-{next(numbers)}"
-        cluster.cluster.clients[cell.user] = ClientOrigin(principal=f"User:{cell.user}")
+        cluster.cluster.clients[cell.user] = RequestContext(principal=f"User:{cell.user}")
         for each in cell.rules:
             each.principal = f"User:{cell.user}"
     rules = [each for cell in every for each in cell.rules]

@@ -10,7 +10,7 @@ from limited import limit
 
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.step.events import ClientRequest, Effects, Event, Reply
-from quorumlog.server.step.request_context import ClientOrigin
+from quorumlog.server.step.request_context import RequestContext
 from quorumlog.simulator.models.committed_partition import Violation
 from quorumlog.simulator.seeds.simulation import Simulation
 from quorumlog.simulator.world.quota_judge import QuotaJudge
@@ -51,7 +51,7 @@ class Watched:
 
     def ask(self, message: ProtoMessage, who: str = ALICE) -> int:
         self._number += 1
-        self.step(ClientRequest(self._number, message, client=ClientOrigin(principal=who)))
+        self.step(ClientRequest(self._number, message, client=RequestContext(principal=who)))
         return self._number
 
     def write(self, size_bytes: int, who: str = ALICE, times: int = 1) -> None:

@@ -7,7 +7,7 @@ from typing import TypeVar
 from google.protobuf.message import Message as ProtoMessage
 from quiet_cluster import TOPIC, Quiet
 
-from quorumlog.server.step.request_context import ClientOrigin, Listener
+from quorumlog.server.step.request_context import Listener, RequestContext
 from quorumlog.simulator.models.records import text_payload
 from quorumlog.simulator.world.clients import Unanswered
 from quorumlog.v1 import admin_pb2, credentials_pb2, groups_pb2
@@ -185,7 +185,7 @@ def test_quotas_outlive_restarts_with_and_without_a_snapshot() -> None:
 
 def test_what_waited_for_somebody_who_was_revoked_meanwhile_is_not_done() -> None:
     cluster = Limited(15)
-    cluster.cluster.clients["alice"] = ClientOrigin(
+    cluster.cluster.clients["alice"] = RequestContext(
         host="10.0.0.7", principal=ALICE, listener=Listener.CLIENT, serial="1f"
     )
     cluster.limit(ALICE, producer_byte_rate=2_000, request_rate=1)

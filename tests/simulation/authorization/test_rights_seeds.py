@@ -10,7 +10,7 @@ from rights import allow, rule
 from quorumlog.server.metadata.acl_rules import rule_of
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.step.events import ClientRequest, Effects, Reply
-from quorumlog.server.step.request_context import ClientOrigin
+from quorumlog.server.step.request_context import RequestContext
 from quorumlog.simulator.models.committed_partition import Violation
 from quorumlog.simulator.seeds.simulation import Simulation
 from quorumlog.simulator.world.rights_judge import RightsJudge, is_allowed
@@ -42,7 +42,7 @@ def judge(*rules: object, answer: pb.FetchResult | None = None, who: str = "User
         allow(image, *rules)  # type: ignore[arg-type]
     made = RightsJudge(frozenset({"User:root"}), lambda topic_id: "t" if topic_id == TOPIC else None)
     made.stepped(1, 1, image, [], Effects())
-    request = ClientRequest(1, pb.FetchRequest(), client=ClientOrigin(principal=who))
+    request = ClientRequest(1, pb.FetchRequest(), client=RequestContext(principal=who))
     response = pb.FetchResponse(results=[answer or pb.FetchResult(topic_id=TOPIC, entries=[b"x"])])
     made.stepped(1, 1, image, [request], Effects(replies=[Reply(1, response)]))
     return made

@@ -13,7 +13,7 @@ from quorumlog.raft.types import NO_NODE
 from quorumlog.server.access.jwt_verifier import JwtVerifier
 from quorumlog.server.access.key_set import parse_keys
 from quorumlog.server.step.events import TokenKeysRead
-from quorumlog.server.step.request_context import ClientOrigin, Listener
+from quorumlog.server.step.request_context import Listener, RequestContext
 from quorumlog.simulator.world.clients import Unanswered
 from quorumlog.v1 import credentials_pb2, sign_in_pb2
 from quorumlog.v1 import data_plane_pb2 as pb
@@ -47,7 +47,7 @@ class SigningIn(Restricted):
     def come(self, token: str = "", serial: str = "") -> None:
         """From now on carol calls with this token, or with a certificate."""
         listener, principal = (Listener.CLIENT, "User:carol") if serial else (Listener.PASSWORD, "User:ANONYMOUS")
-        self.cluster.clients["carol"] = ClientOrigin(
+        self.cluster.clients["carol"] = RequestContext(
             host="10.0.0.7", principal=principal, listener=listener, serial=serial, token=token
         )
 

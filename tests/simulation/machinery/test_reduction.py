@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from quorumlog.server.partition.producer_table import ProducerTable
-from quorumlog.simulator.seeds.fault_schedule import Struck
+from quorumlog.simulator.seeds.fault_schedule import InjectedFault
 from quorumlog.simulator.seeds.reduction import invariant_of, reduce_faults
 from quorumlog.simulator.seeds.simulation import SeedResult, Simulation
 from quorumlog.simulator.seeds.transcript import transcript
@@ -18,8 +18,8 @@ FIRST_SEED = 17
 MOST_SEEDS = 150
 
 
-def struck_of(numbers: list[int]) -> list[Struck]:
-    return [Struck(number, 1_000 * number, "kill") for number in numbers]
+def struck_of(numbers: list[int]) -> list[InjectedFault]:
+    return [InjectedFault(number, 1_000 * number, "kill") for number in numbers]
 
 
 @pytest.mark.parametrize("needed", [set(), {7}, {3, 11}, {1, 2, 20}, set(range(1, 21))])

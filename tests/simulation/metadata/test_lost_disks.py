@@ -8,7 +8,7 @@ from quiet_cluster import SECOND, TOPIC, Quiet
 from quorumlog.chaos.checkers.history import OperationOutcome
 from quorumlog.raft.types import NO_NODE, AppendResponse, VoteRequest
 from quorumlog.server.metadata.records import METADATA_GROUP, PartitionRecord
-from quorumlog.server.replicas.replica_tombstones import FormerReplicas
+from quorumlog.server.replicas.replica_tombstones import ReplicaTombstones
 from quorumlog.server.step.events import FrameReceived, PeerFrame, Stream
 from quorumlog.simulator.world.clients import PartitionName, SimProducer, SimProducerOptions
 from quorumlog.storage.transaction import RaftGroupState
@@ -216,14 +216,14 @@ def test_a_node_on_a_new_disk_makes_no_replica_that_was_meant_for_the_former_one
     """It reads the metadata from the beginning, and with them that it was to found those replicas."""
     losing = Losing(12)
     begun: list[tuple[int, ...]] = []
-    begin = FormerReplicas.begin
+    begin = ReplicaTombstones.begin
 
-    def begin_and_tell(self: FormerReplicas, record: PartitionRecord) -> RaftGroupState:
+    def begin_and_tell(self: ReplicaTombstones, record: PartitionRecord) -> RaftGroupState:
         state = begin(self, record)
         begun.append(state.configuration.voters)
         return state
 
-    monkeypatch.setattr(FormerReplicas, "begin", begin_and_tell)
+    monkeypatch.setattr(ReplicaTombstones, "begin", begin_and_tell)
     losing.cluster.wipe(3)
     losing.replace(3, 1)
     losing.until(losing.is_whole, 30)

@@ -7,7 +7,7 @@ from classic_rig import DELAY_MS, GROUP, ORIGIN, REBALANCE_MS, SESSION_MS, Class
 
 from quorumlog.server.config.consumer_group_limits import ConsumerGroupLimits
 from quorumlog.server.metadata.records import FIRST_FEATURE_LEVEL
-from quorumlog.server.step.request_context import ClientOrigin
+from quorumlog.server.step.request_context import RequestContext
 from quorumlog.v1 import groups_pb2 as pb
 
 
@@ -445,7 +445,7 @@ def test_there_are_no_classic_groups_before_all_nodes_know_them() -> None:
 
 
 def test_a_client_without_a_name_gets_an_id_all_the_same(rig: ClassicRig) -> None:
-    call = rig.send(join_request(), client=ClientOrigin("\n\n", ORIGIN.host))
+    call = rig.send(join_request(), client=RequestContext("\n\n", ORIGIN.host))
     rig.pass_ms(DELAY_MS)
     assert rig.joined(call).member_id.startswith("member-")
 
