@@ -93,7 +93,7 @@ async def test_a_node_that_does_not_stop_in_time_ends_all_the_same(
     monkeypatch.setattr(runtime, "STOP_MARGIN_S", 0.01)
     asked = asyncio.Event()
     asked.set()
-    await asyncio.wait_for(waiting(ending, asked, 10), 30)
+    await asyncio.wait_for(waiting(ending, asked, 100), 30)
     assert ending.error == "it did not hand over and stop in time"
 
 
