@@ -1,0 +1,165 @@
+"""``python tests/language.py``: where the text of this repository is not plain English, with what to write instead.
+
+python tests/language.py                    # a table by folder
+python tests/language.py --list             # every place
+python tests/language.py --root ../other    # another checkout
+
+The rules are those of CONTRIBUTING.md, "Language". tests/test_language.py enforces them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import io
+import re
+import subprocess
+import tokenize
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+#: A phrase, as a regular expression that is found regardless of case -> what to write instead.
+WORDS = {
+    r"whoever": "the caller, the client that",
+    r"(?:is|are|was|were|be|been) told of": "is notified of, receives, is listed",
+    r"any more\b(?! than)": "no longer",
+    r"anew": "again",
+    r"for ever": "permanently, indefinitely",
+    r"(?:goes|go|went) on\b": "continues",
+    r"(?:goes|go|went) away\b": "is removed, disappears, leaves",
+    r"(?:comes|come|came) back\b": "returns, restarts",
+    r"by itself": "automatically",
+    r"there (?:is|are) none\b": "none exist, there is no X",
+    r"sign(?:s|ed|ing)? in\b": "authenticate",
+    r"of all of them together": "a limit shared by all",
+    r"(?:is|are) no longer any": "no longer exist",
+    r"nobody": "no client, no node, no one",
+    r"somebody": "a client, a user",
+    r"everybody": "every client, every user",
+    r"senseless": "invalid",
+    r"meanwhile": "while …, in the meantime",
+    r"blows?": "fault",
+}
+#: The first word of a docstring that is a clause without a main verb.
+CLAUSE = re.compile(
+    r"(?:What|Who|Whom|Whose|Whoever|Whether|Where|Whereas|When|How|Which|That|If|Of|As far as)\b(?!.*\?$)"
+)
+#: Abbreviations and code are no prose.
+_CODE = re.compile(r"``[^`]*``|`[^`]*`|https?://\S+")
+
+
+@dataclass(frozen=True)
+class Hit:
+    """One place.
+
+    Arguments:
+        path: relative to the checkout; line: from 1.
+        rule: the phrase, or "clause".
+        advice: what to write instead.
+        text: the text around it.
+    """
+
+    path: str
+    line: int
+    rule: str
+    advice: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}: {self.text.strip()!r}: instead of {self.rule!r} write: {self.advice}"
+
+
+_PHRASES = [
+    (re.compile(rf"\b(?:{phrase})\b" if phrase[-1].isalpha() else rf"\b(?:{phrase})", re.I), advice)
+    for phrase, advice in WORDS.items()
+]
+
+#: Any of them: most text has none, and is looked at once.
+_ANY = re.compile("|".join(f"(?:{pattern.pattern})" for pattern, _ in _PHRASES), re.I)
+
+
+def phrases(path: str, line: int, text: str) -> Iterator[Hit]:
+    """The phrases of the list in a piece of prose that begins at a line."""
+    if not _ANY.search(text):
+        return
+    for number, each in enumerate(text.split("\n"), start=line):
+        prose = _CODE.sub("", each)
+        for pattern, advice in _PHRASES:
+            for found in pattern.finditer(prose):
+                yield Hit(path, number, found[0], advice, each)
+
+
+def is_generated(text: str) -> bool:
+    return bool(re.search(r"[Gg]enerated by|DO NOT EDIT|^Written by tools/", text[:500], re.M))
+
+
+def of_python(path: str, text: str) -> Iterator[Hit]:
+    """What a Python file's docstrings, comments and messages have."""
+    tree = ast.parse(text)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            docstring = ast.get_docstring(node)
+            if docstring is None:
+                continue
+            line = node.body[0].lineno
+            first = docstring.split("\n")[0]
+            if CLAUSE.match(first):
+                yield Hit(path, line, "clause", 'a sentence ("Returns …") or a noun phrase', first)
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT or (token.type == tokenize.STRING and " " in token.string):
+            yield from phrases(path, token.start[0], token.string)
+
+
+def of_markdown(path: str, text: str) -> Iterator[Hit]:
+    """What a page has outside of its code blocks."""
+    prose = re.sub(r"^```.*?^```", lambda block: "\n" * block[0].count("\n"), text, flags=re.M | re.S)
+    yield from phrases(path, 1, prose)
+
+
+def hits(root: Path = ROOT) -> Iterator[Hit]:
+    """All places of a checkout, without the files that are generated."""
+    names = subprocess.run(["git", "ls-files", "*.py", "*.md"], cwd=root, capture_output=True, text=True, check=True)
+    for path in names.stdout.split("\n"):
+        file = root / path
+        if not path or not file.is_file() or "_pb2" in path:
+            continue
+        text = file.read_text()
+        if is_generated(text) or path in ("tests/language.py", "CHANGELOG.md"):
+            continue
+        yield from of_python(path, text) if path.endswith(".py") else of_markdown(path, text)
+
+
+def counts(found: Iterable[Hit]) -> tuple[Counter[str], Counter[str]]:
+    """Clauses and phrases by top-level folder."""
+    clauses: Counter[str] = Counter()
+    words: Counter[str] = Counter()
+    for each in found:
+        folder = each.path.split("/")[0] if "/" in each.path else "(root)"
+        (clauses if each.rule == "clause" else words)[folder] += 1
+    return clauses, words
+
+
+def main() -> None:
+    """Prints places, or counts by folder."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--root", type=Path, default=ROOT)
+    parser.add_argument("--list", action="store_true", help="every place, not the counts")
+    parser.add_argument("folders", nargs="*", help="only these, for example server/kafka")
+    options = parser.parse_args()
+    found = [each for each in hits(options.root) if not options.folders or each.path.startswith(tuple(options.folders))]
+    if options.list:
+        print("\n".join(map(str, found)))
+        return
+    clauses, words = counts(found)
+    print(f"{'folder':12} {'clauses':>8} {'phrases':>8}")
+    for folder in sorted({*clauses, *words}):
+        print(f"{folder:12} {clauses[folder]:8,} {words[folder]:8,}")
+    print(f"{'all':12} {clauses.total():8,} {words.total():8,}")
+
+
+if __name__ == "__main__":
+    main()
