@@ -77,14 +77,15 @@ def test_every_command_of_a_document_exists_with_its_options(document: Path) -> 
             assert not option.startswith("--") or option in known, f"{document.name}: {path} has no {option}"
 
 
-def test_the_readme_lists_every_command_and_every_method() -> None:
-    readme = (ROOT / "README.md").read_text()
+def test_every_command_and_every_method_is_listed() -> None:
+    page = (ROOT / "docs" / "commands.md").read_text()
     listed = {
-        name for row in re.findall(r"^\| (`[a-z].*?) \|", readme, re.M) for name in re.findall(r"`([a-z- ]+)`", row)
+        name for row in re.findall(r"^\| (`[a-z].*?) \|", page, re.M) for name in re.findall(r"`([a-z- ]+)`", row)
     }
-    assert set(_paths(COMMAND)) - listed == set(), "the README's table lacks commands"
+    assert set(_paths(COMMAND)) - listed == set(), "docs/commands.md lacks commands"
+    clients = (ROOT / "docs" / "clients.md").read_text()
     for client in (Admin, Producer, Consumer):
-        (item,) = re.findall(rf"^- \*\*`{client.__name__}`\*\*\n((?:  .*\n)+)", readme, re.M)
+        (item,) = re.findall(rf"^- \*\*`{client.__name__}`\*\*\n((?:  .*\n)+)", clients, re.M)
         methods = {name for name in vars(client) if not name.startswith("_")} - {"close"}
         assert sorted(re.findall(r"`(\w+)`", item)) == sorted(methods)
 

@@ -1,4 +1,4 @@
-"""Every block of the README that is marked ``<!-- run -->`` runs as written, in order, against a real cluster."""
+"""Every block of README.md and docs/tour.md that is marked ``<!-- run -->`` runs as written, on a real cluster."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.readme_tour import README, ROOT, blocks, tour
+from tests.support.readme_tour import README, ROOT, TOUR, blocks, tour
 
-#: What is printed by the blocks, in order; each must appear in the output of its block.
+#: What the blocks of the README print, in order.
+IN_README = [["Created topic orders", "serving"], [], ["b'anna' b'3 apples'"], ["anna", "3 apples"], ["1 passed"]]
+#: The same of the tour.
 EXPECTED = [
     ["Created topic orders", "PartitionCount: 3", "ReplicationFactor: 3"],
     ["Produced 3 records to orders", "anna bought 3 apples", "anna bought 2 plums", "clara bought 1 pear"],
@@ -28,6 +30,18 @@ EXPECTED = [
     ["bytes copied", "sound."],
     ["sound:"],
 ]
+
+
+@pytest.mark.cluster
+@pytest.mark.spark
+@pytest.mark.timeout(480)
+def test_the_readme_runs_as_written(tmp_path: Path) -> None:
+    with tour(tmp_path) as taken:
+        taken.run_all(list(zip(blocks(README), IN_README, strict=True)))
+
+
+def test_the_readme_fits_its_limit() -> None:
+    assert len((ROOT / README).read_text().splitlines()) <= 120
 
 
 @pytest.mark.cluster
@@ -53,14 +67,13 @@ def test_its_commands_run_with_tls_by_one_flag(tmp_path: Path) -> None:
         taken.run_all(chosen[1:])
 
 
-def test_what_the_readme_names_exists() -> None:
-    for target in re.findall(r"\]\(([^)#:]+)\)", README):
-        assert (ROOT / target).exists(), f"README.md links to {target}, which does not exist"
-    for folder in re.findall(r"`(\w+)/`", README):
-        assert (ROOT / folder).is_dir(), f"README.md names the folder {folder}/, which does not exist"
+def test_links_of_readme_and_tour_exist() -> None:
+    for page in (README, TOUR):
+        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", (ROOT / page).read_text()):
+            assert ((ROOT / page).parent / target).exists(), f"{page} links to {target}, which does not exist"
 
 
-def test_what_newcomers_type_is_typed_in_the_readme_too() -> None:
+def test_what_newcomers_type_is_typed_in_the_tour_too() -> None:
     """So it has been run as written."""
     page = (ROOT / "docs" / "newcomers.md").read_text()
     typed = [line for block in re.findall(r"^```bash\n(.*?)^```", page, re.M | re.S) for line in block.splitlines()]

@@ -1,6 +1,6 @@
-"""The README's five minutes: every block that is marked ``<!-- run -->``, to be run as written, in order.
+"""The blocks of README.md and docs/tour.md that are marked ``<!-- run -->``, to be run as written, in order.
 
-Only two things are exchanged, so that a test disturbs nobody: the port 19092 and the directory /tmp/quorumlog.
+Only the ports and the directory /tmp/quorumlog are replaced, so that a test disturbs nothing else on the machine.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from pathlib import Path
 from tests.support.free_ports import free_base_port
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-README = (ROOT / "README.md").read_text()
+#: Pages whose blocks run, each on a cluster of its own.
+README, TOUR = "README.md", "docs/tour.md"
 BLOCK = re.compile(r"^<!-- run(?:: (?P<how>\w+))? -->\n```(?P<language>\w+)\n(?P<text>.*?)^```$", re.M | re.S)
 #: Generous: Spark alone takes a minute where four other test processes share two cores.
 BLOCK_TIMEOUT_S = 240
@@ -26,17 +27,20 @@ NODES = 3
 
 @dataclass(frozen=True)
 class Block:
-    """A runnable block: how it is run (bash, python, pytest), its text, and the line it begins at."""
+    """A runnable block: how it is run (bash, python, pytest), its text, its page and first line."""
 
     how: str
     text: str
+    page: str
     line: int
 
 
-def blocks() -> list[Block]:
+def blocks(page: str = TOUR) -> list[Block]:
+    """The runnable blocks of a page, in its order."""
+    text = (ROOT / page).read_text()
     return [
-        Block(found["how"] or found["language"], found["text"], README[: found.start()].count("\n") + 1)
-        for found in BLOCK.finditer(README)
+        Block(found["how"] or found["language"], found["text"], page, text[: found.start()].count("\n") + 1)
+        for found in BLOCK.finditer(text)
     ]
 
 
@@ -78,6 +82,8 @@ class Tour:
         """Runs a block; returns what it printed."""
         there = str(self.directory / "quorumlog")
         text = block.text.replace("/tmp/quorumlog", there).replace(":19092", f":{self.port}")
+        # `cluster up --kafka` takes the ports behind those of the nodes.
+        text = text.replace(":19095", f":{self.port + NODES}")
         if self.tls:
             typed = rf"quorumlog cluster up --tls\1\nexport QUORUMLOG_COMMAND_CONFIG={self.properties}"
             text = re.sub(r"quorumlog cluster up(.*)", typed, text)
@@ -98,7 +104,7 @@ class Tour:
             timeout=BLOCK_TIMEOUT_S,
             check=False,
         )
-        assert done.returncode == 0, f"README.md:{block.line}:\n{done.stdout}{done.stderr}"
+        assert done.returncode == 0, f"{block.page}:{block.line}:\n{done.stdout}{done.stderr}"
         return done.stdout
 
     def run_all(self, chosen: list[tuple[Block, list[str]]]) -> None:
@@ -106,7 +112,7 @@ class Tour:
         for block, expected in chosen:
             printed = self.run(block)
             for piece in expected:
-                assert piece in printed, f"README.md:{block.line}: {piece!r} is not in\n{printed}"
+                assert piece in printed, f"{block.page}:{block.line}: {piece!r} is not in\n{printed}"
 
 
 @contextmanager
