@@ -67,8 +67,9 @@ class Recording:
     def gap(self) -> tuple[float, float]:
         """The longest time without an acknowledgement from the kill to the restart: its start and end."""
         pairs = zip(self.acknowledged_s, self.acknowledged_s[1:], strict=False)
-        during = [pair for pair in pairs if pair[1] > self.killed_s and pair[0] < self.restarted_s]
-        return max(during, key=lambda pair: pair[1] - pair[0])
+        return max(
+            (pair for pair in pairs if self.killed_s < pair[1] <= self.restarted_s), key=lambda pair: pair[1] - pair[0]
+        )
 
 
 def record(seconds: tuple[float, float, float] = (BEFORE_S, DOWN_S, AFTER_S)) -> Recording:
