@@ -53,7 +53,7 @@ def whole_tree() -> Iterator[typer.Context]:
 
 
 def page_name(context: typer.Context) -> str:
-    """What is typed behind ``man``."""
+    """The argument of ``man``."""
     return context.command_path.replace(" ", "-")
 
 
@@ -99,7 +99,7 @@ def paragraphs_of(text: str | None) -> list[str]:
 
 
 def first_sentence(text: str) -> str:
-    """What stands before its first stop, as the line of a page's name has it."""
+    """Returns its first sentence, for the NAME section of a page."""
     return re.split(r"[.;] ", text, maxsplit=1)[0].removesuffix(".")
 
 

@@ -38,7 +38,7 @@ def release_notes(tag: str) -> str:
 
 
 def main() -> None:
-    """Prints the notes, or one line that says why there are none."""
+    """Prints the notes, or one line that says why none exist."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tag")
     try:

@@ -12,7 +12,7 @@ def write_source_archive(folder: Path, archive: Path, epoch_s: int) -> None:
 
     Arguments:
         folder: what is packed; its name is the first part of every path.
-        archive: a ``.tar.gz``; written anew.
+        archive: a ``.tar.gz``; overwritten.
         epoch_s: the time that every file gets, in seconds since 1970.
     """
     with (

@@ -35,7 +35,7 @@ WIDTH, HEIGHT, LEFT, RIGHT = 760, 300, 24, 24
 
 @dataclass(slots=True)
 class State:
-    """What a client sees of the partition at a moment.
+    """The partition at a moment, as a client sees it.
 
     Arguments:
         at_s: since the start of the recording.
@@ -143,7 +143,7 @@ def record(seconds: tuple[float, float, float] = (BEFORE_S, DOWN_S, AFTER_S)) ->
 
 
 def _read_back(servers: str, expected: int) -> Counter[bytes]:
-    """How often the topic has each value."""
+    """Counts how often the topic has each value."""
     counts: Counter[bytes] = Counter()
     with Consumer(bootstrap_servers=servers) as consumer:
         partition = TopicPartition(TOPIC, 0)
@@ -181,7 +181,7 @@ class _Picture:
         self._parts.append(element)
 
     def x_of(self, at_s: float) -> float:
-        """Where a moment is on the time axis."""
+        """Returns the position of a moment on the time axis."""
         return round(LEFT + (WIDTH - LEFT - RIGHT) * at_s / self._length_s, 1)
 
     def shown(self, element: str, from_s: float, to_s: float) -> None:
@@ -221,7 +221,7 @@ def draw(seen: Recording) -> str:
         (
             gap_to_s,
             seen.restarted_s,
-            f"Another node leads. Longest pause of the producer: {gap_to_s - gap_from_s:.2f} s.",
+            f"Another node leads. The producer waited {gap_to_s - gap_from_s:.2f} s.",
         ),
         (seen.restarted_s, seen.ends_s, "The killed node restarts, catches up, and is in sync again."),
     ]

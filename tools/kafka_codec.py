@@ -79,7 +79,7 @@ FAMILIES: dict[str, tuple[str, dict[str, tuple[int, int]]]] = {
         {"DescribeAcls": (1, 3), "CreateAcls": (1, 3), "DeleteAcls": (1, 3)},
     ),
     "administration/user": (
-        "users who sign in by password",
+        "users with passwords",
         {"DescribeUserScramCredentials": (0, 0), "AlterUserScramCredentials": (0, 0)},
     ),
     "administration/quota": (

@@ -93,7 +93,7 @@ class Source:
 
 
 def condition(of: Versions, within: Versions) -> str:
-    """What ``version`` has to be for some of the versions that are possible; empty where it may be any of them."""
+    """Returns the condition on ``version`` for a subset of the possible versions; empty if all of them qualify."""
     inner = of & within
     if not inner:
         return "False"
@@ -310,7 +310,7 @@ class MessageWriter:
                 source.line(f"{names} = {self._either(of, 'unpack', kind, arguments)}")
 
     def _read_tags(self, of: Structure) -> None:
-        """The tagged fields at the end. Mostly there are none, which is one byte."""
+        """The tagged fields at the end. Usually none exist, which takes one byte."""
         source = self._source
         if not of.flexible & of.versions:
             return
@@ -465,7 +465,7 @@ class MessageWriter:
             source.line(f"parts.append({source.primitive('pack_tags')}(tagged))")
 
     def _is_said(self, of: Field, value: str) -> str:
-        """Whether a tagged field differs from its default: only then it is sent."""
+        """True if a tagged field differs from its default: only then it is sent."""
         default = self._default(of)
         if default == "None":
             return f"{value} is not None"

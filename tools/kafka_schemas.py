@@ -50,7 +50,7 @@ class Versions(NamedTuple):
         return iter(range(self.lowest, self.highest + 1))
 
     def has(self, version: int) -> bool:
-        """Whether a version is one of them."""
+        """True if a version is in the range."""
         return self.lowest <= version <= self.highest
 
 
@@ -112,7 +112,7 @@ class Field:
 
     @property
     def is_nullable(self) -> bool:
-        """Whether it is None in some version, or where it was left out."""
+        """True if it is None in some version, or where it is omitted."""
         return bool(self.nullable & self.versions) or self.kind == "records" or self.is_lone_structure
 
     @property
@@ -121,11 +121,11 @@ class Field:
 
     @property
     def is_null_by_byte(self) -> bool:
-        """Whether it is a structure that may be null: a byte before it says whether it is."""
+        """True if it is a structure that may be null: a byte before it says so."""
         return self.is_lone_structure and bool(self.nullable & self.versions)
 
     def in_body(self, version: int) -> bool:
-        """Whether it stands among the fields that are always sent."""
+        """True if it is one of the fields that are always sent."""
         return self.versions.has(version) and not self.tagged.has(version)
 
     def smallest_bytes(self, compact: bool) -> int:
@@ -178,7 +178,7 @@ class Structure:
         )
 
     def steps(self) -> Iterator[list[Field]]:
-        """Fields of the body in their order: one of changing size by itself, neighbours of fixed size together."""
+        """Fields of the body in their order: one of variable size alone, neighbours of fixed size together."""
         run: list[Field] = []
         for each in self.fields:
             if not any(each.in_body(version) for version in self.versions):
@@ -194,7 +194,7 @@ class Structure:
             yield run
 
     def layouts(self, run: list[Field]) -> list[tuple[int, list[Field]]]:
-        """Which fields of a run exist from which version on, newest first."""
+        """Returns the fields of a run by the version that introduced them, newest first."""
         found: list[tuple[int, list[Field]]] = []
         for version in self.versions:
             present = [each for each in run if each.in_body(version)]

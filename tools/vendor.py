@@ -1,6 +1,6 @@
 """Fetches the console's JavaScript libraries into ``console/static/vendor``, which is committed.
 
-python tools/vendor.py          # fetch what is pinned below, anew; needs npm
+python tools/vendor.py          # fetch again what is pinned below; needs npm
 python tools/vendor.py --check  # only compare what is there with vendored.json; needs nothing
 
 Nothing is fetched when quorumlog is installed or run. A new version is pinned here with the sha512 of its package, as
@@ -79,7 +79,7 @@ BARE_IMPORTS = {"preact": "./preact.js", "preact/hooks": "./hooks.js"}
 
 
 class VendorError(Exception):
-    """What was fetched, or what is there, is not what is pinned."""
+    """A fetched or existing file differs from its pinned checksum."""
 
 
 def rewritten(source: str) -> str:

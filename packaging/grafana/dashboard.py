@@ -83,7 +83,7 @@ def mean(name: str) -> Query:
 
 
 def _named(labels: Iterable[str]) -> str:
-    """What a line with these labels is called, in Grafana's braces."""
+    """Returns the legend of a line with these labels, in Grafana's braces."""
     return " ".join(f"{{{{{label}}}}}" for label in labels)
 
 
@@ -93,7 +93,7 @@ def figure(title: str, expression: str, name: str, unit: str = "short") -> Panel
 
 
 def at_a_glance() -> list[Panel]:
-    """Whether all is well."""
+    """The overall health."""
     used, free = exported("storage_used_bytes"), exported("storage_free_bytes")
     return [
         figure("Nodes that serve", f"sum({exported('ready')})", "ready"),
@@ -114,12 +114,12 @@ def at_a_glance() -> list[Panel]:
 
 
 def load() -> list[Panel]:
-    """What clients do, and how quickly it is done."""
+    """Client traffic and its latency."""
     committed = f"max by (group, topic, partition) ({exported('consumer_group_committed_offset')})"
     ends = f"max by (topic, partition) ({exported('partition_high_watermark')})"
     starts = f"max by (topic, partition) ({exported('partition_log_start_offset')})"
     behind = f"({ends} - on (topic, partition) group_right {committed})"
-    # Records that retention has removed cannot be read any more: a group is behind by what the log has at most.
+    # Records that retention has removed can no longer be read: a group is behind by what the log has at most.
     kept = f"({committed} * 0 + on (topic, partition) group_left () ({ends} - {starts}))"
     lag = f"sum by (group, topic) (clamp_min({behind} < {kept} or {kept}, 0))"
     return [
@@ -169,7 +169,7 @@ def load() -> list[Panel]:
             "In-sync replicas",
             (of_metric("isr_shrinks", "lost"), of_metric("isr_expansions", "back")),
             "ops",
-            "Replicas that fall out of sync in a second, and that come back.",
+            "Replicas that leave and rejoin the in-sync set, per second.",
         ),
     ]
 

@@ -28,6 +28,6 @@ def use_sources() -> None:
 
 
 def is_compiled() -> bool:
-    """Whether this process runs compiled modules."""
+    """True if this process runs compiled modules."""
     compiled = find_spec("quorumlog.raft.group")  # Without importing it, which takes longer than all the rest here.
     return compiled is not None and not str(compiled.origin).endswith(".py")
