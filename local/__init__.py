@@ -7,7 +7,7 @@
 - `certificates`: its authorities, and certificates of nodes and users.
 - `cluster_probe`: what its nodes report about themselves and each other.
 - `state`: `cluster.json`, from which a later process continues.
-- `cleanup_process`: cleans up after a cluster whose owner died.
+- `cleanup_process`: cleans up after a cluster whose owner was killed.
 - `pytest_plugin`: the fixture `quorumlog_cluster`.
 
 May import: `server`, `v1`.
@@ -48,9 +48,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # Loaded when first used: the pytest plug-in is imported by every run of pytest.
+    # Imported on first use: every run of pytest imports the plug-in.
     if name in _MODULES:
-        # gRPC's C core would print its own lines on the stderr of a test run or notebook. It reads this when imported.
+        # Otherwise gRPC's C core would print to the stderr of a test run or notebook. It reads the variable when
+        # imported.
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")
         return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

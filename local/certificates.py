@@ -1,4 +1,4 @@
-"""The certificates of a local cluster: two authorities, one certificate for each node, and those of users."""
+"""Certificates of a local cluster: two authorities, one certificate for each node, and those of users."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from quorumlog.server.config.options import PairFiles
 if TYPE_CHECKING:
     from quorumlog.server.certificates.issuing import Issued
 
-#: The user as whom the cluster's own questions are asked.
+#: The user of the cluster's own requests.
 ADMIN = "admin"
 _HOSTS = ("127.0.0.1", "localhost")
 
 
 class LocalCertificates:
-    """Files in one folder, named as ``quorumlog certs`` names them.
+    """Files in one folder, with the same names as those of ``quorumlog certs``.
 
     Arguments:
-        folder: made if it is missing.
-        hosts: by which clients reach nodes, beside those of this machine.
+        folder: created if it is missing.
+        hosts: names and addresses by which clients reach nodes, beside those of this machine.
     """
 
     def __init__(self, folder: Path, hosts: Iterable[str] = ()) -> None:
@@ -33,7 +33,7 @@ class LocalCertificates:
         self.node_ca, self.client_ca = folder / "node-ca.crt", folder / "client-ca.crt"
 
     def make(self, nodes: Iterable[int]) -> None:
-        """Makes what is missing: the authorities, certificates of these nodes, and that of ``admin``.
+        """Creates what is missing: the authorities, certificates of these nodes, and that of ``admin``.
 
         Raises:
             CertificateError: the extra ``certs`` is not installed, or the files cannot be written.
@@ -52,14 +52,14 @@ class LocalCertificates:
         self.properties.write_text("".join(lines), "utf-8")
 
     def add_user(self, user: str) -> dict[str, str]:
-        """Makes the certificate of a user; returns the options with which that user's clients connect."""
+        """Creates the certificate of a user; returns the options with which that user's clients connect."""
         from quorumlog.server.certificates.issuing import create_client
 
         create_client(self.folder, self._authority("client-ca"), user)
         return self.of_client(user)
 
     def of_node(self, node: int) -> dict[str, str]:
-        """A node's settings."""
+        """Returns the TLS settings of a node."""
         return {
             "tls_certificate": str(self.folder / f"node-{node}.crt"),
             "tls_key": str(self.folder / f"node-{node}.key"),
@@ -68,7 +68,7 @@ class LocalCertificates:
         }
 
     def of_client(self, user: str) -> dict[str, str]:
-        """Options of clients, as producers, consumers and admins take them."""
+        """Returns client options, for producers, consumers and admins."""
         return {
             "security_protocol": "SSL",
             "ssl_ca_location": str(self.node_ca),
@@ -77,7 +77,7 @@ class LocalCertificates:
         }
 
     def pair(self, user: str) -> Pair:
-        """A user's certificate and key, with the authorities of nodes."""
+        """Returns a user's certificate and key, with the authorities of nodes."""
         return read_pair(PairFiles(self.folder / f"{user}.crt", self.folder / f"{user}.key", self.node_ca))
 
     def _authority(self, name: str) -> Issued:

@@ -1,9 +1,10 @@
-"""Cleans up after a local cluster whose owner died. A program of its own, run by path: it imports nothing of ours.
+"""Cleans up after a local cluster whose owner was killed. A separate program, run by path, without our imports.
 
-Its standard input is a pipe from the owner; each line names a node process ("pid start-time"). When the pipe ends
-without the word "done", or the owner (first argument) is no longer its parent, then the owner was killed: the nodes
-are killed, and the directory (second argument, if not empty) is removed. Nodes watch a pipe of their own as well,
-but one that is stopped cannot act.
+Its standard input is a pipe from the owner; each line names a node process ("pid start-time"). If the pipe ends without
+the word "done", or the owner (first argument) is no longer its parent, then the owner was killed: the nodes are killed,
+and the directory (second argument, if not empty) is removed. Nodes also watch a pipe of their own, but a stopped
+process
+cannot react.
 """
 
 import os
@@ -14,14 +15,14 @@ import subprocess
 import sys
 import time
 
-#: For the death of killed processes. They hold the directory.
+#: Time for killed processes to exit (s). They use the directory.
 PATIENCE_S = 10.0
 POLL_S = 0.02
 PARENT_CHECK_S = 1.0
 
 
 def start_time(pid: int) -> str:
-    """When a process started, as the system tells it; empty when there is none. With the pid it names a process."""
+    """Returns the start time of a process, empty if it does not exist. With the pid, it identifies the process."""
     if not os.path.exists("/proc/self/stat"):
         command = ["ps", "-o", "stat=,lstart=", "-p", str(pid)]
         told = subprocess.run(command, capture_output=True, text=True, check=False).stdout
@@ -36,11 +37,11 @@ def start_time(pid: int) -> str:
 
 
 def watch(owner: int) -> list[tuple[int, str]] | None:
-    """Waits for the owner's end; the processes to kill, or None when it has cleaned up itself."""
+    """Waits until the owner has exited; returns the processes to kill, or None if it has cleaned up itself."""
     processes: list[tuple[int, str]] = []
     rest = b""
     while True:
-        # What an owner said that is gone already still stands in the pipe, whose end a child of its own may hold open.
+        # What an exited owner wrote is still in the pipe, whose end a child process of the owner may keep open.
         orphaned = os.getppid() != owner
         readable, _, _ = select.select([0], [], [], 0 if orphaned else PARENT_CHECK_S)
         if not readable:
@@ -60,7 +61,7 @@ def watch(owner: int) -> list[tuple[int, str]] | None:
 
 
 def main(owner: int, directory: str) -> None:
-    """Waits, and cleans up if that is needed."""
+    """Waits for the owner, and cleans up if necessary."""
     processes = watch(owner)
     if processes is None:
         return
@@ -78,6 +79,6 @@ def main(owner: int, directory: str) -> None:
 
 
 if __name__ == "__main__":
-    # A Ctrl-C at the terminal is the owner's to handle.
+    # A Ctrl-C in the terminal is handled by the owner.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     main(int(sys.argv[1]), sys.argv[2])

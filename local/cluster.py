@@ -27,7 +27,7 @@ from quorumlog.local.state import MAX_NODES, ClusterState, NodeRecord
 _log = logging.getLogger("quorumlog.local")
 
 HOST = "127.0.0.1"
-#: Folder of a cluster with TLS, in its directory.
+#: Folder of the certificates of a cluster with TLS, in its directory.
 CERTIFICATES = "certs"
 #: More voters of the metadata quorum than this only make it slower.
 MAX_CONTROLLERS = 5
@@ -36,7 +36,7 @@ READY_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0
 _POLL_S = 0.02
 _KILLED_TIMEOUT_S = 30.0
-#: What a node says that has lost its disk.
+#: Reported by a node that has lost its disk.
 _ASK_AGAIN_S = 0.5
 _RETURNED_EMPTY = "returned with an empty data directory"
 
@@ -45,7 +45,7 @@ __all__ = ["ClusterError", "LocalCluster", "NodeStatus", "NodeWaitsError", "Node
 
 @dataclass(slots=True, frozen=True)
 class NodeStatus:
-    """One node of a local cluster. ``reason`` says why it is not ready."""
+    """Status of one node of a local cluster. ``reason`` is why it is not ready."""
 
     node_id: int
     address: str
@@ -58,33 +58,34 @@ class NodeStatus:
 class LocalCluster:
     """A cluster of real node processes on loopback.
 
-    As a context manager it is up and ready inside, and gone afterwards, however the block ends; even when this
-    process is killed the nodes end, and temporary data is removed.
+    As a context manager it is up and ready inside the block, and stopped afterwards, however the block ends; even if
+    this process is killed, the nodes stop and temporary data is removed.
 
     Arguments:
-        nodes: how many; their ids are 1 to ``nodes``.
-        data_dir: keeps the nodes' data; temporary unless given. A directory that has held a cluster goes on with it.
+        nodes: number of nodes; their ids are 1 to ``nodes``.
+        data_dir: directory for the nodes' data; temporary unless given. If it has a cluster already, that one
+            continues.
         base_port: node ``i`` listens on ``base_port + i - 1``; free ports unless given.
-        controllers: how many of the first nodes vote on metadata; the largest odd number up to 5 unless given.
-        advertise: node id -> host:port at which others are told to reach a node, say a proxy in front of it; where it
-            listens unless given.
-        advertise_host: the host at which others are told to reach all nodes, at the ports where they listen; instead
-            of ``advertise``, and for peers too.
-        settings: of every node, by name as in ``quorumlog.server.config.settings``. A cluster that keeps its data
-            keeps them too. Environment variables such as ``QUORUMLOG_RACK`` have no effect.
+        controllers: number of the first nodes that vote on metadata; the largest odd number up to 5 unless given.
+        advertise: node id -> advertised host:port of a node, for example of a proxy in front of it; its listening
+            address unless given.
+        advertise_host: the advertised host of all nodes, with the ports where they listen; instead of ``advertise``,
+            and also for peers.
+        settings: of every node, by name as in ``quorumlog.server.config.settings``. A cluster that keeps its data also
+            keeps them. Environment variables such as ``QUORUMLOG_RACK`` have no effect.
         node_settings: node id -> settings that only this node has.
         env: environment variables of every node, on top of this process's.
-        kafka: nodes also serve Kafka's own clients; ``kafka_bootstrap_servers`` says where. Topics that those mention
-            are created, unless ``kafka_auto_create_topics_enable`` is set to false. A cluster that had no such listener
-            gets one.
-        tls: nodes serve nodes and clients by certificate. What that needs is made in ``data_dir``/certs, and
+        kafka: nodes also serve Kafka's own clients, at ``kafka_bootstrap_servers``. Topics that they mention are
+            created, unless ``kafka_auto_create_topics_enable`` is set to false. A cluster without such a listener gets
+            one.
+        tls: nodes authenticate nodes and clients by certificate. The files are created in ``data_dir``/certs, and
             ``client_tls`` are the options with which clients connect.
         detached: the nodes outlive this process; then ``data_dir`` must be given. ``attach`` finds them again.
 
     Raises:
-        ValueError: arguments that make no cluster.
-        ClusterSettingsError: a setting that is unknown, wrong, or not to be chosen.
-        ClusterError: the directory holds a cluster of another shape, or one that runs with other settings.
+        ValueError: invalid arguments.
+        ClusterSettingsError: a setting that is unknown, invalid, or chosen by the cluster itself.
+        ClusterError: the directory has a cluster of another size or address, or one that runs with other settings.
     """
 
     def __init__(
@@ -104,18 +105,18 @@ class LocalCluster:
         detached: bool = False,
     ) -> None:
         if not 1 <= nodes <= MAX_NODES:
-            raise ValueError(f"a local cluster has 1 to {MAX_NODES} nodes, not {nodes}")
+            raise ValueError(f"a local cluster can have 1 to {MAX_NODES} nodes, not {nodes}")
         if controllers is None:
             controllers = min(nodes - 1 + nodes % 2, MAX_CONTROLLERS)
         if not 1 <= controllers <= nodes:
             raise ValueError(f"of {nodes} nodes 1 to {nodes} can be controllers, not {controllers}")
         ports = nodes * (1 + tls + kafka)
         if base_port is not None and not 1 <= base_port <= 65_536 - ports:
-            raise ValueError(f"base_port {base_port} leaves no {ports} ports up to 65535")
+            raise ValueError(f"base_port {base_port} leaves fewer than {ports} ports up to 65535")
         if detached and (advertise or advertise_host):
-            raise ValueError("a detached cluster advertises where it listens: whoever comes later knows nothing else")
+            raise ValueError("a detached cluster cannot advertise other addresses: a later process would not know them")
         if detached and data_dir is None:
-            raise ValueError("a detached cluster needs a data_dir: whoever comes later finds it there")
+            raise ValueError("a detached cluster needs a data_dir, where a later process finds it")
         self._detached = detached
         self._advertise = dict(advertise or {})
         self._advertise_host = advertise_host
@@ -144,15 +145,15 @@ class LocalCluster:
 
     @classmethod
     def attach(cls, data_dir: str | os.PathLike[str]) -> LocalCluster:
-        """The cluster that lives in a directory, running or not. It goes on when this process ends.
+        """Returns the cluster in a directory, running or not. It continues when this process ends.
 
         Raises:
-            ClusterError: there is none.
+            ClusterError: the directory has none.
         """
         root = Path(data_dir).absolute()
         state = _load(root)
         if state is None:
-            raise ClusterError(f"{root} holds no local cluster: start one with quorumlog cluster up --data-dir {root}")
+            raise ClusterError(f"{root} has no local cluster: start one with quorumlog cluster up --data-dir {root}")
         return cls(len(state.nodes), data_dir=root, controllers=len(state.controllers), detached=True)
 
     def __enter__(self) -> Self:
@@ -169,11 +170,11 @@ class LocalCluster:
         self.shutdown()
         self._give_up_ports()
 
-    # -- what there is --------------------------------------------------------------------------------------------
+    # -- queries ---------------------------------------------------------------------------------------------------
 
     @property
     def bootstrap_servers(self) -> str:
-        """Addresses of all nodes, as clients take them."""
+        """Addresses of all nodes, as accepted by clients."""
         return ",".join(self._advertised(node) for node in self._nodes)
 
     @property
@@ -205,20 +206,20 @@ class LocalCluster:
 
     @property
     def certificates(self) -> LocalCertificates | None:
-        """Its authorities and certificates; None without TLS."""
+        """The authorities and certificates; None without TLS."""
         return self._certificates
 
     def peer_address(self, node: int) -> str:
-        """Where a node serves its peers: host:port."""
+        """Returns the host:port at which a node serves its peers."""
         self._node(node)
         return self._peer_address(node)
 
     def address(self, node: int) -> str:
-        """Where a node listens: host:port."""
+        """Returns the host:port at which a node listens."""
         return self._node(node).address
 
     def pid(self, node: int) -> int | None:
-        """A node's process id; None while it does not run."""
+        """Returns a node's process id; None while it does not run."""
         return self._node(node).pid
 
     @property
@@ -227,37 +228,38 @@ class LocalCluster:
         return [pid for node in self.node_ids if (pid := self.pid(node)) is not None]
 
     def is_running(self, node: int) -> bool:
-        """Whether a node's process lives; a paused one does."""
+        """True if a node's process exists, even if it is paused."""
         return self._node(node).is_running()
 
     def data_dir(self, node: int) -> Path:
-        """A node's data directory."""
+        """Returns a node's data directory."""
         return self._node(node).data_dir
 
     def log_path(self, node: int) -> Path:
-        """The file with a node's log."""
+        """Returns the path of a node's log."""
         return self._node(node).log_path
 
     def leader(self, topic: str | None = None, partition: int = 0) -> int | None:
-        """The node that leads a partition, or without a topic the active controller; None without one."""
+        """Returns the leader of a partition, or the active controller if no topic is given; None without one."""
         with self._view(self._running_addresses()) as view:
             return view.controller() if topic is None else view.leader(topic, partition)
 
     def status(self) -> list[NodeStatus]:
-        """How every node is."""
+        """Returns the status of every node."""
         with self._view(self._running_addresses()) as view:
             return [self._status(node, view) for node in self._nodes.values()]
 
-    # -- the whole ------------------------------------------------------------------------------------------------
+    # -- the whole cluster -----------------------------------------------------------------------------------------
 
     def up(self, timeout_s: float = READY_TIMEOUT_S) -> None:
-        """Starts every node that does not run and waits until all are ready. If a node ends, those that it started are
-        stopped again; nodes that ran before continue.
+        """Starts every node that does not run and waits until all are ready.
+
+        If a node exits, those that this call started are stopped again; nodes that ran before continue.
 
         Raises:
-            NodeWaitsError: nodes have lost their disks, and all others serve: they go on.
+            NodeWaitsError: nodes have lost their disks, and all others serve; they continue.
             NodesSlowError: nodes were not ready in time; all keep running.
-            ClusterError: a node ended, with what it said.
+            ClusterError: a node exited; the message has its error.
         """
         for line in unused_variables():
             _log.warning("%s", line)
@@ -265,7 +267,8 @@ class LocalCluster:
             raise ClusterError(
                 f"the cluster in {self._root} is running already: quorumlog cluster down --data-dir {self._root}"
             )
-        # All ports before any node: else the rest would come up, and look for their cluster at a stranger's door.
+        # Check all ports before starting any node: otherwise the others would start, and contact a foreign process as a
+        # peer.
         absent = [node for node in self._nodes.values() if not node.is_running()]
         for node in absent:
             require_free(node.address)
@@ -291,9 +294,9 @@ class LocalCluster:
         """Waits until every node that was started, and not stopped or killed since, serves and sees all the others.
 
         Raises:
-            NodeWaitsError: all do but those that returned with an empty data directory.
+            NodeWaitsError: all do except those that returned with an empty data directory.
             NodesSlowError: they were not ready in time; the message names one of them, and its log.
-            ClusterError: a node ended, with what it said.
+            ClusterError: a node exited; the message has its error.
         """
         deadline = time.monotonic() + timeout_s
         waiting = [self._nodes[node] for node in sorted(self._wanted)]
@@ -330,17 +333,17 @@ class LocalCluster:
             raise NodeWaitsError(f"all other nodes serve, but {'; '.join(empty.values())}")
 
     def _slow(self, view: ClusterView, asked: int, missing: list[int], timeout_s: float) -> ClusterError:
-        """Returns the error that names the node that is not ready, and the log of that node.
+        """Returns an error that names the node that is not ready, and its log.
 
         Arguments:
-            asked: the node that was waited for; others may be what it waits for.
-            missing: those that it does not see in the cluster.
+            asked: the node that was waited for; it may itself wait for others.
+            missing: nodes that it does not see in the cluster.
         """
         seen = {node: view.node(node) for node in sorted({asked, *missing})}
         ended = [node for node in seen if not self._nodes[node].is_running()]
         if ended:
             return ClusterError(f"node {ended[0]} ended: {self._nodes[ended[0]].last_words()}")
-        # One that does not answer may be what another one waits for; that one says so of itself only.
+        # A node that does not answer may be what another one waits for, which reports only itself.
         silent = [node for node, its in seen.items() if not its.answers]
         unready = [node for node, its in seen.items() if not its.ready]
         node = next(iter([*silent, *unready, *missing, asked]))
@@ -350,7 +353,7 @@ class LocalCluster:
     def _not_ready(self, node: int, why: str, timeout_s: float) -> NodesSlowError:
         process = self._nodes[node]
         # The log of a temporary cluster is about to be removed.
-        last = f"; it logged last: {process.last_words()}" if self._temporary else ""
+        last = f"; last line of its log: {process.last_words()}" if self._temporary else ""
         return NodesSlowError(
             f"node {node} is not ready after {timeout_s:g} s: {why}; its log is {process.log_path}{last}"
         )
@@ -358,7 +361,7 @@ class LocalCluster:
     def shutdown(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
         """Stops every node and removes temporary data. May be called twice, and does nothing in a forked child.
 
-        With data to keep, nodes hand over and stop in order; one that does not within ``timeout_s`` is killed.
+        Nodes with data to keep hand over their leaderships and stop; one that does not within ``timeout_s`` is killed.
         """
         if os.getpid() != self._owner:
             return
@@ -371,7 +374,7 @@ class LocalCluster:
             self._save()
 
     def _end(self, nodes: Collection[NodeProcess], timeout_s: float) -> None:
-        """Ends the processes of some nodes."""
+        """Stops the processes of some nodes."""
         running = [node for node in nodes if node.is_running()]
         self._wanted.difference_update(node.node_id for node in nodes)
         for node in running:
@@ -386,17 +389,17 @@ class LocalCluster:
                 node.wait(_KILLED_TIMEOUT_S)
 
     def _give_up_ports(self) -> None:
-        """What keeps its data may come up again at the same ports, until it is left."""
+        """Releases the reserved ports. A cluster that keeps its data uses the same ports again until it is closed."""
         if self._ports is not None:
             self._ports.close()
 
-    # -- single nodes ---------------------------------------------------------------------------------------------
+    # -- single nodes ----------------------------------------------------------------------------------------------
 
     def start(self, node: int, timeout_s: float = READY_TIMEOUT_S) -> None:
-        """Starts a node again on its data; returns once it answers. ``wait_ready`` waits for more.
+        """Starts a node again with its data; returns once it answers. ``wait_ready`` waits for readiness.
 
         Raises:
-            ClusterError: it runs already, or it ended, with what it said.
+            ClusterError: it runs already, or it exited; the message has its error.
         """
         process = self._node(node)
         self._spawn(process)
@@ -410,7 +413,7 @@ class LocalCluster:
                 time.sleep(_POLL_S)
 
     def kill(self, node: int) -> None:
-        """SIGKILL: the process is gone when this returns."""
+        """Sends SIGKILL and waits until the process has exited."""
         process = self._node(node)
         self._wanted.discard(node)
         process.signal(signal.SIGKILL)
@@ -418,10 +421,10 @@ class LocalCluster:
         self._save()
 
     def stop(self, node: int, timeout_s: float = STOP_TIMEOUT_S) -> None:
-        """SIGTERM: the node hands over its leaderships and ends; it has when this returns.
+        """Sends SIGTERM and waits: the node hands over its leaderships and stops.
 
         Raises:
-            ClusterError: it did not end in time, or not well.
+            ClusterError: it did not stop in time, or with an error.
         """
         process = self._node(node)
         self._wanted.discard(node)
@@ -432,14 +435,14 @@ class LocalCluster:
             raise ClusterError(f"node {node} ended with status {status}: {process.last_words()}")
 
     def pause(self, node: int) -> None:
-        """SIGSTOP: the process lives and holds its connections, but does nothing."""
+        """Sends SIGSTOP: the process exists and keeps its connections, but does nothing."""
         self._node(node).signal(signal.SIGSTOP)
 
     def resume(self, node: int) -> None:
-        """SIGCONT: a paused node goes on."""
+        """Sends SIGCONT: a paused node continues."""
         self._node(node).signal(signal.SIGCONT)
 
-    # -- inside ---------------------------------------------------------------------------------------------------
+    # -- internals -------------------------------------------------------------------------------------------------
 
     def _make_state(
         self,
@@ -457,11 +460,11 @@ class LocalCluster:
             wanted = [f"{HOST}:{base_port + i}" for i in range(nodes)] if base_port is not None else addresses
             if len(known.nodes) != nodes or len(known.controllers) != controllers or wanted != addresses:
                 raise ClusterError(
-                    f"{self._root} holds a cluster of {len(known.nodes)} nodes at {', '.join(addresses)}:"
-                    " start it with the same shape, or give another directory"
+                    f"{self._root} has a cluster of {len(known.nodes)} nodes at {', '.join(addresses)}:"
+                    " start it with the same nodes, or use another directory"
                 )
             if tls and not known.nodes[0].peer_address:
-                raise ClusterError(f"{self._root} holds a cluster without TLS: give another directory")
+                raise ClusterError(f"{self._root} has a cluster without TLS: use another directory")
             self._bring_up_to_date(known, settings, env, kafka=kafka)
             return known
         self._check(settings, nodes, tls=tls, kafka=kafka)
@@ -481,7 +484,7 @@ class LocalCluster:
     def _bring_up_to_date(
         self, known: ClusterState, settings: dict[str, str], env: dict[str, str], *, kafka: bool
     ) -> None:
-        """Changes settings of a cluster whose nodes do not run, and gives it a listener for Kafka's clients."""
+        """Changes the settings of a cluster that does not run, and adds a listener for Kafka's clients if wanted."""
         adds_kafka = kafka and not known.nodes[0].kafka_address
         changed = {name: value for name, value in settings.items() if known.settings.get(name) != value}
         running = any(self._process(node).is_running() for node in known.nodes)
@@ -503,7 +506,7 @@ class LocalCluster:
         check_settings(settings, self._node_settings, nodes=nodes, tls=tls, kafka=kafka)
 
     def _add_kafka_addresses(self, known: ClusterState) -> None:
-        """Chooses ports for Kafka's clients: those behind the ports that the nodes have, if they are free."""
+        """Chooses ports for Kafka's clients: those after the ports that the nodes have, if they are free."""
         taken = [address for node in known.nodes for address in (node.address, node.peer_address) if address]
         first = max(int(address.rpartition(":")[2]) for address in taken) + 1
         ports = list(range(first, first + len(known.nodes)))
@@ -527,7 +530,9 @@ class LocalCluster:
         try:
             return self._nodes[node]
         except KeyError:
-            raise ClusterError(f"there is no node {node}: nodes are {', '.join(map(str, self._nodes))}") from None
+            raise ClusterError(
+                f"node {node} does not exist: the nodes are {', '.join(map(str, self._nodes))}"
+            ) from None
 
     def _advertised(self, node: int) -> str:
         return self._advertise.get(node, self._at_advertised_host(self._nodes[node].address))
@@ -549,7 +554,8 @@ class LocalCluster:
         return {
             "kafka_listen": address,
             "kafka_advertise": self._at_advertised_host(address),
-            # As brokers do by default, and as their clients expect. Where data matters, a typing error is no topic.
+            # The default of Kafka's brokers, which their clients expect. In production, a typing error should not
+            # create a topic.
             "kafka_auto_create_topics_enable": "true",
         }
 
@@ -577,7 +583,7 @@ class LocalCluster:
         self._save()
 
     def _watched(self) -> int | None:
-        """The nodes' end of the life line; with the first, the janitor is started too."""
+        """Returns the nodes' end of the life line; on the first call it also starts the cleanup process."""
         if self._detached:
             return None
         if self._life_line is None:
@@ -594,7 +600,7 @@ class LocalCluster:
         return self._life_line[0]
 
     def _release(self) -> None:
-        """Lets go of what held the cluster to this process."""
+        """Detaches the cluster from the cleanup process and the life line."""
         if self._janitor is not None:
             assert self._janitor.stdin is not None
             self._janitor.stdin.write(b"done\n")

@@ -1,4 +1,4 @@
-"""What a local cluster's nodes say about themselves and each other, over gRPC."""
+"""Probes of a local cluster's nodes, over gRPC: their state, and what they see of each other."""
 
 from __future__ import annotations
 
@@ -24,8 +24,12 @@ _OPTIONS = (
 
 @dataclass(slots=True, frozen=True)
 class NodeView:
-    """What one node says. ``unfenced`` are the brokers that it sees as alive; ``reason`` why it is not ready, or
-    what else is wrong with it, such as a full disk. ``answers``: it says something."""
+    """The state reported by one node.
+
+    ``unfenced`` are the brokers that it sees as alive; ``reason`` is why it is not ready, or another problem, such as a
+    full
+    disk. ``answers``: it responds.
+    """
 
     ready: bool
     reason: str
@@ -39,7 +43,7 @@ class ClusterView:
 
     Arguments:
         addresses: node id -> host:port.
-        pair: a user's, with the authorities of nodes; None: without TLS.
+        pair: of a user, with the authorities of nodes; None: without TLS.
     """
 
     def __init__(self, addresses: dict[int, str], pair: Pair | None = None) -> None:
@@ -61,7 +65,7 @@ class ClusterView:
             channel.close()
 
     def node(self, node_id: int) -> NodeView:
-        """What a node says of itself; not ready when it does not answer."""
+        """Returns the state of a node; not ready if it does not respond."""
         try:
             ready, reason = self._readiness(node_id)
             if not ready:
@@ -74,8 +78,10 @@ class ClusterView:
         return NodeView(True, reason, controller=controller, unfenced=unfenced)
 
     def _readiness(self, node_id: int) -> tuple[bool, str]:
-        """Whether a node serves, and in one line what keeps it from that, or what it refuses. One that asks for a
-        permission that we do not have says only whether."""
+        """Returns whether a node serves, and in one line why it does not, or what it refuses.
+
+        A node that requires a permission that we lack reports only the former.
+        """
         try:
             described = admin_pb2_grpc.AdminStub(self._channels[node_id]).DescribeNode(
                 admin_pb2.DescribeNodeRequest(), timeout=CALL_TIMEOUT_S
@@ -90,7 +96,7 @@ class ClusterView:
         return described.ready, described.reason or ("" if described.ready else "it does not say why")
 
     def leader(self, topic: str, partition: int) -> int | None:
-        """Who leads a partition according to the node that knows of the newest leader epoch."""
+        """Returns the leader of a partition, by the node with the newest leader epoch."""
         newest = (-1, -1)
         request = data_plane_pb2.MetadataRequest(topics=[topic])
         for answer in self._everyone(request):
@@ -101,7 +107,7 @@ class ClusterView:
         return None if newest[1] < 0 else newest[1]
 
     def controller(self) -> int | None:
-        """The active controller according to the node that heard of one most recently."""
+        """Returns the active controller, by the node with the most recent metadata."""
         answers = [one for one in self._everyone(data_plane_pb2.MetadataRequest()) if one.controller_id >= 0]
         return min(answers, key=lambda one: one.image_age_ms).controller_id if answers else None
 
@@ -110,7 +116,7 @@ class ClusterView:
             try:
                 yield self._metadata(node_id, request)
             except grpc.RpcError:
-                # Paused or going down: the others know as much.
+                # Paused or stopping: the other nodes know as much.
                 continue
 
     def _metadata(self, node_id: int, request: data_plane_pb2.MetadataRequest) -> data_plane_pb2.MetadataResponse:

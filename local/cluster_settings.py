@@ -1,4 +1,4 @@
-"""Settings of a local cluster's nodes: which ones a caller may choose, and whether their values are right."""
+"""Settings of a local cluster's nodes: which ones a caller may set, and validation of their values."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from quorumlog.server.config.settings import ENV_PREFIX, Settings, SettingsError
 
 _PORTS = "the cluster chooses its ports (--base-port)"
 _CERTIFICATES = "a cluster with --tls makes its certificates"
-#: What a local cluster decides itself, with the reason.
+#: Settings that a local cluster chooses itself, with the reason.
 DECIDED = {
     "node_id": "nodes are numbered from 1",
     "data_dir": "every node has a folder in the directory of the cluster (--data-dir)",
@@ -27,7 +27,7 @@ DECIDED = {
 }
 #: Addresses that two nodes of one machine cannot share.
 _OWN_ADDRESSES = ("password_listen", "plaintext_listen", "metrics_listen", "metrics_tls_listen")
-#: Stand for what the cluster decides.
+#: Placeholders for what the cluster chooses.
 _PLACE = "127.0.0.1:1"
 _ANY_NODE = {"node_id": "1", "data_dir": "node-1", "controllers": f"1@{_PLACE}"}
 _TLS = dict.fromkeys(("tls_certificate", "tls_key", "node_ca", "client_ca"), "file")
@@ -48,7 +48,7 @@ def check_settings(
         node_settings: node id -> settings that only this node has.
 
     Raises:
-        ClusterSettingsError: an unknown name, a wrong value, or a setting that the cluster decides itself.
+        ClusterSettingsError: an unknown name, an invalid value, or a setting that the cluster chooses itself.
     """
     for name in settings:
         if name in _OWN_ADDRESSES and nodes > 1:
@@ -72,8 +72,10 @@ def check_settings(
 
 
 def unused_variables() -> list[str]:
-    """Returns a line for each environment variable that would set a setting of a node, had the node been started
-    directly: a local cluster does not pass those on, because they are meant for another node."""
+    """Returns a line for each environment variable that has no effect although it would configure a node.
+
+    A local cluster does not pass these on to its nodes, because they are meant for another node.
+    """
     lines = []
     for name in Settings.model_fields:
         variable = ENV_PREFIX + name.upper()

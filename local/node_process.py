@@ -1,4 +1,4 @@
-"""One node process of a local cluster: started, signalled and told apart from a stranger that got its pid."""
+"""One node process of a local cluster: started, signalled, and identified even if its pid is reused."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from quorumlog.server.config.settings import ENV_PREFIX, Settings
 
 POLL_S = 0.01
 _ERROR_MARK = "quorumlog: error: "
-#: The same, of a node that logs JSON.
+#: Mark of the error of a node that logs JSON.
 _JSON_ERROR_MARK = '"event": "node_failed"'
 
 
 class ClusterError(Exception):
-    """A local cluster could not do what was asked. The message is one line that says what to do."""
+    """Raised if a local cluster could not do what was requested. The message is one line that says what to do."""
 
 
 class ClusterSettingsError(ClusterError):
-    """A setting of a local cluster is wrong: its name, its value, or that it is set at all."""
+    """Raised if a setting of a local cluster is invalid: its name, its value, or that it is set at all."""
 
 
 class NodeWaitsError(ClusterError):
-    """Nodes wait to be taken back, because they returned with empty data directories; all others serve."""
+    """Raised if nodes wait to rejoin, because they returned with empty data directories; all others serve."""
 
 
 class NodesSlowError(ClusterError):
-    """Nodes run, and were not ready in time. They keep running and may become ready later."""
+    """Raised if nodes run but were not ready in time. They keep running and may become ready later."""
 
 
 class NodeProcess:
@@ -41,9 +41,9 @@ class NodeProcess:
 
     Arguments:
         node_id: of the node.
-        address: where it listens: host:port.
-        data_dir: its own.
-        log_path: takes its stderr and stdout.
+        address: host:port at which it listens.
+        data_dir: of the node.
+        log_path: receives its stderr and stdout.
         pid, started: of a process that is running already, from an earlier owner.
     """
 
@@ -61,27 +61,27 @@ class NodeProcess:
 
     @property
     def pid(self) -> int | None:
-        """Its process id while it runs."""
+        """The process id while it runs."""
         return self._pid if self.is_running() else None
 
     @property
     def started(self) -> str:
-        """When the kernel says that it started; empty while it does not run."""
+        """The start time by the kernel; empty while it does not run."""
         return self._started if self.is_running() else ""
 
     def is_running(self) -> bool:
-        """Whether it lives; a stopped (paused) process does."""
+        """True if the process exists, even if it is stopped (paused)."""
         if self._child is not None:
             return self._child.poll() is None
         return self._pid is not None and start_time(self._pid) == self._started != ""
 
     def spawn(self, flags: Mapping[str, str], env: Mapping[str, str], life_line: int | None) -> None:
-        """Starts it.
+        """Starts the process.
 
         Arguments:
             flags: settings by name.
-            env: on top of this process's environment.
-            life_line: a descriptor that ends when the owner does; None for a node that outlives it.
+            env: added to this process's environment.
+            life_line: a descriptor that is closed when the owner exits; None for a node that outlives it.
 
         Raises:
             ClusterError: it is running already.
@@ -93,7 +93,7 @@ class NodeProcess:
             command += [f"--{name.replace('_', '-')}={value}"]
         if life_line is not None:
             command += [f"--life-line={life_line}"]
-        # The owner's own settings are not the nodes'.
+        # The owner's own settings do not apply to the nodes.
         own = {ENV_PREFIX + name.upper() for name in Settings.model_fields}
         environment = {name: value for name, value in os.environ.items() if name not in own} | dict(env)
         with self.log_path.open("ab") as log:
@@ -105,7 +105,7 @@ class NodeProcess:
                 stderr=log,
                 env=environment,
                 pass_fds=() if life_line is None else (life_line,),
-                # A Ctrl-C at the terminal goes to the owner, who stops the nodes in order.
+                # A Ctrl-C in the terminal is handled by the owner, which stops the nodes in order.
                 start_new_session=True,
             )
         self._pid = self._child.pid
@@ -123,10 +123,10 @@ class NodeProcess:
         os.kill(self._pid, number)
 
     def wait(self, timeout_s: float) -> int | None:
-        """Waits for its end; returns the exit status where it is known (negative: the signal that killed it).
+        """Waits until it has exited; returns the exit status if known (negative: the signal that killed it).
 
         Raises:
-            ClusterError: it did not end in time.
+            ClusterError: it did not exit in time.
         """
         deadline = time.monotonic() + timeout_s
         while self.is_running():
@@ -136,7 +136,7 @@ class NodeProcess:
         return None if self._child is None else self._child.returncode
 
     def last_words(self) -> str:
-        """Why it ended: its own line about it, or the last one that it logged since its latest start."""
+        """Returns why it exited: its own error message, or the last line that it logged since its latest start."""
         with self.log_path.open("rb") as log:
             log.seek(self._log_offset)
             lines = [line.strip() for line in log.read().decode(errors="replace").splitlines() if line.strip()]
@@ -145,4 +145,4 @@ class NodeProcess:
                 return line.removeprefix(_ERROR_MARK)
             if _JSON_ERROR_MARK in line:
                 return str(json.loads(line)["message"])
-        return lines[-1] if lines else "it said nothing"
+        return lines[-1] if lines else "it logged nothing"

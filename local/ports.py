@@ -1,4 +1,4 @@
-"""Free loopback ports that stay free until their nodes take them, and while those are down."""
+"""Reserved loopback ports: free until their nodes use them, and while those are down."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ _ASK_AGAIN_S = 0.02
 
 
 class ReservedPorts:
-    """Ports bound here but not listened on.
+    """Ports that are bound here but not listened on.
 
-    The kernel gives a bound port to nobody who asks for any port, and lets a process that names it listen beside
-    a socket that does not, where both allow reuse of the address (gRPC does). So no race is left between choosing a
+    The kernel does not assign a bound port to a process that requests any port, but lets a process that names it listen
+    beside a socket that does not, if both allow reuse of the address (gRPC does). So there is no race between choosing
+    a
     port and using it, nor while a killed node is down.
     """
 
@@ -36,18 +37,18 @@ class ReservedPorts:
 
     @property
     def ports(self) -> list[int]:
-        """The ports."""
+        """The port numbers."""
         return [reserved.getsockname()[1] for reserved in self._sockets]
 
     def close(self) -> None:
-        """Gives them up."""
+        """Releases them."""
         for reserved in self._sockets:
             reserved.close()
         self._sockets.clear()
 
 
 def are_free(host: str, ports: Collection[int]) -> bool:
-    """Returns whether all ports exist and no other process listens at them."""
+    """True if all ports exist and no other process listens on them."""
     if max(ports) > MAX_PORT:
         return False
     try:
@@ -59,10 +60,10 @@ def are_free(host: str, ports: Collection[int]) -> bool:
 
 
 def require_free(address: str) -> None:
-    """Checks that nobody listens at an address.
+    """Checks that no process listens at an address.
 
     Raises:
-        ClusterError: somebody does.
+        ClusterError: a process does.
     """
     try:
         try_to_bind("listen", address)
@@ -71,10 +72,12 @@ def require_free(address: str) -> None:
 
 
 def wait_listening(address: str, deadline: float) -> None:
-    """Waits until somebody listens at an address, if it is any: a node serves Kafka's clients a moment after others.
+    """Waits until a process listens at an address, if it is not empty.
+
+    A node's listener for Kafka's clients starts a moment after the others.
 
     Raises:
-        ClusterError: nobody does, by the deadline.
+        ClusterError: no process does, by the deadline.
     """
     host, _, port = address.rpartition(":")
     while address:
@@ -83,5 +86,5 @@ def wait_listening(address: str, deadline: float) -> None:
             return
         except ConnectionRefusedError:
             if time.monotonic() > deadline:
-                raise ClusterError(f"nobody listens at {address} for Kafka's clients") from None
+                raise ClusterError(f"no listener for Kafka's clients at {address}") from None
             time.sleep(_ASK_AGAIN_S)

@@ -1,13 +1,13 @@
-"""The pytest fixture ``quorumlog_cluster``: a running cluster for whoever tests against one.
+"""The pytest fixture ``quorumlog_cluster``: a running cluster for tests.
 
-Installed with the package (entry point ``pytest11``); nothing of the cluster is imported before a test asks for it.
+Installed with the package (entry point ``pytest11``); nothing of the cluster is imported before a test requests it.
 
 In ``pytest.ini`` or ``pyproject.toml``:
 
 - ``quorumlog_cluster_scope``: ``module`` (default: tests of one file share a cluster), ``session``, ``class`` or
   ``function``. A test that kills nodes should leave them running again, or use ``function``.
 - ``quorumlog_cluster_nodes``: how many nodes, 3 by default.
-- ``quorumlog_cluster_kafka``: ``true`` to serve Kafka's own clients too, at ``kafka_bootstrap_servers``.
+- ``quorumlog_cluster_kafka``: ``true`` to also serve Kafka's own clients, at ``kafka_bootstrap_servers``.
 - ``quorumlog_cluster_settings``: settings of every node, one ``KEY=VALUE`` in a line.
 
 Topics that no other test sees come from ``quorumlog_topic`` (:mod:`quorumlog.sdk.admin.topics_for_tests`).
@@ -30,9 +30,9 @@ Scope = Literal["session", "package", "module", "class", "function"]
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Declares the settings."""
-    parser.addini("quorumlog_cluster_scope", "how long one quorumlog_cluster lives", default="module")
-    parser.addini("quorumlog_cluster_kafka", "whether it serves Kafka's own clients", type="bool", default=False)
-    parser.addini("quorumlog_cluster_nodes", "how many nodes a quorumlog_cluster has", default="3")
+    parser.addini("quorumlog_cluster_scope", "scope of the fixture quorumlog_cluster", default="module")
+    parser.addini("quorumlog_cluster_kafka", "serve Kafka's own clients", type="bool", default=False)
+    parser.addini("quorumlog_cluster_nodes", "number of nodes of a quorumlog_cluster", default="3")
     parser.addini("quorumlog_cluster_settings", "settings of its nodes: KEY=VALUE", type="linelist", default=[])
 
 
@@ -40,7 +40,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Checks the settings.
 
     Raises:
-        pytest.UsageError: one has a value that it cannot have; names the setting and its values.
+        pytest.UsageError: an invalid value; names the setting and the valid ones.
     """
     scopes = get_args(Scope)
     scope = config.getini("quorumlog_cluster_scope")
@@ -48,11 +48,11 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError(f"quorumlog_cluster_scope = {scope!r:.80}: choose from {', '.join(scopes)}")
     try:
         config.getini("quorumlog_cluster_kafka")
-    except (ValueError, pytest.UsageError) as error:  # Which one depends on pytest's version.
+    except (ValueError, pytest.UsageError) as error:  # The type depends on pytest's version.
         raise pytest.UsageError(f"quorumlog_cluster_kafka: {error}: choose from true, false") from None
     nodes = config.getini("quorumlog_cluster_nodes")
     if not (nodes.isascii() and nodes.isdecimal() and len(nodes) < 10 and 1 <= int(nodes) <= MAX_NODES):
-        raise pytest.UsageError(f"quorumlog_cluster_nodes = {nodes!r:.80}: give a number from 1 to {MAX_NODES}")
+        raise pytest.UsageError(f"quorumlog_cluster_nodes = {nodes!r:.80}: use a number from 1 to {MAX_NODES}")
 
 
 def _scope(fixture_name: str, config: pytest.Config) -> Scope:
@@ -72,7 +72,7 @@ def _settings(config: pytest.Config) -> dict[str, str]:
 
 @pytest.fixture(scope=_scope)
 def quorumlog_cluster(pytestconfig: pytest.Config) -> Iterator[LocalCluster]:
-    """A cluster of real node processes on free loopback ports; everything of it is gone afterwards."""
+    """A cluster of real node processes on free loopback ports; removed completely afterwards."""
     from quorumlog.local import LocalCluster
 
     nodes = int(pytestconfig.getini("quorumlog_cluster_nodes"))

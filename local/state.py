@@ -1,4 +1,4 @@
-"""``cluster.json``: what a later process must know of a local cluster in its data directory."""
+"""``cluster.json``: the state of a local cluster in its data directory, for later processes."""
 
 from __future__ import annotations
 
@@ -7,16 +7,21 @@ import os
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-#: Nodes of one local cluster.
+#: Maximum number of nodes of one local cluster.
 MAX_NODES = 64
 FILE_NAME = "cluster.json"
 
 
 @dataclass(slots=True)
 class NodeRecord:
-    """One node. ``pid`` and ``started`` name its process, None and empty while it does not run. ``peer_address``: where
-    it serves its peers; empty where that is ``address``, without TLS. ``kafka_address``: where it serves Kafka's
-    clients; empty where it serves none."""
+    """One node.
+
+    ``pid`` and ``started`` identify its process, None and empty while it does not run. ``peer_address`` is where it
+    serves
+    its peers; empty without TLS, where that is ``address``. ``kafka_address`` is where it serves Kafka's clients; empty
+    if
+    it does not.
+    """
 
     node_id: int
     address: str
@@ -36,7 +41,7 @@ class ClusterState:
     env: dict[str, str] = field(default_factory=dict)
 
     def save(self, data_dir: Path) -> None:
-        """Writes it, whole or not at all."""
+        """Writes the file atomically."""
         path = data_dir / FILE_NAME
         fresh = path.with_suffix(".new")
         fresh.write_text(json.dumps(asdict(self), indent=2) + "\n")
@@ -44,7 +49,7 @@ class ClusterState:
 
     @classmethod
     def load(cls, data_dir: Path) -> ClusterState | None:
-        """What is there; None where there is no cluster.
+        """Reads the file; None if the directory has no cluster.
 
         Raises:
             ValueError: the file is not what ``save`` wrote.

@@ -3,26 +3,26 @@
 ``RaftGroup`` (group.py) is one replica of one Raft group. Its driver's contract is in docs/raft.md. Read the modules in
 this order.
 
-The values, and the pieces that know nothing of roles:
+The values, and the pieces that are independent of roles:
 
-- ``types``: entries, messages, hard state, configuration, what a replica starts from, and ``Ready``.
-- ``options``, ``errors``: limits and times; what the core refuses.
+- ``types``: entries, messages, hard state, configuration, the state from which a replica starts, and ``Ready``.
+- ``options``, ``errors``: limits and times; errors of the core.
 - ``quorum``: majorities, of one configuration or of the two halves of a joint one.
-- ``membership``: which changes of members can be made, and by which steps.
+- ``membership``: supported changes of members, and their steps.
 - ``log``: the entries in memory over the durable log, with commit and applied index.
 - ``outbox``: messages that may leave now, and messages that wait for a write.
 - ``election``: the election timer with the lease, and the ballot.
-- ``progress``, ``replication``: what a leader knows of one follower; of all of them, for one term.
-- ``engagement``: when a leader sends its witnesses what not all data replicas have.
+- ``progress``, ``replication``: a leader's state of one follower; of all of them, for one term.
+- ``engagement``: decides if a leader's witnesses get entries that not all data replicas have.
 
 The replica and its parts. Each part uses only those above it:
 
-- ``state``: what all parts share: term, vote, role, log, members, outbox.
-- ``transfer``: a leader hands its leadership over.
-- ``leading``: what a leader does: it opens its term, appends, sends heartbeats, takes answers.
-- ``candidacy``: who leads: terms and roles, campaigns, votes.
-- ``following``: what a leader's messages do to its follower.
-- ``configuration_changes``: a change of members is proposed, applies, and the joint configuration is left.
+- ``state``: state shared by all parts: term, vote, role, log, members, outbox.
+- ``transfer``: transfer of leadership.
+- ``leading``: duties of a leader: it opens its term, appends, sends heartbeats, processes responses.
+- ``candidacy``: elections: terms and roles, campaigns, votes.
+- ``following``: effects of a leader's messages on its follower.
+- ``configuration_changes``: changes of members: proposed, applied, and the joint configuration left.
 - ``quiescence``: the sleep of an idle Raft group.
-- ``group``: ``RaftGroup`` hands every input of the driver to the part that it concerns, and makes the ``Ready``.
+- ``group``: ``RaftGroup`` passes every input of the driver to the part that it concerns, and builds the ``Ready``.
 """

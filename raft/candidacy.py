@@ -1,7 +1,7 @@
-"""Who leads, as one replica sees it: its terms and roles, its campaigns, and the votes that it gives.
+"""A replica's part in elections: its terms and roles, its campaigns, and its votes for others.
 
-Terms, roles and rules are those of the Raft paper, with pre-vote and check-quorum (thesis §6.2, §9.6). What a leader
-does is in leading.py, what its messages do to a replica in following.py.
+Terms, roles and rules are those of the Raft paper, with pre-vote and check-quorum (thesis §6.2, §9.6). The duties of a
+leader are in leading.py, the effects of its messages on a replica in following.py.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class Candidacy:
     """A replica's part in elections. Only here does it change its term, its vote and its role.
 
     Attributes:
-        timer: when to campaign, and whether a living leader holds votes up.
-        lost_peers: peers whose connection broke and of whom nothing was heard since.
+        timer: determines when to campaign, and if the lease of a living leader prevents votes.
+        lost_peers: peers whose connection broke and that were not heard since.
     """
 
     __slots__ = ("_ballot", "_leading", "_state", "_votes_from", "lost_peers", "timer")
@@ -50,7 +50,7 @@ class Candidacy:
         self.lost_peers: set[int] = set()
         self.timer = ElectionTimer(state.options, rng, now, self._turn())
         if state.configuration.electors == (state.node_id,):
-            # Nobody else can lead: no reason to wait.
+            # No other node can lead: no reason to wait.
             self.timer.deadline = now
 
     def _turn(self) -> Turn:
@@ -82,24 +82,26 @@ class Candidacy:
             if not message.pre_vote:
                 self.become_follower(now, message.term, NO_NODE)
         elif isinstance(message, VoteResponse) and message.pre_vote and message.granted:
-            pass  # it carries the term that was asked for, which is nobody's yet
+            pass  # it carries the requested term, in which no node is yet
         else:
             self.become_follower(now, message.term, message.sender if isinstance(message, _FROM_LEADERS) else NO_NODE)
             if isinstance(message, VoteResponse):
-                # The campaign ran behind: with the newer term it may win, and if the leader is gone, soon.
+                # The campaign was behind: with the newer term it may win, and if the leader is gone, soon.
                 self.timer.retry_soon(now, self._turn())
         return True
 
     def _holds_lease(self, now: int) -> bool:
-        # A leader steps down by itself when it has not heard a quorum, so as long as it leads its lease holds.
+        # A leader steps down on its own when it has not heard a quorum, so its lease holds for as long as it leads.
         return self._state.role is Role.LEADER or self.timer.lease_holds(now)
 
     def answer_stale(self, message: Message) -> None:
-        """Tells a node of an older term the newer one.
+        """Sends the current term to a node of an older term.
 
-        A node that came back with a higher term ignores its leader's appends, and its leader knows nothing of it.
-        Without this answer it is stuck for ever. The same holds for a pre-candidate of an older term, whose log may be
-        the only one that can win (scenario 13: the pre-vote deadlock).
+        A node that returned with a higher term ignores its leader's appends, and its leader does not notice. Without
+        this
+        response it would be stuck forever. The same holds for a pre-candidate of an older term, whose log may be the
+        only one
+        that can win (scenario 13: the pre-vote deadlock).
         """
         state = self._state
         if isinstance(message, _FROM_LEADERS):
@@ -107,21 +109,21 @@ class Candidacy:
         elif isinstance(message, VoteRequest):
             state.send(VoteResponse(state.node_id, message.sender, state.term, message.pre_vote, False))
 
-    # -- what makes a replica look for a leader ---------------------------------------------------------------
+    # -- reasons to look for a leader --------------------------------------------------------------------------
 
     def lose_leader(self, now: int) -> None:
-        """The connection to the leader broke: this replica looks for a new one soon."""
+        """Handles a broken connection to the leader: this replica looks for a new one soon."""
         self._state.leader_id = NO_NODE
         self.timer.leader_lost(now, self._turn())
 
     def resume(self, contact: int) -> None:
-        """Ends a sleep in which others watched the leader; it was last heard at ``contact``."""
+        """Ends a quiescence in which node leases replaced heartbeats; the leader was last heard at ``contact``."""
         self.timer.resume(contact, self._turn())
 
     def take_timeout_now(self, now: int, message: TimeoutNow) -> None:
-        """The leader wants this replica to lead."""
+        """Campaigns at the leader's request, which transfers its leadership to this replica."""
         if message.last_index not in (0, self._state.log.last.index):
-            # The leader gave the transfer up and took proposals again: a delayed request must not depose it
+            # The leader abandoned the transfer and accepted proposals again: a delayed request must not depose it
             # (scenario 14).
             return
         self.campaign(now, transfer=True)
@@ -129,7 +131,7 @@ class Candidacy:
     # -- campaigns --------------------------------------------------------------------------------------------
 
     def campaign(self, now: int, *, transfer: bool = False) -> None:
-        """Asks for pre-votes; after TimeoutNow, for votes at once: the leader itself wants it (thesis §4.2.3)."""
+        """Requests pre-votes; or votes immediately after TimeoutNow, as the leader wants it (thesis §4.2.3)."""
         state = self._state
         if state.role is Role.LEADER:
             return
@@ -144,23 +146,23 @@ class Candidacy:
         state.role = Role.PRE_CANDIDATE
         self._ballot = Ballot()
         self.timer.retry_soon(now, self._turn())
-        # Nothing is promised by a pre-vote, so one's own counts at once.
+        # A pre-vote promises nothing, so this replica's own counts immediately.
         self._ballot.record(state.node_id, True)
         self._request_votes(state.term + 1, pre_vote=True, transfer=False)
         self._count_votes(now)
 
     def _may_campaign(self) -> bool:
         state = self._state
-        # A witness has nothing to lead with: it would be elected for an index and a term.
+        # A witness has no data to lead with: its election would be based on an index and a term only.
         if not (state.may_lead and self._has_a_say) or state.log.has_pending_snapshot:
             return False
         # A committed configuration that is not applied here may give the group other voters than those whose votes
-        # would be counted: two leaders in a term (scenario 9). Delivered entries are applied at once, so this waits
+        # would be counted: two leaders in a term (scenario 9). Delivered entries are applied immediately, so this waits
         # only for the next Ready.
         try:
             return not self._has_unapplied_change(state.log.commit_index, state.options.max_apply_bytes)
         except UnreadableEntryError:
-            # It may be such a change. Others can lead; this replica's vote stays its own.
+            # It may be such a change. Others can lead; this replica can still vote.
             return False
 
     def _ask_for_votes(self, now: int, *, transfer: bool) -> None:
@@ -184,19 +186,19 @@ class Candidacy:
             if pre_vote:
                 state.outbox.now.append(request)
             else:
-                # After term, vote and the log it boasts of are durable: a candidate that forgot its tail and campaigned
-                # again in this term could be elected by votes for the longer log.
+                # Sent once term, vote and the log that it claims are durable: a candidate that forgot its tail and
+                # campaigned again in this term could be elected by votes for the longer log.
                 state.send_when_durable(request)
 
     def own_vote_is_durable(self, now: int, token: DurableToken) -> None:
-        """A candidate counts its own vote, if ``token`` says that this term's vote is on its disk."""
+        """Counts a candidate's own vote, if ``token`` shows that this term's vote is on its disk."""
         state = self._state
         if token.term == state.term and token.vote == state.node_id:
             self._ballot.record(state.node_id, True)
             self._count_votes(now)
 
     def take_vote_response(self, now: int, response: VoteResponse) -> bool:
-        """Counts an answer. Returns True when this replica was elected by it."""
+        """Counts a response. Returns True if this replica was elected by it."""
         state = self._state
         expected = Role.PRE_CANDIDATE if response.pre_vote else Role.CANDIDATE
         if state.role is not expected:
@@ -209,8 +211,8 @@ class Candidacy:
 
     def _count_votes(self, now: int) -> None:
         state = self._state
-        # After a real vote each node is asked once: if those that are gone decide it, try again soon. Pre-votes are
-        # asked for again in any case.
+        # A real vote is requested once from each node: if lost nodes decide it, retry soon. Pre-votes are requested
+        # again in any case.
         absent = self.lost_peers if state.role is Role.CANDIDATE else frozenset()
         outcome = self._ballot.outcome(state.configuration.halves, absent)
         if outcome is VoteOutcome.WON:
@@ -233,13 +235,13 @@ class Candidacy:
     # -- votes for others -------------------------------------------------------------------------------------
 
     def take_vote_request(self, now: int, request: VoteRequest) -> None:
-        """Gives this replica's vote or pre-vote to a candidate, or refuses it."""
+        """Grants this replica's vote or pre-vote to a candidate, or refuses it."""
         state = self._state
         free = state.vote == request.sender or (state.vote == NO_NODE and state.leader_id == NO_NODE)
         if request.pre_vote:
             free = free or request.term > state.term
         free = free and self._has_a_say
-        # A learner votes when asked: it may have been promoted without knowing it yet (scenario 10).
+        # A learner votes if requested: it may have been promoted without knowing it yet (scenario 10).
         granted = free and is_up_to_date(request.last_index, request.last_term, self._protected_end())
         if request.pre_vote:
             self._answer_pre_vote(now, request, granted)
@@ -254,7 +256,7 @@ class Candidacy:
         state = self._state
         if granted and state.role is Role.PRE_CANDIDATE and request.term == state.term + 1:
             granted = self._yields_to(now, request)
-        # A grant refreshes no lease: it is no sign of a leader.
+        # A granted pre-vote does not refresh the lease: it is no sign of a leader.
         term = request.term if granted else state.term
         response = VoteResponse(state.node_id, request.sender, term, True, granted)
         if granted:
@@ -265,36 +267,39 @@ class Candidacy:
 
     @property
     def _has_a_say(self) -> bool:
-        """False of a replica that has come back to its Raft group and does not know yet all that it knew before.
+        """False of a replica that has returned to its Raft group and does not yet know all that it knew before.
 
-        It has forgotten what it acknowledged in its former life. A candidate that has not heard of any change since
-        counts it among the voters. Without this rule that candidate wins without what the former life has helped to
-        commit (scenario 12).
+        It has forgotten what it acknowledged before it was removed. A candidate that has not heard of any change since
+        counts it
+        among the voters. Without this rule, that candidate could win without entries that the former replica helped to
+        commit
+        (scenario 12).
         """
         return self._state.log.commit_index >= self._votes_from
 
     def _protected_end(self) -> EntryId:
-        """What a candidate's log must hold to have this replica's vote: as a rule all that this one has.
+        """Returns the end of the log that a candidate must have to get this replica's vote: usually all of this log.
 
-        A replica whose vote does not count, by all that is in its log, protects what it knows to be committed.
-        Otherwise a group waits for ever: a leader that was removed may have taken proposals behind the change that
-        removed it. It will never campaign, and those who remain ask for its vote until they know that the change is
-        committed. What is committed beyond that is held by a majority of those who remain, and this replica is none of
-        them.
+        A replica whose vote does not count, by everything in its log, protects what it knows to be committed. Otherwise
+        a group
+        could wait forever: a leader that was removed may have accepted proposals behind the change that removed it. It
+        will
+        never campaign, and the remaining voters request its vote until they know that the change is committed. Anything
+        committed beyond that is held by a majority of the remaining voters, and this replica is not one of them.
         """
         state = self._state
         log = state.log
         if state.is_voter or self._has_unapplied_change(log.last.index, state.options.max_append_bytes):
-            # A change behind what is applied may have made this a voter.
+            # A change that is not applied yet may have made this replica a voter.
             return log.last
         return EntryId(log.commit_index, log.term_at(log.commit_index), 0)
 
     def _has_unapplied_change(self, last: int, max_bytes: int) -> bool:
-        """Whether a change of members stands in the log behind what is applied, up to ``last``.
+        """True if the log has a change of members behind what is applied, up to ``last``.
 
         Arguments:
-            last: index of the last entry to look at.
-            max_bytes: of the entries that are read at once.
+            last: index of the last entry to check.
+            max_bytes: of the entries that are read at a time.
         """
         log = self._state.log
         first = log.applied_index + 1
@@ -306,9 +311,11 @@ class Candidacy:
         return False
 
     def _yields_to(self, now: int, rival: VoteRequest) -> bool:
-        """Two ask for the same term at once: the one with the longer log goes on, then the preferred one; one stops.
+        """True if a rival for the same term takes precedence: it has the longer log, or the same and is preferred.
 
-        Otherwise both would win their pre-vote, split the vote, and the group waits for another election timeout.
+        This replica then stops. Otherwise both would win their pre-vote and split the vote, and the group would wait
+        for another
+        election timeout.
         """
         state = self._state
         voters, last = state.configuration.electors, state.log.last

@@ -1,6 +1,6 @@
 """A replica's part in changes of its Raft group's members: one is proposed at a time, and applies once committed.
 
-Which changes can be made, and by which steps, is in membership.py.
+Supported changes, and their steps, are in membership.py.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from quorumlog.raft.types import NO_NODE, Configuration, Entry, EntryKind, Entry
 
 
 class ConfigurationChanges:
-    """Proposes changes of the members, one at a time, and lets them apply once they are committed."""
+    """Proposes changes of the members, one at a time, and applies them once they are committed."""
 
     __slots__ = ("_candidacy", "_leading", "_sealer", "_state")
 
@@ -33,11 +33,11 @@ class ConfigurationChanges:
         return self._leading.pending_change_index > self._state.log.applied_index
 
     def next_step_to(self, wanted: Configuration) -> Configuration:
-        """The configuration to propose now, on the way to ``wanted``.
+        """Returns the configuration to propose now, on the way to ``wanted``.
 
         Raises:
-            ProposalRefusedError: another change is under way.
-            UnsupportedChangeError: no such change can be made.
+            ProposalRefusedError: another change is in progress.
+            UnsupportedChangeError: the change is not supported.
         """
         if self.is_pending or self._state.configuration.is_joint:
             raise ProposalRefusedError(Refusal.CONFIGURATION_PENDING)
@@ -54,9 +54,10 @@ class ConfigurationChanges:
         return entry
 
     def leave_joint(self) -> None:
-        """Where a leader has applied a joint configuration, it proposes the one after it.
+        """Proposes the configuration after a joint one, if this leader has applied a joint one.
 
-        It does so once, because that one is then pending. The next leader waits until its whole tail is applied
+        It does so once, because that configuration is then pending. The next leader waits until its whole tail is
+        applied
         (scenario 11).
         """
         configuration = self._state.configuration
@@ -71,7 +72,7 @@ class ConfigurationChanges:
     # -- applying ---------------------------------------------------------------------------------------------
 
     def apply_those_in(self, committed: list[Entry]) -> bool:
-        """Committed entries are delivered: changes of members among them apply. Returns True when there was one."""
+        """Applies changes of members among delivered committed entries. Returns True if there was one."""
         changed = False
         for entry in committed:
             if entry.kind is EntryKind.CONFIG:
@@ -87,7 +88,7 @@ class ConfigurationChanges:
         state.configuration_index = entry.index
         state.change_index = max(state.change_index, entry.index)
         if replication is None:
-            # It may be of the past: the node's former replica may have been a witness, or the new one may be.
+            # The change may be of the past: the node's former replica may have been a witness, or the new one may be.
             return
         if state.node_id in configuration.witnesses:
             raise InvariantViolationError(f"group {state.group}: leader {state.node_id} is a witness: {configuration}")
@@ -95,15 +96,16 @@ class ConfigurationChanges:
         if self._leading.transfer.to not in configuration.data_voters:
             self._leading.transfer.end()
         if state.is_voter:
-            # Fewer voters may be content with what there is.
+            # With fewer voters, more may be committed already.
             replication.advance_commit()
         else:
-            # Removed, and not before this is committed: until then it may be the only one who could commit it. It
-            # sends no more heartbeats, which would keep those who remain from electing (scenario 12).
+            # This leader was removed. It steps down only after that is committed: until then it may be the only one
+            # that could commit it. It sends no more heartbeats, which would prevent the remaining voters from electing
+            # (scenario 12).
             self._abdicate(now, replication)
 
     def _abdicate(self, now: int, replication: Replication) -> None:
-        """A leader that was removed asks the voter with the longest log to campaign, and leads no more."""
+        """Steps down after this leader was removed, and asks the voter with the longest log to campaign."""
         state, progress = self._state, replication.progress
         heir = max(state.configuration.data_voters, key=lambda voter: progress[voter].match_index)
         state.send(TimeoutNow(state.node_id, heir, state.term))
@@ -111,8 +113,10 @@ class ConfigurationChanges:
 
     @property
     def is_everywhere(self) -> bool:
-        """True for a leader all of whose voters durably hold the newest change, and durably know that it is committed
-        (``is_configuration_everywhere``)."""
+        """True for a leader all of whose voters durably hold the newest change, and durably know that it is committed.
+
+        See ``is_configuration_everywhere``.
+        """
         state, replication = self._state, self._leading.replication
         if replication is None or state.configuration.is_joint or not self._leading.leads_committed:
             return False
@@ -120,8 +124,8 @@ class ConfigurationChanges:
             return False
         wanted = max(replication.term_start, state.configuration_index)
         others = [replication.progress[voter] for voter in state.configuration.voters if voter != state.node_id]
-        # A voter that holds the change, and does not know that it is committed, asks those that were removed for their
-        # votes (scenario 12): they must be there until all know, this leader too, and none can forget it.
+        # A voter that holds the change, but does not know that it is committed, requests votes from those that were
+        # removed (scenario 12): they must exist until all voters know, including this leader, and none can forget it.
         return (
             state.log.durable_index >= wanted
             and state.durable_commit >= state.configuration_index

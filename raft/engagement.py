@@ -1,12 +1,12 @@
-"""When a leader's witnesses are sent what not all data replicas have.
+"""Decides if a leader's witnesses get entries that not all data replicas have.
 
-A witness votes by index and term, and has no payload to give. If it knows an entry that only the leader has, then no
-other data replica can be elected with its vote: when that leader dies, the group waits for its disk. So as long as
-the data replicas replicate, a witness hears of an entry after all of them. It is *engaged*, and hears of it at once,
-when one of them is gone, for then the group could commit nothing without it.
+A witness votes by index and term, and has no payload to provide. If it knows an entry that only the leader has, then no
+other data replica can be elected with its vote: if that leader fails, the group waits for its disk. So as long as the
+data replicas replicate, a witness gets an entry after all of them. It is *engaged*, and gets entries immediately, when
+one of them is gone, because then the group could commit nothing without it.
 
-Being slow is no reason: the leader of a slow follower may die like any other. That is why this looks at connections
-and silence, and not at who counts as in sync.
+Slowness is no reason: the leader of a slow follower may fail like any other. That is why the decision depends on
+connections and silence, and not on which replicas count as in sync.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ from quorumlog.raft.progress import Progress, ProgressState
 
 
 class Engagement:
-    """Whether the witnesses of one term are engaged.
+    """State of the witnesses of one term: engaged or not.
 
     Arguments:
-        silence_us: a data replica that was not heard for so long is gone.
+        silence_us: a data replica that was not heard for this time is gone.
         committed: the commit index with which the leader opened its term. A data replica that is known to lack some of
-            it cannot be elected anyway.
+            it
+            cannot be elected anyway.
 
     Attributes:
         engaged: witnesses are sent everything.
@@ -38,11 +39,11 @@ class Engagement:
         self.engaged = False
 
     def review(self, now: int, last_index: int, followers: Collection[Progress]) -> None:
-        """Looks again.
+        """Updates ``engaged``.
 
         Arguments:
             now: microseconds.
-            last_index: where the leader's log ends.
+            last_index: end of the leader's log.
             followers: the other data replicas with a vote.
         """
         if any(self._is_gone(now, follower) for follower in followers):
@@ -59,10 +60,11 @@ class Engagement:
         return follower.state is ProgressState.SNAPSHOT
 
     def _end_when_caught_up(self, now: int, last_index: int, followers: Collection[Progress]) -> None:
-        """Ends it once every data replica has, within the silence that is allowed, what the log held at its beginning.
+        """Ends the engagement once every data replica has, within the permitted silence, what the log had at its start.
 
-        Not with the first sign of life: a data replica that comes back has hours to copy, and until then the group
-        would commit nothing.
+        It does not end with the first sign of life: a data replica that returns may have to copy for hours, and until
+        then the
+        group would commit nothing.
         """
         replicates = all(follower.state is ProgressState.REPLICATE for follower in followers)
         if not replicates or any(follower.match_index < self._mark_index for follower in followers):

@@ -1,4 +1,4 @@
-"""What the Raft core refuses, and how it says so."""
+"""Errors of the Raft core."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class RaftError(Exception):
 
 
 class NotLeaderError(RaftError):
-    """Only a leader can do this. ``leader_id`` is the leader if it is known, otherwise NO_NODE."""
+    """Raised if only a leader can do this. ``leader_id`` is the leader if it is known, otherwise NO_NODE."""
 
     def __init__(self, leader_id: int) -> None:
         hint = "no leader is known, try again" if leader_id == NO_NODE else f"ask node {leader_id}"
@@ -21,7 +21,7 @@ class NotLeaderError(RaftError):
 
 
 class Refusal(Enum):
-    """Why a leader refuses a proposal for now. Nothing was appended; trying again is safe."""
+    """Reasons for which a leader refuses a proposal for now. Nothing was appended; a retry is safe."""
 
     TOO_MANY_UNCOMMITTED = "too many bytes are uncommitted"
     TRANSFERRING = "leadership is being transferred"
@@ -29,7 +29,7 @@ class Refusal(Enum):
 
 
 class ProposalRefusedError(RaftError):
-    """The leader cannot take this proposal now. Definite: nothing was appended."""
+    """Raised if the leader cannot accept a proposal now. Definite: nothing was appended."""
 
     def __init__(self, reason: Refusal) -> None:
         super().__init__(f"{reason.value}, try again")
@@ -37,11 +37,11 @@ class ProposalRefusedError(RaftError):
 
 
 class UnsupportedChangeError(RaftError):
-    """A configuration change of a kind that cannot be made."""
+    """Raised for a configuration change of a kind that is not supported."""
 
 
 class CompactedError(RaftError):
-    """Entries before ``first_index`` are gone; what is older is in a snapshot or nowhere."""
+    """Raised for entries before ``first_index``, which were compacted; older ones are only in a snapshot, if at all."""
 
     def __init__(self, wanted: int, first_index: int) -> None:
         super().__init__(f"entry {wanted} is gone, the log begins at {first_index}")
@@ -50,8 +50,10 @@ class CompactedError(RaftError):
 
 
 class UnreadableEntryError(RaftError):
-    """The store has lost what it was given of an entry: its bytes are damaged. What is asked cannot be done before they
-    are mended; nothing was changed."""
+    """Raised if the store has lost the content of an entry: its bytes are damaged.
+
+    The request is impossible before they are repaired; nothing was changed.
+    """
 
     def __init__(self, index: int, what: str) -> None:
         super().__init__(what)
@@ -59,8 +61,8 @@ class UnreadableEntryError(RaftError):
 
 
 class MalformedMessageError(RaftError):
-    """A peer sent what no correct peer sends. Nothing was changed; drop the connection."""
+    """Raised for a message that no correct peer sends. Nothing was changed; close the connection."""
 
 
 class InvariantViolationError(RaftError):
-    """Something holds that must never hold. Going on could lose acknowledged data: end the process, check its disk."""
+    """Raised if an invariant is violated. Continuing could lose acknowledged data: stop the process, check its disk."""

@@ -1,4 +1,4 @@
-"""What the messages of a leader do to a replica that follows it: entries, heartbeats, snapshots."""
+"""A replica as follower: effects of a leader's entries, heartbeats and snapshots."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from quorumlog.raft.types import (
 
 
 class Following:
-    """A replica's part as follower. Every message that it takes is of the current term."""
+    """A replica's part as follower. Every message that it processes is of the current term."""
 
     __slots__ = ("_candidacy", "_log", "_outbox", "_state")
 
@@ -36,11 +36,11 @@ class Following:
         self._hear_leader(now, request.sender)
         state, log = self._state, self._log
         if not all(_is_for(entry, witness=state.is_witness) for entry in entries):
-            # A leader that has not applied the last changes takes this replica for the one that was here before it: a
-            # witness, or one with data. Neither keeps what is meant for the other.
+            # A leader that has not applied the last changes mistakes this replica for the one that was here before it:
+            # a witness, or one with data. Neither stores what is meant for the other.
             return
         if request.prev_index < log.commit_index:
-            # A delayed duplicate: what is committed is not looked at again (scenario 8).
+            # A delayed duplicate: committed entries are not compared again (scenario 8).
             self._acknowledge(request.sender, log.commit_index)
         elif self._holds(request.prev_index, request.prev_term):
             matching = log.merge(request.prev_index, entries)
@@ -50,7 +50,7 @@ class Following:
             state.learn_commit(min(request.commit, matching))
             self._acknowledge(request.sender, matching)
         else:
-            # Skip all of the terms that the leader cannot have: below the commit index the logs agree in any case.
+            # Skip all terms that the leader cannot have: below the commit index the logs agree in any case.
             try:
                 hint = log.last_at_most(min(request.prev_index, log.last.index), request.prev_term, log.commit_index)
             except UnreadableEntryError:
@@ -59,45 +59,47 @@ class Following:
             try:
                 hint_term = log.term_at(hint)
             except UnreadableEntryError:
-                # What is committed the leader has too, and its terms never go back.
+                # The leader also has what is committed, and its terms never decrease.
                 hint_term = request.prev_term
             state.send(
                 AppendResponse(state.node_id, request.sender, state.term, request.prev_index, True, hint, hint_term)
             )
 
     def _holds(self, index: int, term: int) -> bool:
-        """Whether the logs agree there. Of a damaged entry nobody can tell; what is before it tells, with what the
-        leader has in its place."""
+        """True if the logs agree at an index and term.
+
+        That is unknown for a damaged entry; then an earlier one decides, with what the leader has in its place.
+        """
         try:
             return self._log.holds(index, term)
         except UnreadableEntryError:
             return False
 
     def take_heartbeat(self, now: int, heartbeat: Heartbeat) -> None:
-        """Learns what is committed, and goes to sleep if the leader calls for it and this replica has everything."""
+        """Learns what is committed, and becomes quiescent if the leader requests it and this replica has everything."""
         self._hear_leader(now, heartbeat.sender)
         state, log = self._state, self._log
         state.learn_commit(heartbeat.commit)
-        # Only with all that the leader has, and not on a word from before the connection broke.
+        # Only with everything that the leader has, and not due to a message from before the connection broke.
         whole = log.last.index == log.commit_index == heartbeat.commit
         state.quiescent = heartbeat.quiesce and whole and not self._candidacy.timer.is_deaf(now)
         response = HeartbeatResponse(state.node_id, heartbeat.sender, state.term, heartbeat.round, state.quiescent)
         if state.would_forget_change(state.durable_commit):
-            # The leader takes the answer for a promise: those that a change removed are not needed any more. That this
-            # replica lives it is to know at once: disks that stall depose nobody.
+            # The leader treats the response as a promise: the replicas that a change removed are no longer needed. That
+            # this replica is alive it has to learn immediately: stalled disks must not depose a leader.
             state.send(HeartbeatResponse(state.node_id, heartbeat.sender, state.term, 0))
             state.send_when_durable(response)
         else:
             state.send(response)
 
     def take_install_snapshot(self, now: int, message: InstallSnapshot) -> None:
-        """Replaces the log by a snapshot, unless the log leads to the same state."""
+        """Replaces the log with a snapshot, unless the log leads to the same state."""
         self._hear_leader(now, message.sender)
         state, log, snapshot = self._state, self._log, message.snapshot
         index = snapshot.last.index
         if index > log.commit_index:
             if log.holds(index, snapshot.last.term):
-                # The log leads to the same state and may go on behind it: installing would delete newer, perhaps
+                # The log leads to the same state and may continue behind it: installing would delete newer, perhaps
                 # acknowledged entries (scenario 6).
                 state.learn_commit(index)
             else:
@@ -106,7 +108,7 @@ class Following:
         state.send_when_durable(SnapshotResponse(state.node_id, message.sender, state.term, index))
 
     def _hear_leader(self, now: int, sender: int) -> None:
-        """A message of this term's leader arrived."""
+        """Records that a message of this term's leader arrived."""
         state, candidacy = self._state, self._candidacy
         if state.role is not Role.FOLLOWER:
             if state.role is Role.LEADER:
@@ -123,11 +125,11 @@ class Following:
         candidacy.timer.heard_leader(now)
 
     def _acknowledge(self, leader: int, index: int) -> None:
-        """Tells the leader, once it is durable, that this log equals the leader's up to ``index``."""
+        """Reports to the leader, once it is durable, that this log equals the leader's up to ``index``."""
         state, waiting = self._state, self._outbox.after_durable
         if waiting:
             newest = waiting[-1]
-            # One answer stands for all of the same round.
+            # One response covers all of the same round.
             if (
                 type(newest) is AppendResponse
                 and not newest.rejected
@@ -140,12 +142,14 @@ class Following:
 
 
 def _is_for(entry: Entry, *, witness: bool) -> bool:
-    """Whether an entry is what a witness takes, or what all others take."""
+    """True if an entry is of the kind that a witness stores, or that all others store."""
     return entry.kind is EntryKind.CONFIG or (entry.kind is EntryKind.TRACE) == witness
 
 
 def check_sequence(request: AppendRequest) -> None:
-    """Entries of a request follow each other and its predecessor, in terms that never fall and are not the future's.
+    """Checks that the entries of a request follow each other and its predecessor.
+
+    Their terms must not decrease, nor exceed the request's.
 
     Raises:
         MalformedMessageError: they do not.

@@ -54,14 +54,15 @@ _NO_PROGRESS: Mapping[int, Progress] = MappingProxyType({})
 
 
 class RaftGroup(ReplicaState):
-    """One replica of one Raft group, as its driver sees it. Each rule stands in the part that it hands the input to.
+    """One replica of one Raft group, as its driver sees it. Each rule is in the part that gets the input.
 
     It is itself the state that its parts share: the driver reads term, role and members on every step, and they are
-    plain attributes. The driver changes none of them.
+    plain
+    attributes. The driver changes none of them.
 
     Arguments:
-        restored: who the replica is, and what was found of it on disk.
-        services: what the driver knows of the log: its store, its seals, its snapshots.
+        restored: the replica's identity, and its state found on disk.
+        services: the driver's side of the log: its store, its seals, its snapshots.
         options: limits and times.
         rng: for the jitter of timeouts.
         now: the time, in microseconds.
@@ -70,7 +71,7 @@ class RaftGroup(ReplicaState):
         next_deadline: microseconds; the driver calls ``on_time`` then or soon after.
 
     Raises:
-        InvariantViolationError: what was found on disk cannot be what was written.
+        InvariantViolationError: the state on disk cannot be what was written.
     """
 
     __slots__ = (
@@ -138,7 +139,7 @@ class RaftGroup(ReplicaState):
 
     @property
     def leads_committed(self) -> bool:
-        """True for a leader of whose term an entry is committed: only then does it know what is committed."""
+        """True for a leader that has committed an entry of its term: only then does it know what is committed."""
         return self._leading.leads_committed
 
     @property
@@ -153,13 +154,13 @@ class RaftGroup(ReplicaState):
 
     @property
     def witnesses_engaged(self) -> bool:
-        """True for a leader whose witnesses are sent what not all data replicas have."""
+        """True for a leader whose witnesses are sent entries that not all data replicas have."""
         replication = self._leading.replication
         return replication is not None and replication.engagement.engaged
 
     @property
     def is_calling(self) -> bool:
-        """True for a quiescent leader some of whose followers have not said that they sleep."""
+        """True for a quiescent leader some of whose followers have not confirmed that they are quiescent, too."""
         return self.quiescent and any(each.called_round for each in self.progress.values())
 
     @property
@@ -175,14 +176,18 @@ class RaftGroup(ReplicaState):
 
     @property
     def progress(self) -> Mapping[int, Progress]:
-        """What a leader knows of each member, itself included; empty for others."""
+        """A leader's state of each member, including itself; empty for others."""
         replication = self._leading.replication
         return replication.progress if replication is not None else _NO_PROGRESS
 
     @property
     def confirmed_round(self) -> int:
-        """The newest heartbeat round that a quorum has answered; 0 without leadership. Once it reaches the round of a
-        heartbeat, this replica was the leader when that was sent: what was committed then may be read (§6.4)."""
+        """The newest heartbeat round that a quorum has answered; 0 if this replica does not lead.
+
+        Once it reaches the round of a heartbeat, this replica was the leader when that was sent: what was committed
+        then may be
+        read (§6.4).
+        """
         leading = self._leading
         return leading.replication.confirmed_round(leading.heartbeat_round) if leading.replication is not None else 0
 
@@ -193,45 +198,52 @@ class RaftGroup(ReplicaState):
 
     @property
     def is_configuration_everywhere(self) -> bool:
-        """True for a leader all of whose voters durably hold the change that made them voters, and all before it, and
-        have said that they know it to be committed and will know it after a restart, with no other change under way.
+        """True for a leader whose voters have all confirmed its configuration, with no other change in progress.
 
-        Only then may a replica that was removed be destroyed: one of these that knew less could still be elected with
-        its vote, and a replica that is made anew there would have forgotten what it must refuse. And one that knew less
-        could only be elected with its vote: without this leader nobody would ever be.
+        Each voter durably holds the change that made it a voter, and all before it, and has confirmed that it knows the
+        change
+        to be committed and will know it after a restart.
+
+        Only then may a replica that was removed be destroyed. A voter that knew less could still be elected with its
+        vote, and a
+        replica that was recreated there would have forgotten what it must refuse. Also, a voter that knew less could
+        only be
+        elected with its vote: without this leader none ever would be.
         """
         return self._changes.is_everywhere
 
     def lacks(self, last: EntryId) -> bool:
-        """True where a snapshot that ends at ``last`` brings what is neither committed here nor in the log."""
+        """True if a snapshot that ends at ``last`` has what is neither committed here nor in the log."""
         return last.index > self.log.commit_index and not self.log.holds(last.index, last.term)
 
     def entry_id(self, index: int) -> EntryId:
-        """Identity of an entry, or of the anchor.
+        """Returns the identity of an entry, or of the anchor.
 
         Raises:
-            CompactedError: it is gone.
+            CompactedError: it was compacted.
         """
         return self.log.id_at(index)
 
     def entries_between(self, first: int, last: int, max_bytes: int) -> list[Entry]:
-        """Entries ``first..last`` inclusive, durable or not, cut once ``max_bytes`` is reached; at least one.
+        """Returns entries ``first..last`` inclusive, durable or not, cut once ``max_bytes`` is reached; at least one.
 
         Raises:
-            CompactedError: ``first`` is gone.
+            CompactedError: ``first`` was compacted.
         """
         return self.log.slice(first, last, max_bytes)
 
     def last_up_to_term(self, term: int, high: int) -> tuple[int, int] | None:
-        """Index and term of the last entry up to index ``high`` whose term is at most ``term``, the anchor included;
-        None if there is none."""
+        """Returns index and term of the last entry up to index ``high`` whose term is at most ``term``, or None.
+
+        The anchor is included.
+        """
         index = self.log.last_at_most(high, term, self.log.anchor.index)
         return None if index < self.log.anchor.index else (index, self.log.term_at(index))
 
     # -- messages ---------------------------------------------------------------------------------------------
 
     def step(self, now: int, message: Message) -> None:
-        """Takes a message from a peer.
+        """Processes a message from a peer.
 
         Raises:
             MalformedMessageError: no correct peer sends this; nothing was changed.
@@ -259,7 +271,7 @@ class RaftGroup(ReplicaState):
             self._set_deadline()
 
     def _hand_to_part(self, now: int, message: Message) -> None:
-        """Gives a message to the part that it concerns. The most frequent kinds come first."""
+        """Passes a message to the part that it concerns. The most frequent kinds come first."""
         if isinstance(message, AppendRequest):
             self._following.take_append_request(now, message)
         elif isinstance(message, AppendResponse):
@@ -283,7 +295,7 @@ class RaftGroup(ReplicaState):
     # -- time and connections ---------------------------------------------------------------------------------
 
     def on_time(self, now: int) -> None:
-        """Acts on deadlines that have come: campaign, check-quorum, end of a transfer. Early calls do nothing."""
+        """Acts on deadlines that have passed: campaign, check-quorum, end of a transfer. Early calls do nothing."""
         candidacy, leading = self._candidacy, self._leading
         if self.quiescent:
             return
@@ -294,7 +306,8 @@ class RaftGroup(ReplicaState):
             if now >= leading.transfer.deadline:
                 leading.transfer.end()
             if now >= leading.replication.quorum_contact() + self.options.election_timeout_us:
-                # Check-quorum: another one may have deposed it long ago unheard, and clients wait (thesis §6.2).
+                # Check-quorum: another leader may have deposed it long ago without its knowledge, and clients wait
+                # (thesis §6.2).
                 candidacy.become_follower(now, self.term, NO_NODE)
         self._set_deadline()
 
@@ -311,13 +324,13 @@ class RaftGroup(ReplicaState):
             self.next_deadline = NEVER
 
     def campaign(self, now: int) -> None:
-        """Starts an election at once, with a pre-vote. Nothing happens on a leader, or where it may not campaign."""
+        """Starts an election immediately, with a pre-vote. Does nothing on a leader, or where it may not campaign."""
         self._take_up_duties(now)
         self._candidacy.campaign(now)
         self._set_deadline()
 
     def peer_lost(self, now: int, peer: int) -> None:
-        """The connection to a peer broke. A follower of it looks for a new leader soon, a leader probes it again."""
+        """Handles a broken connection: a follower of the peer looks for a new leader soon, a leader probes it."""
         leading, candidacy = self._leading, self._candidacy
         candidacy.lost_peers.add(peer)
         if leading.replication is not None:
@@ -331,36 +344,40 @@ class RaftGroup(ReplicaState):
         self._set_deadline()
 
     def has_just_lost_leader(self, now: int) -> bool:
-        """Whether the connection to the leader broke a moment ago, and nothing was heard of a leader since."""
+        """True if the connection to the leader broke recently, and no leader was heard since."""
         return self.leader_id == NO_NODE and self._candidacy.timer.hurries(now)
 
     def peer_unreachable(self, now: int, peer: int) -> None:
-        """Frames in flight to a peer may be lost: its leader probes it again."""
+        """Handles the possible loss of frames to a peer: its leader probes it again."""
         replication = self._leading.replication
         if replication is not None:
             self._take_up_duties(now)
             replication.peer_unreachable(peer)
 
     def snapshot_status(self, now: int, peer: int, ok: bool) -> None:
-        """The snapshot for a peer was delivered whole, or not. Must follow every InstallSnapshot that was sent."""
+        """Records if the snapshot for a peer was delivered completely. Must follow every sent InstallSnapshot."""
         replication = self._leading.replication
         if replication is not None:
             replication.snapshot_status(peer, ok)
 
-    # -- sleep ------------------------------------------------------------------------------------------------
+    # -- quiescence --------------------------------------------------------------------------------------------
 
     def quiesce(self, now: int, reachable: Container[int]) -> bool:
-        """Puts an idle group to sleep, in place of a heartbeat: its followers are called to sleep too, again each time
-        until they answer (``is_calling``), and nothing more is sent until something happens here. The driver sees to
-        the leases that stand for the heartbeats (docs/raft.md).
+        """Makes an idle group quiescent, in place of a heartbeat.
+
+        Its followers are requested to become quiescent, too, again each time until they respond (``is_calling``), and
+        nothing
+        more is sent until something happens here. The driver maintains the leases that replace the heartbeats
+        (docs/raft.md).
 
         Arguments:
-            reachable: the nodes whose lease stands. The others are left out.
+            reachable: the nodes whose lease is valid. The others are left out.
 
         Returns:
             False, with nothing done, unless this replica leads, everything is committed, applied and held by all
-            reachable members, these are a quorum, nothing was appended since the last heartbeat, and the voters are not
-            being replaced.
+            reachable
+            members, these are a quorum, nothing was appended since the last heartbeat, and the voters are not being
+            replaced.
         """
         asleep = self._quiescence.call_to_sleep(reachable)
         if asleep:
@@ -368,15 +385,16 @@ class RaftGroup(ReplicaState):
         return asleep
 
     def sleeps_through(self, message: Message) -> bool:
-        """True for what a quiescent replica takes without waking: the leader's call to sleep, and its answer."""
+        """True for messages that do not wake a quiescent replica: the leader's call to quiescence, and its response."""
         return self._quiescence.sleeps_through(message)
 
     def wake(self, now: int, contacts: Mapping[int, int]) -> None:
-        """Ends the sleep of a quiescent replica: the lease of a node no longer stands, or there is something to do.
+        """Ends the quiescence of a replica: the lease of a node is no longer valid, or there is something to do.
 
         Arguments:
-            contacts: node -> when it was last heard (µs), of a leader's followers when they last answered. A node that
-                is not named counts as heard just now.
+            contacts: node -> when it was last heard (µs), of a leader's followers when they last responded. A node that
+                is not
+                named counts as heard just now.
         """
         if self.quiescent:
             self._wake_up(now, contacts)
@@ -387,22 +405,22 @@ class RaftGroup(ReplicaState):
         self._set_deadline()
 
     def _take_up_duties(self, now: int) -> None:
-        """Something is to be done here: a quiescent replica wakes."""
+        """Wakes a quiescent replica, because there is something to do."""
         if self.quiescent:
             self._wake_up(now, {})
 
-    # -- what a leader does -----------------------------------------------------------------------------------
+    # -- duties of a leader ------------------------------------------------------------------------------------
 
     def propose(self, now: int, seal: Seal) -> Entry:
         """Appends an entry, if this replica leads.
 
         Arguments:
             now: the time.
-            seal: builds the entry from (index, term, previous hash). Not called when the proposal is refused.
+            seal: builds the entry from (index, term, previous hash). Not called if the proposal is refused.
 
         Raises:
             NotLeaderError: it does not lead.
-            ProposalRefusedError: not now; nothing was appended.
+            ProposalRefusedError: not possible now; nothing was appended.
         """
         replication = self._leading.open_for_proposals()
         if replication.uncommitted_bytes >= self.options.max_uncommitted_bytes:
@@ -413,17 +431,18 @@ class RaftGroup(ReplicaState):
     def propose_configuration(self, now: int, configuration: Configuration) -> Entry:
         """Appends a change of members; it applies once committed, one at a time.
 
-        New voters are learners first, and the caller waits until they have caught up. Where the voters change, the
-        group passes through the joint configuration (thesis §4.3), which its leader leaves by itself.
+        New voters are learners first, and the caller waits until they have caught up. If the voters change, the group
+        passes
+        through the joint configuration (thesis §4.3), which its leader leaves automatically.
 
         Arguments:
             now: the time.
-            configuration: the members wanted in the end; not joint.
+            configuration: the desired final members; not joint.
 
         Raises:
             NotLeaderError: it does not lead.
-            ProposalRefusedError: not now; nothing was appended.
-            UnsupportedChangeError: no such change can be made.
+            ProposalRefusedError: not possible now; nothing was appended.
+            UnsupportedChangeError: the change is not supported.
         """
         self._leading.open_for_proposals()
         change = self._changes.next_step_to(configuration)
@@ -431,9 +450,9 @@ class RaftGroup(ReplicaState):
         return self._changes.append(change)
 
     def transfer_leadership(self, now: int, to: int) -> None:
-        """Hands leadership to a voter as soon as it has everything; given up after an election timeout.
+        """Hands leadership to a voter as soon as it has everything; abandoned after an election timeout.
 
-        While the voters are being replaced only one of the new ones will do.
+        While the voters are being replaced, it must be one of the new ones.
 
         Raises:
             NotLeaderError: this replica does not lead.
@@ -449,13 +468,15 @@ class RaftGroup(ReplicaState):
             self._set_deadline()
 
     def heartbeat(self, now: int) -> int:
-        """Puts a heartbeat for every member into the outbox and returns its round; the driver calls it every heartbeat
-        interval, and more often to have its leadership confirmed."""
+        """Puts a heartbeat for every member into the outbox and returns its round.
+
+        The driver calls it every heartbeat interval, and more often to have its leadership confirmed.
+        """
         leading = self._leading
         replication = leading.replication
         if replication is not None:
             self._take_up_duties(now)
-            # Where a transfer of leadership held it up.
+            # If a transfer of leadership delayed it.
             self._changes.leave_joint()
             leading.send_heartbeats(now, replication)
         return leading.heartbeat_round
@@ -469,18 +490,20 @@ class RaftGroup(ReplicaState):
         return replication is not None and replication.wants_append(to, commit_only=commit_only)
 
     def match_of(self, copies: int) -> int:
-        """The highest index that is durable on at least ``copies`` voters, of those that will remain if they are being
-        replaced; leaders only. What a witness has is no copy."""
+        """Returns the highest index that is durable on at least ``copies`` voters; leaders only.
+
+        While voters are being replaced, only those that will remain count. A witness has no copy.
+        """
         assert self._leading.replication is not None
         return self._leading.replication.match_of(copies, self.configuration.data_voters)
 
     def next_append(self, now: int, to: int, max_bytes: int) -> AppendRequest | InstallSnapshot | None:
-        """What ``to`` gets next, or None. It counts as sent, so it must be sent, before or after any fsync.
+        """Returns the next message for ``to``, or None. It counts as sent, so it must be sent, at any time.
 
         Arguments:
             now: the time.
             to: a member.
-            max_bytes: of entries; one larger entry comes alone.
+            max_bytes: of entries; a single larger entry is sent alone.
         """
         replication = self._leading.replication
         if replication is None:
@@ -500,10 +523,11 @@ class RaftGroup(ReplicaState):
         )
 
     def take_ready(self) -> Ready:
-        """What is to be done now. It counts as handed out: the driver must do all of it, or stop the node."""
+        """Returns what is to be done now. It counts as handed out: the driver must do all of it, or stop the node."""
         log = self.log
         snapshot, truncate_from, entries = log.take_unhanded()
-        # What is applied below may append: a joint configuration is left at once. That is of the next write.
+        # Applying entries below may append: a joint configuration is left immediately. That entry belongs to the next
+        # write.
         written, generation = log.last, log.generation
         voted = (self.term, self.vote)
         committed = log.deliver(self.options.max_apply_bytes)
@@ -512,11 +536,12 @@ class RaftGroup(ReplicaState):
         hard_state = None
         changed = membership.is_changed_by(entries) or self.would_forget_change(self._handed_commit)
         if voted != self._handed_hard_state or snapshot is not None or changed:
-            # Term and vote go in one write, with the entries (scenario 2); a snapshot with its commit (scenario 6).
-            # A change of members too: a replica that has a change on disk knows from that moment on that the one before
-            # it is committed. Otherwise a replica that restarts with both could campaign among voters who are two
-            # changes old, and a quorum of them need not have met one of today's (scenario 9). And that a change is
-            # committed is written as soon as it is known: then those that it removed are destroyed (scenario 12i).
+            # Term and vote are written together, with the entries (scenario 2); a snapshot with its commit (scenario
+            # 6). So is a change of members: a replica that has a change on disk knows from that moment on that the
+            # previous one is committed. Otherwise a replica that restarts with both could campaign among voters who are
+            # two changes old, and a quorum of them need not have met one of today's (scenario 9). And that a change is
+            # committed is written as soon as it is known: then the replicas that it removed are destroyed (scenario
+            # 12i).
             hard_state = HardState(self.term, self.vote, log.commit_index)
             self._handed_hard_state = voted
             self._handed_commit = log.commit_index
@@ -527,7 +552,7 @@ class RaftGroup(ReplicaState):
         return Ready(now, hard_state, truncate_from, entries, snapshot, after, token, committed)
 
     def on_durable(self, now: int, token: DurableToken) -> None:
-        """The write of the Ready that carried ``token`` is synced, and all writes before it."""
+        """Records that the write of the Ready with ``token`` is synced, and all writes before it."""
         self.outbox.durable(token.number)
         self.durable_term = max(self.durable_term, token.term)
         self.durable_commit = max(self.durable_commit, token.commit)
@@ -542,11 +567,11 @@ class RaftGroup(ReplicaState):
             self._set_deadline()
 
     def mended(self) -> None:
-        """A damaged entry was mended in the store: what waited for it goes on."""
+        """Resumes what waited for a damaged entry, which was repaired in the store."""
         self.log.mended()
 
     def compact(self, up_to: EntryId) -> None:
-        """The log up to and including ``up_to`` leaves the store: readers and followers find it no more.
+        """Drops the log up to and including ``up_to``: readers and followers can no longer read it.
 
         Arguments:
             up_to: identity of an applied and durable entry, the new anchor.

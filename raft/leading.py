@@ -1,6 +1,6 @@
-"""What a replica does while it leads: it opens its term, appends, sends heartbeats and takes the followers' answers.
+"""A replica as leader: it opens its term, appends, sends heartbeats and processes the followers' responses.
 
-What it knows of each follower is in replication.py. That lives for one term; ``Leading`` outlives it.
+Its state of each follower is in replication.py. That exists for one term; ``Leading`` outlives it.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class Leading:
     """A replica's duties as leader.
 
     Attributes:
-        replication: of the term that this replica leads; None while it does not lead.
-        transfer: the hand-over of its leadership.
-        pending_change_index: no member may be changed before the entry at this index is applied.
+        replication: state of the term that this replica leads; None while it does not lead.
+        transfer: the transfer of its leadership.
+        pending_change_index: members must not be changed before the entry at this index is applied.
         heartbeat_round: number of the newest round of heartbeats, counted over all terms.
     """
 
@@ -55,10 +55,10 @@ class Leading:
     # -- the term ---------------------------------------------------------------------------------------------
 
     def open_term(self, now: int, lost_peers: AbstractSet[int]) -> None:
-        """This replica was elected: it leads its term from now on.
+        """Starts to lead the term for which this replica was elected.
 
         Arguments:
-            lost_peers: whose connection broke and of whom nothing was heard since.
+            lost_peers: peers whose connection broke and that were not heard since.
         """
         state = self._state
         # An entry of the tail may be a configuration change of an earlier leader. Another one waits until all of the
@@ -75,23 +75,23 @@ class Leading:
             lost_peers=lost_peers,
             trace=self._sealer.trace,
         )
-        # Entries of earlier terms are committed only with one of this term: without this no-op the group would hang
-        # on the next proposal (Raft §8; scenario 1).
+        # Entries of earlier terms are committed only with one of this term: without this no-op the group would wait for
+        # the next proposal (Raft §8; scenario 1).
         self.append_own(self._sealer.noop)
 
     def close_term(self) -> None:
-        """This replica leads no more."""
+        """Stops leading."""
         self.replication = None
         self.transfer.end()
 
     @property
     def leads_committed(self) -> bool:
-        """True for a leader of whose term an entry is committed: only then does it know what is committed."""
+        """True for a leader that has committed an entry of its term: only then does it know what is committed."""
         replication = self.replication
         return replication is not None and self._state.log.commit_index >= replication.term_start
 
     def next_deadline(self, replication: Replication) -> int:
-        """When the leader must look at its quorum or give a transfer up, in microseconds."""
+        """Returns when the leader must check its quorum or abandon a transfer, in microseconds."""
         contact = replication.quorum_contact()
         check = contact + self._state.options.election_timeout_us if contact < NEVER else NEVER
         return min(check, self.transfer.deadline)
@@ -99,7 +99,7 @@ class Leading:
     # -- entries ----------------------------------------------------------------------------------------------
 
     def open_for_proposals(self) -> Replication:
-        """What this leader knows of its followers, if it takes proposals now.
+        """Returns this leader's state of its followers, if it accepts proposals now.
 
         Raises:
             NotLeaderError: this replica does not lead.
@@ -108,7 +108,7 @@ class Leading:
         if self.replication is None:
             raise NotLeaderError(self._state.leader_id)
         if self.transfer.to != NO_NODE:
-            # An entry taken now could be one that the next leader does not have (scenario 14).
+            # The next leader might not have an entry that is accepted now (scenario 14).
             raise ProposalRefusedError(Refusal.TRANSFERRING)
         return self.replication
 
@@ -140,25 +140,25 @@ class Leading:
         commit_index = state.log.commit_index
         for member, progress in replication.progress.items():
             if member != state.node_id:
-                # Never beyond what it is known to hold: its log may still end in another leader's entries.
+                # Never beyond what the member is known to have: its log may still end in another leader's entries.
                 commit = min(progress.match_index, commit_index)
                 progress.sent_heartbeat(self.heartbeat_round, commit)
                 state.send(Heartbeat(state.node_id, member, state.term, commit, self.heartbeat_round))
         if self.is_idle:
-            # Nothing came in for a whole interval: an idle group keeps nothing in memory.
+            # Nothing was appended for a whole interval: an idle group keeps nothing in memory.
             state.log.trim(0)
         self._last_index_at_heartbeat = state.log.last.index
 
-    # -- answers of followers ---------------------------------------------------------------------------------
+    # -- responses of followers --------------------------------------------------------------------------------
 
     def take_append_response(self, now: int, response: AppendResponse) -> None:
-        """A follower has stored entries, or refuses them. Nothing happens where this replica does not lead."""
+        """Processes a follower's response to entries. Does nothing if this replica does not lead."""
         replication = self.replication
         if replication is not None and replication.append_response(now, response):
             self._follower_advanced(replication, response.sender)
 
     def take_snapshot_response(self, now: int, response: SnapshotResponse) -> None:
-        """A follower has installed a snapshot, or refuses it. Nothing happens where this replica does not lead."""
+        """Processes a follower's response to a snapshot. Does nothing if this replica does not lead."""
         replication = self.replication
         if replication is not None and replication.snapshot_response(
             now, response.sender, response.index, response.rejected
@@ -166,7 +166,7 @@ class Leading:
             self._follower_advanced(replication, response.sender)
 
     def take_heartbeat_response(self, now: int, response: HeartbeatResponse) -> None:
-        """A follower has heard a heartbeat. Nothing happens where this replica does not lead."""
+        """Processes a follower's response to a heartbeat. Does nothing if this replica does not lead."""
         replication = self.replication
         if replication is not None:
             replication.heartbeat_response(now, response.sender, response.round, response.quiescent)

@@ -1,7 +1,7 @@
 """A replica's log: a tail in memory over the durable store, with commit and applied indexes.
 
-In memory are all entries that are not durable yet, and before them some recent durable ones. Everything older is
-read from the store. ``RaftLog`` knows nothing of roles or messages.
+In memory are all entries that are not durable yet, and before them some recent durable ones. Everything older is read
+from the store. ``RaftLog`` is independent of roles and messages.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from quorumlog.raft.types import ChainCheck, DurableToken, Entry, EntryId, LogSt
 
 
 def size_of(entries: list[Entry]) -> int:
-    """Bytes of some entries."""
+    """Returns the size of entries in bytes."""
     return sum(len(entry.data) for entry in entries)
 
 
@@ -20,12 +20,13 @@ class RaftLog:
 
     Attributes (indexes obey: anchor <= applied <= commit <= last; durable <= handed <= last):
         anchor: identity of the entry before the first one.
-        last: identity of the last entry, the anchor's if there is none.
-        commit_index: known to be committed. Never goes back.
+        last: identity of the last entry, the anchor's if the log is empty.
+        commit_index: known to be committed. Never decreases.
         applied_index: handed out as committed.
-        durable_index: synced here. Falls when the tail is truncated, never below ``commit_index`` as it was durable.
-        generation: counts truncations and installs. A write names the generation that it was made in: a completion
-            from before a truncation says nothing of the entries written since at the same indexes (scenario 5: ABA).
+        durable_index: synced here. Decreases when the tail is truncated, never below ``commit_index`` as it was
+            durable.
+        generation: counts truncations and installs. A write names the generation that it was made in: a completion from
+            before a truncation does not apply to the entries written since at the same indexes (scenario 5: ABA).
     """
 
     __slots__ = (
@@ -81,7 +82,7 @@ class RaftLog:
 
     @property
     def first_index(self) -> int:
-        """Index of the first entry kept; ``last.index + 1`` when there is none."""
+        """Index of the first entry kept; ``last.index + 1`` if none is."""
         return self.anchor.index + 1
 
     @property
@@ -91,7 +92,7 @@ class RaftLog:
 
     @property
     def has_unhanded(self) -> bool:
-        """True when something was not handed out for writing yet."""
+        """True if something was not handed out for writing yet."""
         return self._handed_index < self.last.index or self._snapshot is not None or self._truncate_from is not None
 
     @property
@@ -100,7 +101,7 @@ class RaftLog:
         return self.durable_index < self.anchor.index
 
     def term_at(self, index: int) -> int:
-        """Term of the entry at ``index``, the anchor included.
+        """Returns the term of the entry at ``index``, including the anchor.
 
         Raises:
             CompactedError: it is before the anchor.
@@ -116,7 +117,7 @@ class RaftLog:
         return self._store.term_at(index)
 
     def id_at(self, index: int) -> EntryId:
-        """Identity of the entry at ``index``, the anchor included. Raises as ``term_at``."""
+        """Returns the identity of the entry at ``index``, including the anchor. Raises as ``term_at``."""
         if index == self.last.index:
             return self.last
         if index == self.anchor.index:
@@ -125,14 +126,14 @@ class RaftLog:
         return EntryId(entry.index, entry.term, entry.hash)
 
     def holds(self, index: int, term: int) -> bool:
-        """True when the entry at ``index`` is here, with that term (Raft's log matching check)."""
+        """True if the entry at ``index`` is here, with that term (Raft's log matching check)."""
         return self.anchor.index <= index <= self.last.index and self.term_at(index) == term
 
     def slice(self, first: int, last: int, max_bytes: int) -> list[Entry]:
-        """Entries ``first..last`` inclusive, in memory or durable, cut once ``max_bytes`` is reached; at least one.
+        """Returns entries ``first..last`` inclusive, in memory or durable, cut at ``max_bytes``; at least one.
 
         Raises:
-            CompactedError: ``first`` is gone.
+            CompactedError: ``first`` was compacted.
         """
         if first <= self.anchor.index:
             raise CompactedError(first, self.first_index)
@@ -155,10 +156,11 @@ class RaftLog:
         return found
 
     def last_at_most(self, high: int, term: int, low: int) -> int:
-        """The largest index in ``low..high`` whose term is at most ``term``; ``low - 1`` if there is none.
+        """Returns the largest index in ``low..high`` whose term is at most ``term``; ``low - 1`` if none is.
 
-        Terms never fall along a log, so a binary search finds it with few reads. Both sides of a refused append skip
-        whole terms with it (Raft §5.3, the fast backtracking).
+        Terms never decrease along a log, so a binary search finds it with few reads. Both sides of a refused append
+        skip whole
+        terms with it (Raft §5.3, the fast backtracking).
         """
         low, high = max(low, self.anchor.index), min(high, self.last.index)
         floor = low - 1
@@ -197,10 +199,11 @@ class RaftLog:
         self.last = EntryId(newest.index, newest.term, newest.hash)
 
     def merge(self, previous_index: int, entries: list[Entry]) -> int:
-        """Takes a leader's entries, which follow ``previous_index``, where the logs agree.
+        """Merges a leader's entries, which follow ``previous_index``, into the log.
 
-        What is here already stays, and what comes after it too: only an entry that conflicts, and all after it, are
-        replaced. Otherwise a delayed, shorter duplicate removes entries that were acknowledged since (scenario 8).
+        Entries that are here already stay, and so do those after them: only an entry that conflicts, and all after it,
+        are
+        replaced. Otherwise a delayed, shorter duplicate would remove entries that were acknowledged since (scenario 8).
 
         Returns:
             The last index up to which this log now equals the leader's.
@@ -209,7 +212,7 @@ class RaftLog:
         last_index = previous_index + len(entries)
         if fresh < len(entries):
             new = entries[fresh:] if fresh else entries
-            # Checked before anything is cut off: damaged entries replace nothing.
+            # Checked before anything is truncated: damaged entries replace nothing.
             self._check(self.id_at(new[0].index - 1), new)
             if new[0].index <= self.last.index:
                 self._truncate(new[0].index)
@@ -217,14 +220,16 @@ class RaftLog:
         return last_index
 
     def _count_held(self, entries: list[Entry]) -> int:
-        """How many of a leader's entries are here already, from the first on.
+        """Returns how many of a leader's entries are here already, from the first on.
 
-        Where neighbours are damaged, not even a hash tells of the first of them, but a later entry does: if it is here,
-        so are all before it. If it is not, they are written once more with it, in one write, so that nothing is gone in
-        between that was acknowledged. Otherwise a leader that has others in their place would offer them for ever.
+        If neighbours are damaged, even the hash of the first of them is unknown, but a later entry decides: if it is
+        here, so
+        are all before it. If it is not, they are written again with it, in one write, so that nothing that was
+        acknowledged is
+        missing in between. Otherwise a leader that has others in their place would offer them forever.
 
         Raises:
-            UnreadableEntryError: nobody can tell, not by the last of them either.
+            UnreadableEntryError: it is unknown, even from the last of them.
         """
         unknown: tuple[int, UnreadableEntryError] | None = None
         for place, entry in enumerate(entries):
@@ -234,7 +239,7 @@ class RaftLog:
                 if entry.term <= self.last.term:
                     unknown = unknown or (place, damage)
                     continue
-                # Terms never fall: nothing in this log is of so new a one.
+                # Terms never decrease: nothing in this log has such a new one.
                 is_here = False
             if not is_here:
                 return place if unknown is None else unknown[0]
@@ -244,15 +249,18 @@ class RaftLog:
         return len(entries)
 
     def _has(self, entry: Entry) -> bool:
-        """Whether a leader's entry is here. One that is damaged here is known by its hash; it may be one that was never
-        committed, and that nobody else has any more: then it has to make way for the leader's."""
+        """True if a leader's entry is here. A damaged one is identified by its hash.
+
+        A damaged entry may be one that was never committed and that no other node still has: then the leader's must
+        replace it.
+        """
         try:
             return self.holds(entry.index, entry.term)
         except UnreadableEntryError:
             return self._store.hash_at(entry.index) == entry.hash
 
     def commit_to(self, index: int) -> bool:
-        """Entries up to ``index`` are committed. Returns True when that is news; lower indexes change nothing."""
+        """Records that entries up to ``index`` are committed. Returns True if that is new; ignores lower indexes."""
         if index <= self.commit_index:
             return False
         if index > self.last.index:
@@ -264,10 +272,10 @@ class RaftLog:
         return True
 
     def install(self, snapshot: Snapshot) -> None:
-        """Replaces the whole log by a snapshot, to be written with the next ``take_unhanded``."""
+        """Replaces the whole log with a snapshot, to be written with the next ``take_unhanded``."""
         last = snapshot.last
         if last.index <= self.commit_index:
-            # Going back would un-apply what was acknowledged (scenario 6).
+            # A lower index would un-apply what was acknowledged (scenario 6).
             raise InvariantViolationError(f"snapshot up to {last.index} is older than commit index {self.commit_index}")
         self.durable_index = min(self.durable_index, self.commit_index)
         self.generation += 1
@@ -280,7 +288,7 @@ class RaftLog:
         self._snapshot = snapshot
 
     def compact(self, up_to: EntryId) -> None:
-        """The store dropped (or is about to drop) everything up to and including ``up_to``, the new anchor."""
+        """Drops everything up to and including ``up_to``, the new anchor. The store drops it before or after."""
         if up_to.index <= self.anchor.index:
             return
         if up_to.index > min(self.applied_index, self.durable_index):
@@ -292,8 +300,10 @@ class RaftLog:
             self._forget(up_to.index - self._offset + 1)
 
     def _may_be(self, entry: EntryId) -> bool:
-        """Whether that is the entry here, damaged or not. Where the next one is damaged, too, nobody can tell; what is
-        to take their place was made of them while they were whole."""
+        """True if that can be the entry here, damaged or not.
+
+        If the next one is damaged, too, it is unknown; what will replace them was made of them while they were intact.
+        """
         try:
             return self.term_at(entry.index) == entry.term
         except UnreadableEntryError:
@@ -306,7 +316,7 @@ class RaftLog:
     # -- durability -------------------------------------------------------------------------------------------
 
     def take_unhanded(self) -> tuple[Snapshot | None, int | None, list[Entry]]:
-        """What must be written and was not handed out before: (snapshot, truncate_from, entries), in this order."""
+        """Returns what must be written and was not handed out before, in order: (snapshot, truncate_from, entries)."""
         snapshot, truncate_from = self._snapshot, self._truncate_from
         entries = self._entries[self._handed_index + 1 - self._offset :] if self._handed_index < self.last.index else []
         self._snapshot = None
@@ -315,7 +325,7 @@ class RaftLog:
         return snapshot, truncate_from, entries
 
     def mark_durable(self, token: DurableToken) -> bool:
-        """A write is synced. Returns True when more of this log is durable than before."""
+        """Records that a write is synced. Returns True if more of this log is durable than before."""
         if token.generation != self.generation or token.last.index <= self.durable_index:
             return False
         if token.last.index > self._handed_index:
@@ -327,11 +337,12 @@ class RaftLog:
         return True
 
     def deliver(self, max_bytes: int) -> list[Entry]:
-        """The next committed entries, in order; they count as applied from now on.
+        """Returns the next committed entries, in order; they count as applied from now on.
 
-        A quorum holds them; that this replica's own disk may be behind does not matter, as long as no trace of their
-        application becomes durable before they do. Waiting for it would let a leader with a slow disk acknowledge
-        records that its readers cannot see.
+        A quorum holds them; this replica's own disk may be behind, as long as no trace of their application becomes
+        durable
+        before they do. Waiting for it would let a leader with a slow disk acknowledge records that its readers cannot
+        see.
         """
         first, last = self.applied_index + 1, self.commit_index
         if first > last:
@@ -339,7 +350,7 @@ class RaftLog:
         try:
             entries = self.slice(first, last, max_bytes)
         except UnreadableEntryError:
-            # Everything else goes on: this log is appended to, acknowledged and voted with, as far as it is known.
+            # Everything else continues: this log is appended to, acknowledged and voted with, as far as it is known.
             self._unreadable = True
             return []
         self.applied_index = entries[-1].index
@@ -347,15 +358,15 @@ class RaftLog:
 
     @property
     def has_deliverable(self) -> bool:
-        """True when ``deliver`` has something to give."""
+        """True if ``deliver`` would return entries."""
         return self.applied_index < self.commit_index and not self._unreadable
 
     def mended(self) -> None:
-        """An entry that was damaged in the store can be read again."""
+        """Records that an entry that was damaged in the store can be read again."""
         self._unreadable = False
 
     def trim(self, keep_bytes: int) -> None:
-        """Forgets the oldest entries in memory, as far as they are durable and applied, down to ``keep_bytes``."""
+        """Removes the oldest entries from memory, as far as they are durable and applied, down to ``keep_bytes``."""
         if self._memory_bytes <= keep_bytes:
             return
         excess = self._memory_bytes - keep_bytes
@@ -382,7 +393,7 @@ class RaftLog:
         previous = self.id_at(index - 1)
         self.generation += 1
         if index <= self._handed_index:
-            # A later, lower truncation covers an earlier one that was not handed out yet.
+            # A later, lower truncation includes an earlier one that was not handed out yet.
             self._truncate_from = index if self._truncate_from is None else min(index, self._truncate_from)
             self._handed_index = index - 1
         self.durable_index = min(self.durable_index, index - 1)

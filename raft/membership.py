@@ -1,4 +1,4 @@
-"""Changes of a Raft group's members: which can be made, and by which steps (Raft thesis §4.3).
+"""Changes of a Raft group's members: which are supported, and by which steps (Raft thesis §4.3).
 
 Voters are replaced through a joint configuration, in which decisions need a majority of the old and of the new ones. A
 configuration applies when its entry is committed, as in etcd, and the next one is proposed after that.
@@ -11,20 +11,20 @@ from quorumlog.raft.types import Configuration, Entry, EntryKind
 
 
 def next_step(current: Configuration, wanted: Configuration) -> Configuration:
-    """The configuration to propose on the way from ``current`` to ``wanted``: joint where the voters change.
+    """Returns the configuration to propose on the way from ``current`` to ``wanted``: joint if the voters change.
 
     Raises:
-        UnsupportedChangeError: a new voter is no learner yet, a voter would become a learner, or a state is joint.
+        UnsupportedChangeError: a new voter is not a learner yet, a voter would become a learner, or a state is joint.
     """
     if current.is_joint or wanted.is_joint:
         raise UnsupportedChangeError("the voters are being replaced: only their leader ends that")
     others = (set(current.witnesses) ^ set(wanted.witnesses)) & set(current.members) & set(wanted.members)
     if others:
-        # A witness has no data to give, and a replica with data would throw it away.
+        # A witness has no data to provide, and a replica with data would discard it.
         raise UnsupportedChangeError(f"nodes {sorted(others)} must leave first: a witness is never promoted, nor made")
     strangers = set(wanted.voters) - set(current.members)
     if strangers:
-        # A voter without the log counts for a majority and holds up every commit until it has caught up.
+        # A voter without the log counts for a majority and delays every commit until it has caught up.
         raise UnsupportedChangeError(f"new voters are learners first, and {sorted(strangers)} are not members")
     demoted = set(wanted.learners) & set(current.voters)
     if demoted:
@@ -38,7 +38,7 @@ def next_step(current: Configuration, wanted: Configuration) -> Configuration:
 
 
 def after_joint(joint: Configuration) -> Configuration:
-    """The configuration that follows a joint one: without those that leave."""
+    """Returns the configuration that follows a joint one, without the members that leave."""
     members = {*joint.voters, *joint.learners}
     return Configuration(
         joint.voters, joint.learners, witnesses=tuple(node for node in joint.witnesses if node in members)
@@ -46,5 +46,5 @@ def after_joint(joint: Configuration) -> Configuration:
 
 
 def is_changed_by(entries: list[Entry]) -> bool:
-    """Whether there is a change of members among the entries."""
+    """True if the entries include a change of members."""
     return any(entry.kind is EntryKind.CONFIG for entry in entries)

@@ -12,16 +12,16 @@ class RaftOptions:
     """Limits and times of a Raft group. All its replicas should have the same.
 
     Arguments:
-        election_timeout_us: silence of the leader after which a follower campaigns, drawn anew from [1x, 2x) for each
-            wait; also the leader's lease and the time in which it must hear from a quorum.
-        heartbeat_interval_us: how often the driver calls ``heartbeat``; the core only checks that it fits.
-        witness_silence_us: silence of a data replica after which witnesses are sent what it lacks.
+        election_timeout_us: silence of the leader after which a follower campaigns, drawn from [1x, 2x) for each wait;
+            also the leader's lease and the time in which it must hear from a quorum.
+        heartbeat_interval_us: interval at which the driver calls ``heartbeat``; the core only validates it.
+        witness_silence_us: silence of a data replica after which witnesses are sent entries that it lacks.
         peer_lost_delay_us: (least, most) wait before a pre-vote once the connection to the leader broke.
         max_uncommitted_bytes: a leader refuses proposals while this much of its own is uncommitted.
-        max_append_bytes: most bytes of entries in one AppendRequest (one larger entry travels alone).
+        max_append_bytes: most bytes of entries in one AppendRequest (a single larger entry is sent alone).
         max_inflight_appends: AppendRequests with entries that one follower has not acknowledged.
         max_inflight_bytes: the same in bytes; the request that crosses the bound is the last.
-        max_apply_bytes: most bytes of committed entries in one Ready (one larger entry comes alone).
+        max_apply_bytes: most bytes of committed entries in one Ready (a single larger entry is delivered alone).
         cache_bytes: recent durable entries that a leader keeps in memory for its followers.
     """
 

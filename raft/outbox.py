@@ -8,9 +8,9 @@ from quorumlog.raft.types import Message
 class Outbox:
     """Messages on their way out, and the numbers of the writes on which they wait.
 
-    A message that speaks of what must be durable (an acknowledgement, a vote) leaves with the write that makes it so.
-    If that write was handed out before, the message is held here until the write's completion comes. If nothing is
-    being written, it may leave at once.
+    A message about what must be durable (an acknowledgement, a vote) is sent with the write that makes it so. If that
+    write was handed out before, the message is held here until the write has completed. If nothing is being written, it
+    may be sent immediately.
 
     Attributes:
         now: messages that may leave at any time.
@@ -28,12 +28,12 @@ class Outbox:
 
     @property
     def settled(self) -> bool:
-        """True when no write that was handed out is still under way."""
+        """True if no write that was handed out is still in progress."""
         return self._durable_number == self._taken_number
 
     @property
     def has_messages(self) -> bool:
-        """True when ``take`` would give out messages, or could put some on hold."""
+        """True if ``take`` would return messages, or could put some on hold."""
         return bool(self.now or self.after_durable)
 
     def take(self, *, writes: bool) -> tuple[list[Message], list[Message], int]:
@@ -45,8 +45,8 @@ class Outbox:
         Returns:
             Messages for now, messages for after that write, and the write's number.
         """
-        # The lists that leave are never touched again: an acknowledgement that slipped into an earlier Ready would be
-        # sent before its own write.
+        # The returned lists are never modified again: an acknowledgement added to an earlier Ready would be sent before
+        # its own write.
         now, self.now = self.now, []
         after, self.after_durable = self.after_durable, []
         if writes:
@@ -60,7 +60,7 @@ class Outbox:
         return now, after, self._taken_number
 
     def durable(self, number: int) -> None:
-        """The write of that number, and so all before it, are synced: what was held for them leaves now."""
+        """Records that the write of that number, and all before it, are synced: messages held for them are sent now."""
         self._durable_number = max(self._durable_number, number)
         while self._held and self._held[0][0] <= number:
             self.now += self._held.pop(0)[1]

@@ -1,4 +1,4 @@
-"""What a leader knows of one follower, and how much it may send (Probe, Replicate, Snapshot, as in etcd)."""
+"""A leader's state of one follower, and its flow control (Probe, Replicate, Snapshot, as in etcd)."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from enum import Enum
 
 
 class ProgressState(Enum):
-    """How entries go to a follower.
+    """Modes of sending entries to a follower.
 
-    PROBE: where the logs agree is not known; one AppendRequest at a time, the next after an answer or a heartbeat's.
-    REPLICATE: it is known; requests go out ahead of their answers, within the in-flight window.
-    SNAPSHOT: the follower needs entries that are gone; nothing goes out until the snapshot is settled.
+    PROBE: it is unknown where the logs agree; one AppendRequest at a time, the next after a response to it or to a
+    heartbeat.
+    REPLICATE: it is known; requests are sent ahead of their responses, within the in-flight window.
+    SNAPSHOT: the follower needs entries that were compacted; nothing is sent until the snapshot is settled.
     """
 
     PROBE = "probe"
@@ -19,7 +20,7 @@ class ProgressState(Enum):
 
 
 class Inflights:
-    """AppendRequests under way, bounded by count and bytes; the one that crosses the byte bound is the last."""
+    """AppendRequests in flight, limited by count and bytes; the one that crosses the byte limit is the last."""
 
     __slots__ = ("_last_indexes", "_max_bytes", "_max_count", "_sizes", "bytes")
 
@@ -35,17 +36,17 @@ class Inflights:
 
     @property
     def full(self) -> bool:
-        """True when nothing more may be sent."""
+        """True if nothing more may be sent."""
         return self.bytes >= self._max_bytes or len(self._sizes) >= self._max_count
 
     def add(self, last_index: int, size_bytes: int) -> None:
-        """A request whose last entry is ``last_index`` went out."""
+        """Records that a request whose last entry is ``last_index`` was sent."""
         self._last_indexes.append(last_index)
         self._sizes.append(size_bytes)
         self.bytes += size_bytes
 
     def free_to(self, index: int) -> None:
-        """Everything up to and including ``index`` was acknowledged."""
+        """Records that everything up to and including ``index`` was acknowledged."""
         count = 0
         for last_index in self._last_indexes:
             if last_index > index:
@@ -57,17 +58,17 @@ class Inflights:
             del self._sizes[:count]
 
     def clear(self) -> None:
-        """What was under way is lost, or no longer of interest."""
+        """Empties the window: what was in flight is lost, or no longer relevant."""
         self._last_indexes.clear()
         self._sizes.clear()
         self.bytes = 0
 
 
 class Progress:
-    """One follower, as its leader knows it.
+    """A leader's state of one follower.
 
     Attributes:
-        match_index: the follower durably holds the leader's log up to here. Never goes back within a term: an
+        match_index: the follower durably holds the leader's log up to here. Never decreases within a term: an
             acknowledgement is a promise that was counted.
         next_index: the next entry to send; always above ``match_index``.
         state: ProgressState.
@@ -78,10 +79,10 @@ class Progress:
         pending_snapshot: in SNAPSHOT, the index at which the offered snapshot ends.
         confirmed_round: the newest heartbeat round that it has answered in this term.
         told_commit: the largest commit index sent to it in an AppendRequest.
-        known_commit: it has answered a heartbeat that told it that this is committed.
-        called_round: the heartbeat round in which it was called to sleep and which it has not answered; 0 if there is
-            none.
-        recheck: in REPLICATE, an empty AppendRequest goes out next, to ask whether the entries under way arrived.
+        known_commit: commit index of a heartbeat that it has answered.
+        called_round: the heartbeat round in which it was requested to become quiescent, and which it has not answered;
+            0 if none.
+        recheck: in REPLICATE, an empty AppendRequest is sent next, to find out if the entries in flight arrived.
     """
 
     __slots__ = (
@@ -124,13 +125,13 @@ class Progress:
         self._acknowledged_since_heartbeat = True
 
     def heard(self, now: int) -> None:
-        """Any message of this term came from it."""
+        """Records that any message of this term came from the follower."""
         self.last_contact = now
         self.recent_active = True
         self.lost = False
 
     def acknowledge(self, index: int) -> bool:
-        """It durably holds everything up to ``index``. Returns True when that is more than was known."""
+        """Records that it durably holds everything up to ``index``. Returns True if that is more than was known."""
         self._acknowledged_since_heartbeat = True
         self.next_index = max(self.next_index, index + 1)
         self.inflights.free_to(index)
@@ -140,10 +141,11 @@ class Progress:
         return True
 
     def refuse(self, rejected: int, agree_at_most: int) -> bool:
-        """It refused entries after ``rejected``; the logs agree at ``agree_at_most`` or below.
+        """Handles its refusal of entries after ``rejected``; the logs agree at ``agree_at_most`` or below.
 
-        Returns False for a refusal that speaks of the past: a delayed one must not push ``next_index`` around, or
-        a follower that is caught up would be sent everything again.
+        Returns False for an outdated refusal: a delayed one must not move ``next_index``, or a follower that has caught
+        up would
+        be sent everything again.
         """
         if self.state is ProgressState.REPLICATE:
             if rejected <= self.match_index:
@@ -154,34 +156,37 @@ class Progress:
         return True
 
     def probe(self) -> None:
-        """What is under way may be lost: find out where the logs agree, from what is certain."""
+        """Enters PROBE, since requests in flight may be lost: finds where the logs agree, from what is certain on."""
         self._probe_from(self.match_index + 1)
 
     def probe_after_snapshot(self, delivered: bool) -> None:
-        """The snapshot got there whole, or not. Waits for a sign of life before the next step."""
+        """Enters PROBE after a snapshot was delivered or failed. Waits for a sign of life before the next step."""
         self._probe_from((max(self.pending_snapshot, self.match_index) if delivered else self.match_index) + 1)
         self.paused = True
 
     def replicate(self) -> None:
-        """The logs agree up to ``match_index``: send ahead."""
+        """Enters REPLICATE: the logs agree up to ``match_index``, so requests are sent ahead."""
         self._enter(ProgressState.REPLICATE, self.match_index + 1)
 
     def await_snapshot(self, index: int) -> None:
-        """A snapshot that ends at ``index`` is on its way."""
+        """Enters SNAPSHOT: a snapshot that ends at ``index`` is being sent."""
         self._enter(ProgressState.SNAPSHOT, index + 1)
         self.pending_snapshot = index
 
     def sent_heartbeat(self, number: int, commit: int) -> None:
-        """A heartbeat of that round went out, with that commit index."""
+        """Records that a heartbeat of that round was sent, with that commit index."""
         if self.confirmed_round >= self._heartbeat_round:
             self._heartbeat_round, self._heartbeat_commit = number, commit
 
     def answered_heartbeat(self, number: int) -> None:
-        """It lives. A lost probe is sent again; and when entries were sent ahead but nothing was acknowledged between
-        two answers, an empty AppendRequest asks whether they arrived: a slow disk acknowledges it later, a gap refuses.
+        """Handles a response to a heartbeat, which shows that the follower is alive.
+
+        A lost probe is sent again. If entries were sent ahead but nothing was acknowledged between two responses, an
+        empty
+        AppendRequest finds out if they arrived: a slow disk acknowledges it later, a gap refuses it.
 
         Arguments:
-            number: of the heartbeat's round. What it was told in an earlier one, it was told in this one, too.
+            number: of the heartbeat's round. It includes everything that an earlier round reported.
         """
         self.confirmed_round = max(self.confirmed_round, number)
         if number >= self._heartbeat_round:
@@ -198,7 +203,7 @@ class Progress:
 
     def _enter(self, state: ProgressState, next_index: int) -> None:
         # Every change of state starts with an empty window. Otherwise bytes in flight before a probe are never freed,
-        # and the follower is throttled for ever (docs/raft.md, scenario 18).
+        # and the follower is throttled forever (docs/raft.md, scenario 18).
         self.state = state
         self.next_index = next_index
         self.inflights.clear()

@@ -1,7 +1,7 @@
-"""The sleep of an idle Raft group: no deadline, no heartbeats, until something happens.
+"""Quiescence of an idle Raft group: no deadline and no heartbeats, until something happens.
 
-While a replica sleeps, the lease between its node and the leader's node stands for deadlines and heartbeats. The driver
-sees to the leases (docs/raft.md).
+While a replica is quiescent, the lease between its node and the leader's node replaces deadlines and heartbeats. The
+driver maintains the leases (docs/raft.md).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from quorumlog.raft.types import NO_NODE, Heartbeat, HeartbeatResponse, Message,
 
 
 class Quiescence:
-    """When a replica goes to sleep, through what it sleeps, and how it wakes."""
+    """Puts a replica to sleep and wakes it."""
 
     __slots__ = ("_candidacy", "_leading", "_state")
 
@@ -26,7 +26,7 @@ class Quiescence:
         self._candidacy = candidacy
 
     def sleeps_through(self, message: Message) -> bool:
-        """True for what a quiescent replica takes without waking: the leader's call to sleep, and its answer."""
+        """True for messages that do not wake a quiescent replica: the leader's call to quiescence, and its response."""
         state = self._state
         if message.term != state.term:
             return False
@@ -35,10 +35,10 @@ class Quiescence:
         return isinstance(message, HeartbeatResponse) and message.quiescent and state.role is Role.LEADER
 
     def call_to_sleep(self, reachable: Container[int]) -> bool:
-        """A leader puts its idle group to sleep, or calls those followers again that have not answered yet.
+        """Makes a leader's idle group quiescent, or calls those followers again that have not responded yet.
 
         Returns:
-            False, with nothing done, unless the group may sleep (``RaftGroup.quiesce``).
+            False, with nothing done, unless the group may become quiescent (``RaftGroup.quiesce``).
         """
         state, leading, log = self._state, self._leading, self._state.log
         replication = leading.replication
@@ -70,7 +70,7 @@ class Quiescence:
             state.send(call)
 
     def end(self, now: int, contacts: Mapping[int, int]) -> None:
-        """This replica wakes.
+        """Wakes this replica.
 
         Arguments:
             contacts: node -> when it was last heard (µs). A node that is not named counts as heard just now.
@@ -83,9 +83,9 @@ class Quiescence:
             self._candidacy.resume(contacts.get(state.leader_id, now))
 
     def say_awake(self) -> None:
-        """A follower that woke tells its leader.
+        """Reports to the leader that this follower has woken.
 
-        A leader that sleeps on would not speak again, and the follower that woke would depose it (scenario 17).
+        A leader that remains quiescent would not send again, and the follower that woke would depose it (scenario 17).
         """
         state = self._state
         if self._leading.replication is None and state.leader_id != NO_NODE:

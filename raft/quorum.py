@@ -14,7 +14,7 @@ Halves = tuple[tuple[int, ...], ...]
 
 
 class VoteOutcome(Enum):
-    """How a vote stands."""
+    """State of a vote."""
 
     WON = "won"
     LOST = "lost"
@@ -22,11 +22,11 @@ class VoteOutcome(Enum):
 
 
 def reached_by_quorum(halves: Halves, value_of: Callable[[int], int]) -> int:
-    """The largest value that a quorum has reached.
+    """Returns the largest value that a quorum has reached.
 
     Arguments:
         halves: the voters, each half with at least one.
-        value_of: the value (a match index, a time of contact) that a voter has reached.
+        value_of: returns the value (a match index, a time of contact) that a voter has reached.
     """
     if len(halves) == 1:
         voters = halves[0]
@@ -35,12 +35,12 @@ def reached_by_quorum(halves: Halves, value_of: Callable[[int], int]) -> int:
 
 
 def outcome(halves: Halves, votes: Mapping[int, bool], absent: AbstractSet[int] = frozenset()) -> VoteOutcome:
-    """How a vote stands: WON with a majority of yes in every half, LOST once some half cannot reach one.
+    """Returns the state of a vote: WON with a majority of yes in every half, LOST once some half cannot reach one.
 
     Arguments:
         halves: the voters.
-        votes: answers so far; those of nodes that are not voters do not count.
-        absent: voters of whom no answer is expected any more.
+        votes: responses so far; those of nodes that are not voters do not count.
+        absent: voters of which no response is expected.
     """
     won = True
     for voters in halves:

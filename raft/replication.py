@@ -1,4 +1,4 @@
-"""The leader's side of replication, for one term: what each follower has, what it gets next, what is committed.
+"""The leader's side of replication, for one term: the state of each follower, what to send next, and what is committed.
 
 It exists only while its replica leads; stepping down drops it with all its state.
 """
@@ -31,13 +31,13 @@ NEVER = (1 << 63) - 1
 
 
 class Replication:
-    """What a leader knows and does about its followers in one term.
+    """A leader's replication to its followers in one term.
 
     Attributes:
         term: the leader's.
         term_start: index of the entry that opened the term.
         progress: one Progress per member, the leader included.
-        engagement: whether witnesses are sent everything.
+        engagement: decides if witnesses are sent everything.
         uncommitted_bytes: exact size of the entries proposed in this term that are not committed.
     """
 
@@ -72,7 +72,7 @@ class Replication:
         self._node_id = node_id
         self._log = log
         self._options = options
-        # Sizes of the log's last entries. A list, though it is taken from the front: an empty deque takes 700 B.
+        # Sizes of the log's last entries. A list, although it is consumed from the front: an empty deque takes 700 B.
         self._uncommitted: list[int] = []
         self.term = term
         self.term_start = log.last.index + 1
@@ -84,7 +84,7 @@ class Replication:
             self.progress[member].lost = True
         self._take(configuration)
         self.note_own_durability()
-        # A leader is mostly elected because the one before is gone: its witness need not wait for its silence.
+        # A leader is mostly elected because the previous one is gone: its witness need not wait for its silence.
         self.review_engagement(now)
 
     def _take(self, configuration: Configuration) -> None:
@@ -93,7 +93,9 @@ class Replication:
         self._data_electors = configuration.candidates
 
     def configure(self, configuration: Configuration) -> int:
-        """Members changed. A member that stays keeps its progress. A new one is probed, and counts as heard just now.
+        """Applies a change of members.
+
+        A member that stays keeps its progress. A new one is probed, and counts as just heard.
 
         Returns:
             The time that counts as now: when a member was last heard.
@@ -111,15 +113,15 @@ class Replication:
     # -- the leader's own log ---------------------------------------------------------------------------------
 
     def appended(self, entry: Entry) -> None:
-        """The leader appended an entry of its term."""
+        """Accounts for an entry that the leader appended in its term."""
         size = len(entry.data)
         self._uncommitted.append(size)
         self.uncommitted_bytes += size
 
     def note_own_durability(self) -> None:
-        """The leader is a replica like any other: its own log counts as far as it is durable, and only then.
+        """Counts the leader's own log, as for any other replica, only as far as it is durable.
 
-        Otherwise the group commits on disks of which one has nothing (scenario 3).
+        Otherwise the group would commit on disks of which one has nothing (scenario 3).
         """
         own = self.progress.get(self._node_id)
         if own is not None:
@@ -127,7 +129,7 @@ class Replication:
             own.recent_active = True
 
     def advance_commit(self) -> bool:
-        """Commits what a quorum holds durably. Returns True when the commit index moved.
+        """Commits what a quorum holds durably. Returns True if the commit index advanced.
 
         Only an entry of this term is committed by counting; older ones follow with it (Raft §5.4.2, figure 8).
         Otherwise a later leader that never saw the old entry could still replace it (scenario 1).
@@ -142,24 +144,26 @@ class Replication:
         return True
 
     def quorum_contact(self) -> int:
-        """The latest time at which a quorum had been heard, in microseconds; NEVER (ending) for a single voter."""
+        """Returns the latest time at which a quorum had been heard, in microseconds; NEVER for a single voter."""
         progress = self.progress
         own = self._node_id
         return reached_by_quorum(self._halves, lambda voter: NEVER if voter == own else progress[voter].last_contact)
 
     def match_of(self, copies: int, voters: tuple[int, ...]) -> int:
-        """The highest index that is durable on at least ``copies`` of the voters; 0 if there are not as many."""
+        """Returns the highest index that is durable on at least ``copies`` of the voters; 0 if there are fewer."""
         own = self._node_id
         if copies <= 0:
             raise InvariantViolationError("an acknowledgement needs at least one copy")
         matches = [self._log.durable_index if node == own else self.progress[node].match_index for node in voters]
         return sorted(matches, reverse=True)[copies - 1] if copies <= len(matches) else 0
 
-    # -- what a follower gets ---------------------------------------------------------------------------------
+    # -- sending to followers ----------------------------------------------------------------------------------
 
     def wants_append(self, to: int, *, commit_only: bool) -> bool:
-        """True when there are entries, a probe, or (with ``commit_only``) just a newer commit index for ``to``, and
-        room in its window."""
+        """True if ``to`` should get entries, a probe, or a newer commit index, and its window has space.
+
+        With ``commit_only``, a newer commit index alone suffices.
+        """
         progress = self.progress.get(to)
         if progress is None or to == self._node_id:
             return False
@@ -175,14 +179,14 @@ class Replication:
     def next_append(
         self, to: int, max_bytes: int, snapshot_source: SnapshotSource | None
     ) -> AppendRequest | InstallSnapshot | None:
-        """What ``to`` gets next; None if nothing. Counted as sent."""
+        """Returns the next message for ``to``; None if there is nothing to send. Counted as sent."""
         if not self.wants_append(to, commit_only=True):
             return None
         progress = self.progress[to]
         previous = progress.next_index - 1
         if previous < self._log.anchor.index:
             return self._offer_snapshot(to, progress, snapshot_source)
-        # Before anything counts as sent: what has to be read may be damaged.
+        # Before anything counts as sent: the entry that has to be read may be damaged.
         previous_term = self._log.term_at(previous)
         entries: list[Entry] = []
         probing = progress.state is ProgressState.PROBE
@@ -207,12 +211,12 @@ class Replication:
         self, to: int, progress: Progress, snapshot_source: SnapshotSource | None
     ) -> InstallSnapshot | None:
         if to in self._configuration.witnesses:
-            # The point is all that a witness needs, and what is committed may be known to all.
+            # A witness needs only the position, and all members may know what is committed.
             snapshot: Snapshot | None = Snapshot(self._log.id_at(self._log.applied_index), self._configuration, NO_DATA)
         else:
             snapshot = snapshot_source() if snapshot_source is not None else None
         if snapshot is None:
-            # Nothing to offer yet: the next sign of life asks again.
+            # Nothing to offer yet: the next sign of life triggers another attempt.
             progress.probe()
             progress.paused = True
             return None
@@ -227,27 +231,27 @@ class Replication:
     # -- witnesses --------------------------------------------------------------------------------------------
 
     def review_engagement(self, now: int) -> None:
-        """Whether the witnesses are to be sent everything from now on (engagement.py)."""
+        """Decides if the witnesses are sent everything from now on (engagement.py)."""
         if self._configuration.witnesses:
             progress, own = self.progress, self._node_id
             others = [progress[node] for node in self._data_electors if node != own]
             self.engagement.review(now, self._log.last.index, others)
 
     def _end_for(self, to: int) -> int:
-        """Index of the last entry that a member may be sent now."""
+        """Returns the index of the last entry that a member may be sent now."""
         if to not in self._configuration.witnesses:
             return self._log.last.index
         if self.engagement.engaged:
-            # What no disk has must not be known to the witness: if the leader died before it is synced, the witness
-            # would refuse the only one that is left, the leader itself (scenario 23).
+            # The witness must not know what no disk has: if the leader failed before it is synced, the witness would
+            # refuse the only candidate that is left, the leader itself (scenario 23).
             return self._log.durable_index
-        # What only the leader has must not be known to the witness: if the leader died, nobody could be elected
-        # (scenario 23).
+        # The witness must not know what only the leader has: if the leader failed, no node could be elected (scenario
+        # 23).
         progress = self.progress
         return min(progress[node].match_index for node in self._data_electors)
 
     def _traces_of(self, entries: list[Entry]) -> list[Entry]:
-        """What a witness gets of entries: changes of members whole, of all others no payload."""
+        """Returns entries as a witness gets them: changes of members whole, all others without payload."""
         previous_hash = self._log.id_at(entries[0].index - 1).hash
         traces: list[Entry] = []
         for entry in entries:
@@ -255,10 +259,10 @@ class Replication:
             previous_hash = entry.hash
         return traces
 
-    # -- what a follower answers ------------------------------------------------------------------------------
+    # -- responses of followers --------------------------------------------------------------------------------
 
     def append_response(self, now: int, message: AppendResponse) -> bool:
-        """Takes an answer to an AppendRequest. Returns True when more is known to be durable than before."""
+        """Processes a response to an AppendRequest. Returns True if more is known to be durable than before."""
         progress = self.progress.get(message.sender)
         if progress is None:
             return False
@@ -272,7 +276,10 @@ class Replication:
         return news
 
     def snapshot_response(self, now: int, sender: int, index: int, rejected: bool) -> bool:
-        """A follower installed a snapshot durably, or refused it. Returns True when more is known to be durable."""
+        """Processes a follower's response to a snapshot, after it was synced or refused.
+
+        Returns True if more is known to be durable than before.
+        """
         progress = self.progress.get(sender)
         if progress is None:
             return False
@@ -284,7 +291,7 @@ class Replication:
         return False
 
     def heartbeat_response(self, now: int, sender: int, heartbeat_round: int, quiescent: bool) -> None:
-        """A follower answered a heartbeat, and perhaps went to sleep on it."""
+        """Processes a follower's response to a heartbeat, on which it may have become quiescent."""
         progress = self.progress.get(sender)
         if progress is not None:
             if quiescent and heartbeat_round >= progress.called_round:
@@ -293,7 +300,7 @@ class Replication:
             progress.answered_heartbeat(heartbeat_round)
 
     def confirmed_round(self, newest: int) -> int:
-        """The newest heartbeat round that a quorum has answered; its own leader knows of ``newest``."""
+        """Returns the newest heartbeat round that a quorum has answered; ``newest`` is the leader's own."""
         progress, own = self.progress, self._node_id
         return reached_by_quorum(
             self._halves, lambda voter: newest if voter == own else progress[voter].confirmed_round
@@ -306,14 +313,14 @@ class Replication:
             )
         news = progress.acknowledge(index)
         if progress.state is ProgressState.PROBE and (news or index == progress.match_index):
-            # A follower that already has everything must leave PROBE too (scenario 18).
+            # A follower that already has everything must leave PROBE, too (scenario 18).
             progress.replicate()
         elif progress.state is ProgressState.SNAPSHOT and progress.match_index >= self._log.anchor.index:
             progress.replicate()
         return news
 
     def _agreement(self, refusal: AppendResponse) -> int:
-        """The largest index at which the follower's log may agree with this one, given its hint."""
+        """Returns the largest index at which the follower's log may agree with this one, given its hint."""
         hint = min(refusal.hint_index, self._log.last.index)
         if hint <= self._log.anchor.index:
             return hint
@@ -322,7 +329,7 @@ class Replication:
     # -- quiescence -------------------------------------------------------------------------------------------
 
     def is_settled(self, reachable: Container[int]) -> bool:
-        """True when every reachable member durably holds the whole log and knows it, and these are a quorum."""
+        """True if every reachable member durably holds the whole log and knows that, and these are a quorum."""
         own, last_index = self._node_id, self._log.last.index
         for member, progress in self.progress.items():
             behind = progress.state is not ProgressState.REPLICATE or progress.match_index != last_index
@@ -331,19 +338,19 @@ class Replication:
         return bool(reached_by_quorum(self._halves, lambda voter: int(voter == own or voter in reachable)))
 
     def awake_members(self, reachable: Container[int]) -> list[int]:
-        """The reachable members that are called to sleep and have not said that they do."""
+        """Returns the reachable members that were requested to become quiescent and have not confirmed it."""
         for member, progress in self.progress.items():
             if member not in reachable:
                 progress.called_round = 0
         return [member for member, progress in self.progress.items() if progress.called_round]
 
     def call_to_sleep(self, members: Iterable[int], heartbeat_round: int) -> None:
-        """These members are called to sleep in that round."""
+        """Records that these members are requested to become quiescent in that round."""
         for member in members:
             self.progress[member].called_round = heartbeat_round
 
     def resume(self, now: int, contacts: Mapping[int, int]) -> None:
-        """Ends a sleep in which others watched the followers: they were heard at ``contacts``, or just now."""
+        """Ends a quiescence, in which leases replaced heartbeats: followers were heard at ``contacts``, or just now."""
         for member, progress in self.progress.items():
             progress.called_round = 0
             if progress.state is ProgressState.REPLICATE:
@@ -352,7 +359,7 @@ class Replication:
     # -- connections ------------------------------------------------------------------------------------------
 
     def peer_lost(self, now: int, peer: int) -> None:
-        """The connection broke: what is under way is lost. The peer counts as unheard, with a short grace."""
+        """Handles a broken connection: what is in flight is lost. The peer counts as unheard, with a short grace."""
         progress = self.progress.get(peer)
         if progress is None or peer == self._node_id:
             return
@@ -364,13 +371,13 @@ class Replication:
         self.review_engagement(now)
 
     def peer_unreachable(self, peer: int) -> None:
-        """Frames in flight to the peer may be lost."""
+        """Handles the possible loss of frames in flight to the peer."""
         progress = self.progress.get(peer)
         if progress is not None and peer != self._node_id and progress.state is not ProgressState.SNAPSHOT:
             progress.probe()
 
     def snapshot_status(self, peer: int, delivered: bool) -> None:
-        """The snapshot stream to the peer ended."""
+        """Records the end of the snapshot stream to the peer."""
         progress = self.progress.get(peer)
         if progress is not None and progress.state is ProgressState.SNAPSHOT:
             progress.probe_after_snapshot(delivered)

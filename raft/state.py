@@ -1,7 +1,7 @@
-"""What all parts of a replica share: its term and vote, its role, its log, its members and its outbox.
+"""State shared by all parts of a replica: its term and vote, its role, its log, its members and its outbox.
 
 It is the state of the Raft paper (figure 2) with the role added. The parts (candidacy.py, leading.py, following.py and
-so on) read and change it; each rule stands in one of them.
+so on) read and change it; each rule is in one of them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from quorumlog.raft.options import RaftOptions
 from quorumlog.raft.outbox import Outbox
 from quorumlog.raft.types import NO_NODE, EntryKind, Message, RaftLogServices, RestoredReplica, Role
 
-#: Bytes of entries found on disk that are looked through for a change of members, when they are committed.
+#: Bytes of entries found on disk that are searched for a change of members when they are committed.
 MOST_LOOKED_AT_BYTES = 1 << 16
 
 
@@ -26,18 +26,18 @@ class ReplicaState:
         options: limits and times.
         log: the entries, with commit and applied index.
         outbox: messages on their way out.
-        term: the current term. Never goes back, and no message carries one that is not durable here.
-        vote: whom this replica voted for in ``term``, or NO_NODE.
+        term: the current term. Never decreases, and no message carries one that is not durable here.
+        vote: the node that this replica voted for in ``term``, or NO_NODE.
         durable_term: the newest term that is on this replica's disk.
         role: Role.
         leader_id: the leader of ``term`` if known, otherwise NO_NODE.
         configuration: members as of the applied index.
-        configuration_index: of the last entry applied in this life that changed them; 0 before the first.
-        change_index: of the newest change of members in the log, as far as it came or was applied in this life. Of the
-            one before it is on the disk that it is committed, since that came with this one.
+        configuration_index: of the last entry applied since the start that changed them; 0 before the first.
+        change_index: of the newest change of members in the log, as far as it arrived or was applied since the start.
+            That the previous one is committed is on the disk, since that was written with this one.
         durable_commit: entries up to here are known to be committed after a restart, too.
-        quiescent: the Raft group is idle and this replica sleeps: no deadline, no heartbeats. The lease between its
-            node and the leader's stands for both (quiescence.py).
+        quiescent: the Raft group is idle: this replica has no deadline, and there are no heartbeats. The lease between
+            its node and the leader's replaces both (quiescence.py).
     """
 
     __slots__ = (
@@ -96,8 +96,10 @@ class ReplicaState:
         self.outbox = Outbox()
 
     def learn_commit(self, index: int) -> None:
-        """The leader says that this is committed. Where that is of what was found on disk, nobody has noted yet whether
-        there is a change among it."""
+        """Records a commit index from the leader.
+
+        Entries that were found on disk have not been searched for a change of members before.
+        """
         log, before = self.log, self.log.commit_index
         log.commit_to(index)
         first, last = max(before + 1, log.first_index), min(log.commit_index, self._found_last)
@@ -108,29 +110,31 @@ class ReplicaState:
         except UnreadableEntryError:
             entries = []
         if not entries or entries[-1].index < last:
-            # Of what is not read the end counts as one, which costs a write.
+            # If the entries are not read, their end counts as a change, which costs a write.
             self.change_index = max(self.change_index, last)
         for entry in entries:
             if entry.kind is EntryKind.CONFIG:
                 self.change_index = max(self.change_index, entry.index)
 
     def would_forget_change(self, commit: int) -> bool:
-        """Whether a replica that knew only so much to be committed could take a change of members for open that this
-        one knows to be committed."""
+        """True if a replica that knew only ``commit`` to be committed could consider a change of members uncommitted.
+
+        That is, one that this replica knows to be committed.
+        """
         return commit < self.change_index <= self.log.commit_index
 
     @property
     def is_voter(self) -> bool:
-        """True when this replica's configuration counts its vote."""
+        """True if this replica's configuration counts its vote."""
         return self.node_id in self.configuration.electors
 
     @property
     def may_lead(self) -> bool:
-        """True when this replica's configuration lets it campaign, and it has what a leader gives."""
+        """True if this replica's configuration lets it campaign, and it has the data that a leader needs."""
         return not self.is_witness and self.node_id in self.configuration.candidates
 
     def send(self, message: Message) -> None:
-        """Sends a message that speaks of nothing but the term: at once if the term is durable.
+        """Sends a message that depends only on the term: immediately if the term is durable.
 
         No peer ever sees a term that a crash could make its sender forget.
         """
@@ -140,5 +144,5 @@ class ReplicaState:
             self.outbox.after_durable.append(message)
 
     def send_when_durable(self, message: Message) -> None:
-        """Sends a message that promises something: after everything decided so far is durable (scenario 3)."""
+        """Sends a message that is a promise: after everything decided so far is durable (scenario 3)."""
         self.outbox.after_durable.append(message)

@@ -1,4 +1,4 @@
-"""A leader hands its leadership over to another voter (thesis §3.10)."""
+"""Transfer of leadership to another voter (thesis §3.10)."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from quorumlog.raft.types import NO_NODE, TimeoutNow
 
 
 class LeadershipTransfer:
-    """To whom a leader hands over, and until when it waits for that voter to catch up.
+    """A leader's transfer to a voter, which it waits for to catch up until a deadline.
 
-    While a transfer is under way the leader takes no proposals.
+    While a transfer is in progress, the leader accepts no proposals.
 
     Attributes:
-        to: the voter that is to lead next; NO_NODE while no transfer is under way.
-        deadline: microseconds; the leader gives the transfer up then.
+        to: the voter that is to lead next; NO_NODE while no transfer is in progress.
+        deadline: microseconds; the leader abandons the transfer then.
     """
 
     __slots__ = ("_state", "deadline", "to")
@@ -26,10 +26,10 @@ class LeadershipTransfer:
         self.deadline = NEVER
 
     def check_receiver(self, to: int) -> None:
-        """Leadership goes to another voter only, and never to a witness.
+        """Checks that leadership can go to a node: another voter, and not a witness.
 
         Raises:
-            UnsupportedChangeError: ``to`` is not one.
+            UnsupportedChangeError: it cannot.
         """
         if to == self._state.node_id or to not in self._state.configuration.data_voters:
             raise UnsupportedChangeError(
@@ -43,12 +43,12 @@ class LeadershipTransfer:
         self.hand_over_when_caught_up(replication)
 
     def end(self) -> None:
-        """The transfer is given up, or the leadership that it was about has ended."""
+        """Ends the transfer: it is abandoned, or the leadership has ended."""
         self.to = NO_NODE
         self.deadline = NEVER
 
     def hand_over_when_caught_up(self, replication: Replication) -> None:
-        """Asks the next leader to campaign, if there is one and it has the whole log."""
+        """Asks the next leader to campaign, if a transfer is in progress and it has the whole log."""
         if self.to == NO_NODE:
             return
         state = self._state

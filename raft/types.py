@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from typing import NamedTuple, Protocol
 
-#: No node: an unknown leader, a vote not given.
+#: No node: an unknown leader, or no vote.
 NO_NODE = -1
 
 
 class EntryKind(IntEnum):
-    """What an entry carries. The core looks only at CONFIG and TRACE.
+    """Kind of an entry's content. The core inspects only CONFIG and TRACE.
 
     A TRACE is what a witness keeps of any other entry: its index, its term and its hash.
     """
@@ -48,27 +48,29 @@ class Entry(NamedTuple):
 
 
 class EntryId(NamedTuple):
-    """An entry's identity: its place, its term, and the hash of it and all before it."""
+    """An entry's identity: its position, its term, and the hash of it and all before it."""
 
     index: int  # type: ignore[assignment]
     term: int
     hash: int
 
 
-#: What stands before the first entry of every log.
+#: Identity before the first entry of every log.
 ORIGIN = EntryId(0, 0, 0)
 
 
 @dataclass(slots=True, frozen=True)
 class Configuration:
-    """Members of a Raft group. A node is a voter or a learner, never both. Voters stand in the order of
-    preference: of those that are up to date the first should lead, and elections see to it that it usually does.
+    """Members of a Raft group. A node is a voter or a learner, never both.
+
+    Voters are in the order of preference: of those that are up to date the first should lead, and elections ensure that
+    it usually does.
 
     While the voters are being replaced it is *joint* (Raft thesis §4.3): ``outgoing`` are the voters before the change,
     and every decision needs a majority of them and a majority of ``voters``.
 
-    ``witnesses`` are members that keep of each entry its index and term only. They vote and count for commits, never
-    lead, and hold no copy. They are fewer than a quorum: every quorum has a data replica in it.
+    ``witnesses`` are members that keep only index and term of each entry. They vote and count for commits, never lead,
+    and have no copy. They are fewer than a quorum: every quorum includes a data replica.
     """
 
     voters: tuple[int, ...]
@@ -88,7 +90,7 @@ class Configuration:
         if len(witnesses) != len(self.witnesses) or not witnesses <= set(self.members):
             raise ValueError(f"witnesses are members, and none is named twice: {self}")
         if any(len(witnesses.intersection(half)) > len(half) // 2 for half in self.halves):
-            # A quorum of witnesses alone would commit what nobody has.
+            # A quorum of witnesses alone would commit entries of which no node has the data.
             raise ValueError(f"witnesses are fewer than a quorum: {self}")
 
     @property
@@ -98,13 +100,12 @@ class Configuration:
 
     @property
     def halves(self) -> tuple[tuple[int, ...], ...]:
-        """The sets of voters of each of which a decision needs a majority."""
+        """The sets of voters; a decision needs a majority of each."""
         return (self.voters, self.outgoing) if self.outgoing else (self.voters,)
 
     @property
     def electors(self) -> tuple[int, ...]:
-        """Every node with a vote in some half, in the order of preference: those that stay or come, then those that
-        leave."""
+        """Every node with a vote in some half, by preference: those that stay or join, then those that leave."""
         if not self.outgoing:
             return self.voters
         return self.voters + tuple(node for node in self.outgoing if node not in self.voters)
@@ -116,7 +117,7 @@ class Configuration:
 
     @property
     def data_voters(self) -> tuple[int, ...]:
-        """The voters that hold copies."""
+        """The voters that have copies."""
         return self._with_data(self.voters)
 
     def _with_data(self, nodes: tuple[int, ...]) -> tuple[int, ...]:
@@ -132,7 +133,7 @@ class Configuration:
 
 @dataclass(slots=True, frozen=True)
 class HardState:
-    """What must be durable before a replica speaks (Raft figure 2). ``commit`` is a hint that saves replay."""
+    """State that must be durable before a replica sends messages (Raft figure 2). ``commit`` only saves replay."""
 
     term: int = 0
     vote: int = NO_NODE
@@ -140,11 +141,13 @@ class HardState:
 
 
 class SnapshotData(NamedTuple):
-    """Names the bytes of a snapshot: they lie in slices in storage, and the core never touches them. A witness's has
-    none.
+    """Describes the bytes of a snapshot, which are in slices in storage; the core never accesses them.
 
-    ``stage`` says where, on one node's disk only; ``slices`` and ``size_bytes`` how much; ``checksum`` is the CRC32C
-    of all slices, one after the other.
+    A snapshot for a witness has none.
+
+    ``stage`` is where they are, on one node's disk only; ``slices`` and ``size_bytes`` are their amount; ``checksum``
+    is the
+    CRC32C of all slices, one after the other.
     """
 
     stage: int
@@ -166,63 +169,63 @@ class EntrySealer(Protocol):
     """Builds the sealed entries that the core itself originates."""
 
     def noop(self, index: int, term: int, previous_hash: int) -> Entry:
-        """The empty entry with which a leader opens its term."""
+        """Returns the empty entry with which a leader opens its term."""
 
     def config(self, index: int, term: int, previous_hash: int, configuration: Configuration) -> Entry:
-        """An entry that changes the configuration once committed."""
+        """Returns an entry that changes the configuration once committed."""
 
     def configuration_of(self, entry: Entry) -> Configuration:
-        """The configuration in an entry of kind CONFIG."""
+        """Returns the configuration in an entry of kind CONFIG."""
 
     def trace(self, entry: Entry, previous_hash: int) -> Entry:
-        """What a witness keeps of an entry that is no CONFIG: of kind TRACE, with the same index, term and hash."""
+        """Returns the TRACE of an entry that is not a CONFIG: as a witness keeps it, with its index, term and hash."""
 
 
 class LogStore(Protocol):
-    """The durable part of one Raft group's log, read synchronously. Everything it returns has been verified.
+    """The durable part of one Raft group's log, read synchronously. Results have been verified.
 
     Raises (all methods):
-        UnreadableEntryError: an entry is damaged, and may yet be mended.
+        UnreadableEntryError: an entry is damaged, and may yet be repaired.
     """
 
     def term_at(self, index: int) -> int:
-        """Term of a durable entry."""
+        """Returns the term of a durable entry."""
 
     def hash_at(self, index: int) -> int:
-        """Hash of a durable entry, even of one that is damaged: the entry after it has it."""
+        """Returns the hash of a durable entry; of a damaged one, as the entry after it has it."""
 
     def entries(self, first: int, last: int, max_bytes: int) -> list[Entry]:
-        """Durable entries first..last inclusive, cut after ``max_bytes`` or before a damaged one; at least one."""
+        """Returns durable entries first..last inclusive, cut at ``max_bytes`` or before a damaged one; at least one."""
 
 
-#: The data of a snapshot for a witness: the point alone is what it needs.
+#: The data of a snapshot for a witness, which needs only the position.
 NO_DATA = SnapshotData(0, 0, 0, 0)
 
 #: Builds an entry from its index, its term and the hash of the entry before it.
 Seal = Callable[[int, int, int], Entry]
 
-#: Takes the identity of the predecessor and an entry. Raises if the entry does not name that predecessor.
+#: Called with the identity of the predecessor and an entry. Raises if the entry does not refer to that predecessor.
 ChainCheck = Callable[[EntryId, Entry], None]
 
-#: Gives the newest snapshot, or None, for followers that need entries that are gone.
+#: Returns the newest snapshot, or None, for followers that need entries that were compacted.
 SnapshotSource = Callable[[], Snapshot | None]
 
 
 @dataclass(slots=True, frozen=True)
 class RestoredReplica:
-    """Who a replica is, and what was found of it on disk.
+    """A replica's identity, and its state found on disk.
 
     Arguments:
         node_id: the replica's node.
         group: the id of its Raft group; errors name it.
         configuration: members as of ``applied``.
         hard_state: as last made durable.
-        last: identity of the last durable entry, the anchor's if there is none.
+        last: identity of the last durable entry, the anchor's if the log is empty.
         first_index: of the first durable entry; ``anchor.index + 1``.
         anchor: identity of the entry before ``first_index`` (ORIGIN, or the end of a snapshot or compaction).
         applied: entries up to here are not delivered again.
-        votes_from: of a replica that was removed from the Raft group and has come back: an index that its former life
-            cannot have gone beyond as a voter. It votes for nobody before it knows that this index is committed.
+        votes_from: of a replica that was removed from the Raft group and has returned: an index that the former replica
+            cannot have exceeded as a voter. It does not vote before it knows that this index is committed.
         is_witness: its log has no payload, and never had any.
     """
 
@@ -240,13 +243,13 @@ class RestoredReplica:
 
 @dataclass(slots=True, frozen=True)
 class RaftLogServices:
-    """What the core asks of its driver about the log.
+    """Services of the driver for the log.
 
     Arguments:
         store: reads the durable log.
         sealer: builds the core's own entries.
-        snapshot_source: gives the newest snapshot; without it a follower that needs one waits.
-        check_chain: is called for every entry that is appended; without it nothing is checked.
+        snapshot_source: returns the newest snapshot; without it, a follower that needs one waits.
+        check_chain: called for every entry that is appended; without it, nothing is checked.
     """
 
     store: LogStore
@@ -260,7 +263,7 @@ class RaftLogServices:
 
 @dataclass(slots=True)
 class Message:
-    """One Raft message. ``sender`` and ``to`` are node ids; ``term`` is the sender's (a pre-vote: the term wanted)."""
+    """One Raft message. ``sender`` and ``to`` are node ids; ``term`` is the sender's (pre-vote: the requested one)."""
 
     sender: int
     to: int
@@ -269,7 +272,7 @@ class Message:
 
 @dataclass(slots=True)
 class VoteRequest(Message):
-    """RequestVote, or its pre-vote (thesis §9.6). ``transfer``: the leader asked for it, leases do not hold it up."""
+    """RequestVote, or its pre-vote (thesis §9.6). ``transfer``: the leader requested it, and leases do not apply."""
 
     last_index: int
     last_term: int
@@ -279,7 +282,7 @@ class VoteRequest(Message):
 
 @dataclass(slots=True)
 class VoteResponse(Message):
-    """The answer. A granted pre-vote carries the term asked for, a refusal the refuser's own."""
+    """Response to a VoteRequest. A granted pre-vote has the requested term, a refusal the sender's own."""
 
     pre_vote: bool
     granted: bool
@@ -297,8 +300,11 @@ class AppendRequest(Message):
 
 @dataclass(slots=True)
 class AppendResponse(Message):
-    """On success ``index`` is the last durable index that matches the leader's log; on refusal the refused
-    ``prev_index``, with (``hint_index``, ``hint_term``): the logs can only agree at or below ``hint_index``."""
+    """Response to an AppendRequest.
+
+    On success, ``index`` is the last durable index that matches the leader's log; on refusal, it is the refused
+    ``prev_index``, with (``hint_index``, ``hint_term``): the logs can only agree at or below ``hint_index``.
+    """
 
     index: int
     rejected: bool = False
@@ -308,8 +314,12 @@ class AppendResponse(Message):
 
 @dataclass(slots=True)
 class Heartbeat(Message):
-    """The leader lives. ``commit`` never exceeds what the receiver is known to hold. ``quiesce``: the leader has
-    nothing more to say; from now on the lease between the nodes stands for its heartbeats."""
+    """Heartbeat of a living leader.
+
+    ``commit`` never exceeds what the receiver is known to have. ``quiesce``: the leader sends nothing further; from now
+    on,
+    the lease between the nodes replaces its heartbeats.
+    """
 
     commit: int
     round: int
@@ -318,8 +328,12 @@ class Heartbeat(Message):
 
 @dataclass(slots=True)
 class HeartbeatResponse(Message):
-    """The answer; ``round`` as in the Heartbeat, 0 when nobody asked. ``quiescent``: whether the follower sleeps; a
-    leader that sleeps while a follower does not wakes up."""
+    """Response to a Heartbeat.
+
+    ``round`` is that of the Heartbeat, 0 if it is unsolicited. ``quiescent``: the follower is quiescent; a quiescent
+    leader
+    of a follower that is not wakes up.
+    """
 
     round: int
     quiescent: bool = False
@@ -327,15 +341,18 @@ class HeartbeatResponse(Message):
 
 @dataclass(slots=True)
 class TimeoutNow(Message):
-    """The leader asks ``to`` to campaign at once (thesis §3.10). ``last_index`` is where the leader's log ends: it
-    takes no proposals meanwhile, so a receiver whose log ends elsewhere knows that the request is stale."""
+    """The leader's request to ``to`` to campaign immediately (thesis §3.10).
+
+    ``last_index`` is the end of the leader's log: it accepts no proposals in the meantime, so a receiver whose log ends
+    elsewhere knows that the request is stale.
+    """
 
     last_index: int = 0
 
 
 @dataclass(slots=True)
 class InstallSnapshot(Message):
-    """A snapshot instead of entries that the leader no longer has. What ``to`` steps names data on its own disk."""
+    """A snapshot in place of entries that the leader no longer has. At the receiver, it names data on its own disk."""
 
     snapshot: Snapshot
 
@@ -348,7 +365,7 @@ class SnapshotResponse(Message):
     rejected: bool = False
 
 
-#: Every kind of message that a replica takes.
+#: Every kind of message that a replica processes.
 MESSAGE_KINDS = frozenset(
     {
         VoteRequest,
@@ -369,9 +386,13 @@ MESSAGE_KINDS = frozenset(
 
 @dataclass(slots=True)
 class Ready:
-    """What one Raft group wants done. The driver must, in this order: send ``messages`` (any time), make
-    ``hard_state``, ``truncate_from``, ``entries`` and ``snapshot`` durable in ONE transaction, and only after its fsync
-    send ``messages_after_durable`` and call ``on_durable`` with ``durable``. ``committed`` is applied in order at once.
+    """Work of one Raft group for its driver.
+
+    The driver must, in this order: send ``messages`` (any time), make ``hard_state``, ``truncate_from``, ``entries``
+    and
+    ``snapshot`` durable in ONE transaction, and only after its fsync send ``messages_after_durable`` and call
+    ``on_durable``
+    with ``durable``. ``committed`` is applied in order, immediately.
     """
 
     messages: list[Message]
@@ -385,15 +406,17 @@ class Ready:
 
     @property
     def must_write(self) -> bool:
-        """True when there is something that must become durable."""
+        """True if something must become durable."""
         return bool(self.hard_state or self.entries or self.snapshot or self.truncate_from is not None)
 
 
 class DurableToken(NamedTuple):
-    """Names what a write made durable: log up to ``last``, written in the tail's ``generation``, and the vote in
-    ``term``. A token of an older generation says nothing about entries rewritten since (scenario 5: ABA). ``number``
-    counts the group's writes; a token stands for all writes up to its own. ``commit`` is that of the newest hard state
-    among them."""
+    """Identifies what a write made durable: the log up to ``last`` in its ``generation``, and the vote in ``term``.
+
+    A token of an older generation does not apply to entries rewritten since (scenario 5: ABA). ``number`` counts the
+    group's
+    writes; a token covers all writes up to its own. ``commit`` is that of the newest hard state among them.
+    """
 
     last: EntryId
     generation: int

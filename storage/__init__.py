@@ -1,4 +1,4 @@
-"""Durable state: LMDB behind one interface, one storage thread, checks on everything that is read.
+"""Durable state: LMDB behind one interface, a single storage thread, and checks on everything that is read.
 
 The contract, and the state as a whole:
 

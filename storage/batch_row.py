@@ -1,9 +1,10 @@
-"""A batch as the offset index knows it: which offsets it holds, where it is, and what came before it.
+"""Rows of the offset index: the offsets of a batch, its position, and totals up to it.
 
-Position and timestamp run: each row carries on from the row before it, so both grow (or stay) with the offset, and
-one binary search over offsets answers how much lies behind a batch, and which batch is the first to be as late as a
-time. They start anew where a log starts anew (nothing kept above its anchor), so that replicas agree on differences
-of positions, not on positions.
+Position and timestamp are cumulative: each row continues from the row before it, so both grow (or stay) with the
+offset,
+and one binary search over offsets finds how many bytes are behind a batch, and which batch is the first to reach a
+time. They restart where a log restarts (nothing kept above its anchor), so replicas agree on differences of positions,
+not on positions.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ class BatchRow(NamedTuple):
 def next_row(
     previous: BatchRow | None, index: int, base_offset: int, offsets: int, max_timestamp_ms: int, size_bytes: int
 ) -> BatchRow | None:
-    """The row of a batch that follows ``previous`` (None: no batch is kept before it).
+    """Returns the row of a batch that follows ``previous`` (None: no batch is kept before it).
 
     Arguments:
-        offsets: how many the batch covers.
+        offsets: number of offsets that the batch covers.
         max_timestamp_ms: the batch's own.
         size_bytes: of its whole entry.
 
@@ -53,5 +54,5 @@ def next_row(
 
 
 def any_batch(row: BatchRow) -> bool:
-    """Every row will do: a search by offset alone."""
+    """Returns True for every row: a search by offset alone."""
     return True

@@ -1,8 +1,9 @@
-"""The largest timestamp of a batch for the offset index: the one in its entry's header, except where an older version
-took a Kafka client's word for it.
+"""Largest timestamps of batches, for the offset index.
 
-Leaders derive it from the records now. Logs, backups and replicas that catch up also bring batches from before, whose
-clients left it out or set it too low: for these the records decide.
+It is the one in the entry's header, except where an older version trusted a Kafka client's value. Leaders now compute
+it
+from the records. Logs, backups and replicas that catch up also bring older batches, whose clients omitted it or set it
+too low: for these, the records decide.
 """
 
 from __future__ import annotations
@@ -19,8 +20,10 @@ _KAFKA_TIMES_AT = BATCH_OVERHEAD_BYTES + 27
 
 
 def is_largest_timestamp_missing(entry: bytes) -> bool:
-    """True if the Kafka batch in an entry states a largest timestamp below that of its first record, which no batch has
-    whose records a leader has checked."""
+    """True if an entry's Kafka batch states a largest timestamp below that of its first record.
+
+    No batch does whose records a leader has checked.
+    """
     if len(entry) < BATCH_OVERHEAD_BYTES + KAFKA_HEADER_BYTES:
         return False
     base_ms, max_ms = _KAFKA_TIMES.unpack_from(entry, _KAFKA_TIMES_AT)
@@ -28,9 +31,11 @@ def is_largest_timestamp_missing(entry: bytes) -> bool:
 
 
 def largest_timestamp_by_records(entry: bytes, header: BatchHeader) -> int:
-    """The largest timestamp (ms) of the records of an entry with a Kafka batch; what its header states where they
-    cannot be read, or have the leader's append time."""
-    # It loads pyarrow, 0.1 s and 50 MiB that a node without such batches does not need.
+    """Returns the largest timestamp (ms) of the records of an entry with a Kafka batch.
+
+    It is the header's value if the records cannot be read, or have the leader's append time.
+    """
+    # Loads pyarrow: 0.1 s and 50 MiB that a node without such batches does not need.
     from quorumlog.wire.kafka.produced import check_kafka_records
 
     try:

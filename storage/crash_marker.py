@@ -1,8 +1,8 @@
-"""How a process ended that could not say it: the signal that killed it, for the one after it.
+"""Marker of a crash: the signal that killed a process, recorded for the next one.
 
-The engine maps the file and trusts it: on a damaged page it may end the process with SIGBUS, SIGSEGV or SIGABRT, and
-nothing of ours runs any more. Python's handler of such signals leaves a few words in a file even then. Whoever opens
-the directory next finds them, and looks at every page before the engine does.
+The engine maps the file and trusts it: on a damaged page it may kill the process with SIGBUS, SIGSEGV or SIGABRT, after
+which none of our code runs. Even then, Python's handler of such signals writes a few words to a file. The next process
+that opens the directory reads them, and checks every page before the engine does.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _PREFIX = b"Fatal Python error: "
 
 
 class CrashMarker:
-    """Keeps the words of this process for the next one, while it is entered; an orderly end leaves none."""
+    """Records a fatal signal of this process while it is entered; a regular exit removes the file."""
 
     def __init__(self, data_dir: Path) -> None:
         self._path = data_dir / FILE_NAME
@@ -38,7 +38,7 @@ class CrashMarker:
 
 
 def last_words(data_dir: Path) -> str:
-    """What killed the process before, in a few words; empty where it was nothing of that kind."""
+    """Returns the fatal error of the previous process, in a few words; empty if it had none."""
     try:
         with (data_dir / FILE_NAME).open("rb") as file:
             line = file.readline(200)
@@ -48,10 +48,10 @@ def last_words(data_dir: Path) -> str:
 
 
 def check_all_pages(data_dir: Path) -> None:
-    """Looks at every page that the engine could come to, on a file that nobody writes to. Values are not read.
+    """Checks every page that the engine could reach, in a file that has no writer. Values are not read.
 
     Raises:
-        DamageError: a page is not what the engine would take it for.
+        DamageError: a page is not of the expected kind.
     """
     data_file = data_dir / DATA_FILE
     if not data_file.exists() or data_file.stat().st_size == 0:

@@ -1,8 +1,9 @@
-"""How an entry's bytes lie in rows: as few pages as they need.
+"""Layout of entries in rows, which uses as few pages as possible.
 
-The engine keeps small values several to a page, and gives each larger one whole pages of its own: an entry that just
-exceeds a page would take two. Where that would waste much, an entry is cut: what fills pages exactly stays in its row,
-the rest follows in small rows, whose keys sort right behind it. The length in the envelope says where an entry ends.
+The engine stores several small values per page, and gives each larger one whole pages of its own: an entry that just
+exceeds a page would take two. Where that would waste much, an entry is cut: the part that fills pages exactly stays in
+its row, the rest follows in small rows, whose keys sort directly after it. The length in the envelope determines where
+an entry ends.
 """
 
 from __future__ import annotations
@@ -13,12 +14,13 @@ import struct
 
 from quorumlog.wire.entry import ENVELOPE_BYTES
 
-#: Whole pages hold so much, but for the header at the start of the first. (Where pages are larger, cutting saves less.)
+#: Whole pages hold this many bytes, except for the header at the start of the first. (With larger pages, cutting saves
+#: less.)
 PAGE_BYTES = 4096
 PAGE_HEADER_BYTES = 16
-#: Values up to this size are kept several to a page.
+#: Values up to this size share a page with others.
 SMALL_BYTES = 2000
-#: The small rows that an entry is cut into have at most this size, so that a page is nearly filled by them.
+#: Maximum size of the small rows that an entry is cut into, so that they nearly fill a page.
 PIECE_BYTES = 1000
 #: An entry is cut if whole pages would leave more than this share of its size empty.
 MAX_WASTE = 1 / 8
@@ -29,7 +31,7 @@ KEY_BYTES = 12
 
 
 def cut(key: bytes, data: bytes) -> list[tuple[bytes, bytes]]:
-    """The rows of an entry. The first one's key is ``key``."""
+    """Returns the rows of an entry. The first one's key is ``key``."""
     size = len(data)
     pages = (size + PAGE_HEADER_BYTES) // PAGE_BYTES
     kept = max(pages * PAGE_BYTES - PAGE_HEADER_BYTES, 0)
@@ -46,5 +48,5 @@ def cut(key: bytes, data: bytes) -> list[tuple[bytes, bytes]]:
 
 
 def missing_bytes(first: bytes) -> int:
-    """How many bytes of an entry are not in its first row, as its envelope has it; 0 where that cannot be told."""
+    """Returns how many bytes of an entry are not in its first row, by its envelope; 0 if that is too short to tell."""
     return max(int(_LENGTH.unpack_from(first, _LENGTH_AT)[0]) - len(first), 0) if len(first) >= ENVELOPE_BYTES else 0

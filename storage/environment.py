@@ -1,10 +1,11 @@
-"""The LMDB environment of one data directory: its lock, its checks before mapping, its databases and format.
+"""LMDB environment of a data directory: its lock, checks before it is mapped, databases and format.
 
-Reading while the writer runs: LMDB readers see the last commit before they began and never wait for the writer,
-but pages that an open reader might see cannot be reused. So every read here is a transaction of its own that ends
-before the call returns (``reading``); nothing returned refers into the map. The binding keeps a spare reader
-transaction and renews it, so a short read costs no reader slot; ``MAX_READERS`` bounds concurrent ones (the node's
-thread, the storage thread, metrics, backup).
+Reads while the writer runs: LMDB readers see the last commit before they started and never wait for the writer, but
+pages that an open reader might see cannot be reused. So every read here is a separate transaction that ends before the
+call returns (``reading``); nothing returned refers into the map. The binding keeps a spare reader transaction and
+renews
+it, so a short read costs no reader slot; ``MAX_READERS`` bounds concurrent ones (the node's thread, the storage thread,
+metrics, backup).
 """
 
 from __future__ import annotations
@@ -29,17 +30,17 @@ from quorumlog.storage.recheck_list import are_pages_suspect, keep_suspects, sus
 MAP_SIZE_BYTES = 1 << 40
 MAX_READERS = 64
 LOCK_FILE = "LOCK"
-#: What records hold, and the keys by which passwords are checked, is for nobody but the user that runs the node.
+#: Records, and the keys that verify passwords, must be readable only by the user that runs the node.
 _FOLDER_MODE, _FILE_MODE = 0o700, 0o600
-#: LMDB's engine 0.9: the binding bundles a newer one with another file format, and would take whichever it likes.
+#: LMDB's engine 0.9: the binding also bundles a newer one with another file format, and would choose either.
 LMDB_ENGINE = 0
 
-#: Room for databases that later versions add: a downgrade can then still open the environment.
+#: Space for databases that later versions add: after a downgrade, this version can still open the environment.
 MAX_DATABASES = 32
 
-#: How the engine reports what it would not have written. (Bad values: a key or node of impossible size. A bad
-#: transaction: one that has come upon damage. A full cursor: a tree that goes on below its leaves, in a circle.
-#: Incompatible: a database's name that leads to something else.)
+#: Exceptions by which the engine reports data that it would not have written. (Bad values: a key or node of impossible
+#: size. A bad transaction: one that has found damage. A full cursor: a tree that continues below its leaves, in a
+#: circle. Incompatible: a database's name that leads to something else.)
 _DAMAGE = (
     lmdb.BadTxnError,
     lmdb.BadValsizeError,
@@ -55,10 +56,10 @@ EngineTransaction: TypeAlias = "lmdb.Transaction[bytes]"
 
 
 class DirectoryLock:
-    """Holds a data directory for this process, until closed or until the process ends."""
+    """Lock of a data directory for this process, held until it is closed or the process ends."""
 
     def __init__(self, data_dir: Path, *, create: bool) -> None:
-        """Takes the lock.
+        """Acquires the lock.
 
         Raises:
             DataDirectoryLockedError: another process, or another object in this one, has it.
@@ -74,14 +75,14 @@ class DirectoryLock:
                 raise StorageEngineError(f"cannot lock {data_dir}: {error.strerror}") from error
             by = f" by process {holder}" if holder else ""
             raise DataDirectoryLockedError(
-                f"data directory {data_dir} is in use{by}: stop that node, or give this one a directory of its own"
+                f"data directory {data_dir} is in use{by}: stop that node, or use another directory for this one"
             ) from None
         if create:
             os.ftruncate(self._descriptor, 0)
             os.write(self._descriptor, f"{os.getpid()}\n".encode())
 
     def close(self) -> None:
-        """Gives the directory free. May be called twice."""
+        """Releases the directory. May be called twice."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
@@ -97,11 +98,11 @@ class EngineSource:
         self._databases = environment.databases
 
     def get(self, database: bytes, key: bytes) -> bytes | None:
-        """The value of a key."""
+        """Returns the value of a key, or None."""
         return self._txn.get(key, db=self._databases[database])
 
     def cursor(self, database: bytes) -> lmdb.Cursor[bytes]:
-        """A cursor, without a place yet."""
+        """Returns a cursor without a position."""
         return self._txn.cursor(self._databases[database])
 
 
@@ -116,7 +117,7 @@ class Environment:
         may_set_aside: Callable[[int], bool] = lambda group: False,
         may_mend: bool = False,
     ) -> None:
-        """Opens the environment, making it if the directory is new.
+        """Opens the environment, and creates it if the directory is new.
 
         Arguments:
             may_set_aside, may_mend: as for ``Storage``.
@@ -189,17 +190,17 @@ class Environment:
         return damage or FatalStorageError(f"cannot use {self.data_file}: {error}; check the disk, then restart")
 
     def damage(self, error: lmdb.Error) -> DamageError | None:
-        """The report of damage that the engine came across; None if ``error`` means something else."""
+        """Returns a report of damage that the engine found; None if ``error`` means something else."""
         if isinstance(error, _DAMAGE):
             return DamageError(f"{self.data_file} is damaged: LMDB says {error}; {WHAT_TO_DO}")
         return None
 
     @contextmanager
     def reading(self) -> Iterator[LogReading]:
-        """A short read transaction.
+        """Opens a short read transaction.
 
         Raises:
-            DamageError: the engine itself came across damage.
+            DamageError: the engine itself found damage.
         """
         try:
             with self.lmdb.begin(buffers=False) as txn:
@@ -208,17 +209,17 @@ class Environment:
             raise self._refusal(error) from error
 
     def writing(self) -> EngineTransaction:
-        """The write transaction: a context manager that commits with an fsync, or aborts on an exception."""
+        """Returns a write transaction: a context manager that commits with an fsync, or aborts on an exception."""
         return self.lmdb.begin(write=True)
 
     def close(self) -> None:
-        """Closes the environment and gives the directory free."""
+        """Closes the environment and releases the directory."""
         self.lmdb.close()
         self._lock.close()
 
 
 def _sync_directory(directory: Path) -> None:
-    """Makes new file names durable: an fsync of a file says nothing about the directory that names it."""
+    """Makes new file names durable: an fsync of a file does not sync the directory with its name."""
     for place in (directory, directory.parent):
         descriptor = os.open(place, os.O_RDONLY | os.O_DIRECTORY)
         try:

@@ -1,4 +1,4 @@
-"""What is left to sweep: rows that no longer mean anything, found at opening or left by a write."""
+"""Garbage: rows without meaning, found at opening or left by a write, that are to be swept."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from dataclasses import dataclass, field
 from quorumlog.storage import rows
 from quorumlog.storage.reading import LogReading, RaftGroupLog
 
-#: Databases in which a Raft group has many rows, or may have.
+#: Databases in which a Raft group may have many rows.
 MANY_PER_GROUP = (rows.ENTRIES, rows.OFFSETS, rows.TABLES, rows.SLICES)
 
 
 @dataclass(slots=True)
 class Garbage:
-    """What is left to sweep.
+    """Rows to be swept.
 
     Arguments:
-        logs: of which groups, up to which index; None when all of a destroyed group's rows are garbage.
-        stages: (group, stage) of snapshots' slices that nothing points to.
+        logs: the index up to which a group's rows are garbage; None if all rows of a destroyed group are.
+        stages: (group, stage) of snapshot slices that no snapshot refers to.
     """
 
     logs: dict[int, int | None] = field(default_factory=dict)
@@ -28,19 +28,19 @@ class Garbage:
         return bool(self.logs or self.stages)
 
     def copy(self) -> Garbage:
-        """The same, to be changed by itself."""
+        """Returns an independent copy."""
         return Garbage(dict(self.logs), dict(self.stages))
 
 
 def find_garbage(reading: LogReading, logs: Mapping[int, RaftGroupLog]) -> Garbage:
-    """What compactions, destroyed Raft groups, and snapshots that never became whole have left."""
+    """Finds what compactions, destroyed Raft groups, and incomplete snapshots have left."""
     garbage = Garbage()
     for database in MANY_PER_GROUP:
         for group in reading.groups_with_rows(database):
             if group not in logs:
                 garbage.logs[group] = None
     for group, log in logs.items():
-        # Both: a crash may have come between the last slice of entries and that of the offset index.
+        # Check both: a crash may have happened between the last slice of entries and that of the offset index.
         firsts = (reading.first_index(group), reading.first_batch_index(group))
         if any(first is not None and first <= log.anchor.index for first in firsts):
             garbage.logs[group] = log.anchor.index

@@ -1,7 +1,7 @@
-"""A data directory looked at from outside, while its node is down: what is in it, and whether it is whole.
+"""Inspection of a data directory while its node is down: its content, and its problems.
 
-Everything is read from the bare file, page by page, so that a damaged environment can be inspected without the
-engine, which would crash on it. One damaged thing does not hide the others: problems are collected, not raised.
+Everything is read from the bare file, page by page, so that a damaged environment can be inspected without the engine,
+which would crash on it. Damage in one place does not hide the rest: problems are collected, not raised.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _Value = TypeVar("_Value")
 
 @dataclass(slots=True, frozen=True)
 class Problem:
-    """Something that is not as it was written. ``group`` and ``index`` are None where it belongs to none."""
+    """A deviation from what was written. ``group`` and ``index`` are None where it belongs to none."""
 
     group: int | None
     index: int | None
@@ -69,11 +69,11 @@ class RaftGroupRow:
 
 @dataclass(slots=True, frozen=True)
 class EntryRow:
-    """An entry as found. Fields that could not be decoded are None; ``problem`` says what is wrong with it.
+    """An entry as read. Fields that could not be decoded are None; ``problem`` has the reason.
 
     Arguments:
-        kafka: the header of the batch in it, where a Kafka client has written that.
-        data: the entry as it is stored; None where it could not be read.
+        kafka: the header of its batch, if a Kafka client has written it.
+        data: the entry as it is stored; None if it could not be read.
     """
 
     group: int
@@ -90,20 +90,20 @@ class EntryRow:
 
 
 class Inspection:
-    """An open look at a data directory. Holds its lock: no node can start meanwhile."""
+    """An open data directory under inspection. Holds its lock: no node can start in the meantime."""
 
     def __init__(self, data_dir: Path | str) -> None:
         """Opens it.
 
         Raises:
             DataDirectoryLockedError: a node is running on it.
-            DamageError: nothing in it can be found any more (meta pages).
-            StorageError: there is no quorumlog data there, or of a newer version.
+            DamageError: its meta pages are damaged, so nothing in it can be located.
+            StorageError: it has no quorumlog data, or data of a newer version.
         """
         self.data_dir = Path(data_dir)
         data_file = self.data_dir / DATA_FILE
         if not data_file.is_file():
-            raise StorageEngineError(f"there is no {DATA_FILE} in {self.data_dir}: give a node's data directory")
+            raise StorageEngineError(f"{self.data_dir} has no {DATA_FILE}: specify the data directory of a node")
         self._lock = DirectoryLock(self.data_dir, create=False) if (self.data_dir / LOCK_FILE).exists() else None
         try:
             self._pages = PageFile(data_file)
@@ -132,21 +132,21 @@ class Inspection:
 
     @property
     def offset_rows_in_all(self) -> int:
-        """Rows of the offset index, as the file counts them."""
+        """Number of rows in the offset index, by the file's own count."""
         return self._pages.databases[rows.OFFSETS].entries
 
     @property
     def entries_in_all(self) -> int:
-        """Rows of entries, as the file counts them: for progress bars."""
+        """Number of rows of entries, by the file's own count: for progress bars."""
         return self._pages.databases[rows.ENTRIES].entries
 
     def groups(self) -> Iterator[RaftGroupRow]:
-        """Every replica."""
+        """Yields every replica."""
         for group in self._reading.groups():
             yield self.group(group)
 
     def group(self, group: int) -> RaftGroupRow:
-        """One replica's small rows and range of entries."""
+        """Returns one replica's small rows and range of entries."""
         problems: list[Problem] = []
         reading = self._reading
         anchor = _attempt(problems, group, lambda: reading.anchor(group))
@@ -165,7 +165,7 @@ class Inspection:
         )
 
     def entries(self, group: int, first: int | None = None, last: int | None = None) -> Iterator[EntryRow]:
-        """A replica's entries from ``first`` to ``last`` inclusive, all by default, damaged ones included."""
+        """Yields a replica's entries from ``first`` to ``last`` inclusive, all by default, including damaged ones."""
         anchor = _attempt([], group, lambda: self._reading.anchor(group))
         start = anchor.index + 1 if anchor is not None else 1
         start = start if first is None else max(first, start)
@@ -187,7 +187,7 @@ class Inspection:
             yield row
 
     def offset_rows(self, group: int) -> Iterator[BatchRow | Problem]:
-        """A replica's rows of the offset index, or in place of one what is wrong with it."""
+        """Yields a replica's rows of the offset index, with a problem in place of each damaged one."""
         for last_offset, row in self._raw_rows(rows.OFFSETS, group, 0):
             if isinstance(row, DamageError):
                 yield Problem(group, None, f"offset index at offset {last_offset}: {row}")
@@ -199,7 +199,7 @@ class Inspection:
                 yield Problem(group, None, f"offset index at offset {last_offset}: {error}")
 
     def small_row_problems(self) -> list[Problem]:
-        """What is wrong with small rows, those too that no group owns: the first problem of each database."""
+        """Returns problems of small rows, including those that no group owns: the first of each database."""
         problems: list[Problem] = []
         for database in (*SMALL_DATABASES, rows.SLICES):
             count = _attempt(problems, None, partial(self._reading.check_rows, database))
@@ -208,7 +208,7 @@ class Inspection:
         return problems
 
     def _raw_entries(self, group: int, first: int) -> Iterator[tuple[int, bytes | DamageError]]:
-        """(index, bytes) of a Raft group's entries, the rows of each put together, or what hinders reading one."""
+        """Yields (index, bytes) of a Raft group's entries, with their rows joined, or the damage that prevents it."""
         parts: list[bytes] = []
         index: int | None = None
         damage: DamageError | None = None
@@ -225,7 +225,7 @@ class Inspection:
             yield index, damage or b"".join(parts)
 
     def _raw_rows(self, database: bytes, group: int, first: int) -> Iterator[tuple[int, bytes | DamageError]]:
-        """(position, value) of a Raft group's rows, or what hinders reading one."""
+        """Yields (position, value) of a Raft group's rows, or the damage that prevents reading one."""
         prefix = rows.group_key(group)
         cursor = self._pages.cursor(database)
         position, skip = first - 1, 1
@@ -240,7 +240,7 @@ class Inspection:
                     return
                 position, skip = rows.position_of(key[:KEY_BYTES])[1], 1
             except (DamageError, rows.RowError) as error:
-                # What a damaged page leads to is lost to us: go on behind it, in growing steps.
+                # Rows behind a damaged page cannot be reached: continue after it, in growing steps.
                 position, skip = position + skip, skip * 2
                 cursor = self._pages.cursor(database)
                 yield position, DamageError(str(error))
@@ -252,7 +252,7 @@ class Inspection:
 
 
 def dump(data_dir: Path | str) -> Iterator[RaftGroupRow | EntryRow]:
-    """Everything in a data directory: each replica, followed by its entries.
+    """Yields everything in a data directory: each replica, followed by its entries.
 
     Raises:
         As ``Inspection``.

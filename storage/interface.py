@@ -1,4 +1,4 @@
-"""Storage as the node sees it. LMDB implements it for the shipped node, the simulator's disk for the simulator."""
+"""Interface of storage to the node. LMDB implements it for the shipped node, the simulator's disk for the simulator."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from quorumlog.storage.transaction import RaftGroupState, Space
 
 
 class ScrubPosition(NamedTuple):
-    """How far a scrub has come: ``database`` counts in the order in which they are read, ``key`` is the next row's."""
+    """Progress of a scrub: ``database`` is a position in the order of reading, ``key`` is the next row's."""
 
     database: int = 0
     key: bytes = b""
 
 
 class ScrubSlice(NamedTuple):
-    """What one slice of a scrub has read.
+    """Result of one slice of a scrub.
 
     Arguments:
-        position: where the next slice begins; None: everything has been read.
+        position: where the next slice starts; None: everything has been read.
         read_bytes: of rows.
-        found: damage, each thing once in a slice; nothing behind damage of pages, which belongs to no Raft group, was
-            looked at.
+        found: damage, each reported once per slice; nothing behind damaged pages, which belong to no Raft group, was
+            read.
     """
 
     position: ScrubPosition | None
@@ -33,10 +33,10 @@ class ScrubSlice(NamedTuple):
 
 
 class SetAside(NamedTuple):
-    """A replica that was found damaged at opening, otherwise than in entries that can be mended. It is still on disk.
+    """A replica that was found damaged at opening, beyond entries that can be repaired. It is still on disk.
 
     Arguments:
-        term: the newest in which it can have voted; None: nobody knows any more.
+        term: the newest in which it can have voted; None: unknown.
         last_index: of its log: it has acknowledged nothing beyond.
         reason: one line.
     """
@@ -47,7 +47,7 @@ class SetAside(NamedTuple):
 
 
 class OpeningDamage(NamedTuple):
-    """What was found damaged at opening, and did not keep the rest from being opened.
+    """Damage that was found at opening, and did not prevent opening the rest.
 
     Arguments:
         entries: of logs that are open.
@@ -59,68 +59,71 @@ class OpeningDamage(NamedTuple):
 
 
 class StorageReader(Protocol):
-    """Synchronous reads of durable state, from the node's own thread. What they return has been verified.
+    """Synchronous reads of durable state, from the node's own thread. Results have been verified.
 
-    Reads see every transaction whose completion has been delivered, and may already see the one under way.
+    Reads see every transaction whose completion has been delivered, and may already see the current one.
 
     Raises (all methods):
-        DamageError: bytes on disk are not what was written; says which group and index.
+        DamageError: bytes on disk are not what was written; has the group and index.
     """
 
     def groups(self) -> dict[int, RaftGroupState]:
-        """Every Raft group with a replica here, as found at opening (read once, at start)."""
+        """Returns every Raft group with a replica here, as found at opening (read once, at start)."""
 
     def opening_damage(self) -> OpeningDamage:
-        """What was found damaged at opening."""
+        """Returns the damage that was found at opening."""
 
     def moved_aside(self) -> frozenset[str]:
-        """The ids of the data directories that were damaged and made way for this one."""
+        """Returns the ids of the damaged data directories that this one replaced."""
 
     def suspect(self, group: int | None) -> None:
-        """A replica cannot be mended where it is: the next opening looks at all of it, and sets it aside. With None it
-        is no replica's damage, and the next opening looks at all pages."""
+        """Records damage that cannot be repaired: the next opening checks all of the replica, and sets it aside.
+
+        With None, the damage is not a replica's, and the next opening checks all pages.
+        """
 
     def pass_replica(self, group: int) -> None:
-        """Checks that a replica's pages can be given back, whatever they hold. May be called on another thread."""
+        """Checks that a replica's pages can be freed, whatever they contain. May be called on another thread."""
 
     def node_state(self) -> dict[bytes, bytes]:
-        """The node's own rows."""
+        """Returns the node's own rows."""
 
     def term_at(self, group: int, index: int) -> int:
-        """Term of a durable entry."""
+        """Returns the term of a durable entry."""
 
     def hash_at(self, group: int, index: int) -> int:
-        """Hash of a durable entry, even of one that is damaged: as the entry after it has it."""
+        """Returns the hash of a durable entry; of a damaged one, as the entry after it has it."""
 
     def entries(self, group: int, first: int, last: int, max_bytes: int) -> list[Entry]:
-        """Entries first..last inclusive, cut once ``max_bytes`` is reached, or before one that is damaged; at least
-        one."""
+        """Returns entries first..last inclusive, cut at ``max_bytes`` or before a damaged one; at least one."""
 
     def find_offset(self, group: int, offset: int) -> int | None:
-        """Index of the first batch whose last offset is at or after ``offset``; None if there is none."""
+        """Returns the index of the first batch whose last offset is at or after ``offset``; None if none is."""
 
     def last_batch(self, group: int) -> BatchRow | None:
-        """The last durable batch above the anchor; None if there is none. Kept in memory: costs nothing."""
+        """Returns the last durable batch above the anchor, or None. Kept in memory: costs nothing."""
 
     def find_batch(self, group: int, first_offset: int, reached: Callable[[BatchRow], bool]) -> BatchRow | None:
-        """The first batch that holds ``first_offset`` or a later one and for which ``reached`` holds.
+        """Returns the first batch that ends at or after ``first_offset`` and satisfies ``reached``, or None.
 
         A binary search over offsets, of at most 64 steps.
 
         Arguments:
-            reached: once it holds of a batch, it must hold of all after it, as do comparisons of ``end_position``
-                and ``max_timestamp_ms``.
+            reached: must be monotonic: true of all batches after the first for which it is true, as are comparisons of
+                ``end_position`` and ``max_timestamp_ms``.
         """
 
     def snapshot_slice(self, group: int, stage: int, number: int) -> bytes:
-        """One slice of a snapshot's data."""
+        """Returns one slice of a snapshot's data."""
 
     def space(self) -> Space:
-        """Use of the storage now."""
+        """Returns the current use of the storage."""
 
     def scrub(self, position: ScrubPosition, max_bytes: int) -> ScrubSlice:
-        """Reads on from ``position`` and checks what it reads, until ``max_bytes`` are reached; at least one row. May
-        be called on another thread. Raises nothing of damage: it is in the answer."""
+        """Reads from ``position`` and checks what it reads, until ``max_bytes`` are reached; at least one row.
+
+        May be called on another thread. Damage is returned, not raised.
+        """
 
 
 class StorageEngineError(Exception):
@@ -128,12 +131,12 @@ class StorageEngineError(Exception):
 
 
 class DamageError(StorageEngineError):
-    """Bytes on disk are not what was written.
+    """Raised if bytes on disk are not what was written.
 
     Arguments:
         what: one line: where, what, and what to do.
-        group: the Raft group whose they are; None: nobody's, or more than one's (pages, the node's own rows).
-        index: of the damaged entry; None: it is no entry, or nobody can tell which.
+        group: the Raft group that they belong to; None: none, or several (pages, the node's own rows).
+        index: of the damaged entry; None: it is not an entry, or it is unknown which.
     """
 
     def __init__(self, what: str, group: int | None = None, index: int | None = None) -> None:
@@ -143,12 +146,12 @@ class DamageError(StorageEngineError):
 
 
 class DataDirectoryLockedError(StorageEngineError):
-    """Another process has the data directory open."""
+    """Raised if another process has the data directory open."""
 
 
 class DiskFullError(StorageEngineError):
-    """No room for a transaction. Nothing of it was written; it may be tried again once there is room."""
+    """Raised if there is no space for a transaction. Nothing was written; it can be retried once there is space."""
 
 
 class FatalStorageError(StorageEngineError):
-    """An I/O error on commit: the process must end (LMDB would go on over lost pages)."""
+    """Raised for an I/O error on commit: the process must stop (LMDB would continue over lost pages)."""

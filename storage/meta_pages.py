@@ -1,8 +1,9 @@
 """The two meta pages of data.mdb, read without mapping the file.
 
-LMDB maps the whole file and trusts it: a file that is shorter than its meta pages say kills the process with SIGBUS
-at the first read beyond the end, and a zeroed meta page cannot be opened at all. So both are looked at with plain
-reads before LMDB sees the file. Layout: LMDB 0.9's ``MDB_meta``, 64 bits, in this machine's byte order.
+LMDB maps the whole file and trusts it: a file that is shorter than its meta pages state kills the process with SIGBUS
+at
+the first read beyond the end, and a zeroed meta page cannot be opened at all. So both are checked with plain reads
+before LMDB opens the file. Layout: LMDB 0.9's ``MDB_meta``, 64 bits, in this machine's byte order.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ META_PAGES = 2
 _MAGIC = 0xBEEFC0DE
 _DATA_VERSION = 1
 _P_META = 0x08
-#: The free list's flag: its keys are numbers in this machine's byte order. No other tree has any.
+#: Flag of the free list: its keys are numbers in this machine's byte order. No other tree has it.
 _INTEGER_KEYS = 0x08
 _META_HEAD = struct.Struct("=IIQQ")
 _TREE = struct.Struct("=IHHQQQQQ")
@@ -32,7 +33,7 @@ _META_BYTES = PAGE_HEADER.size + _META_HEAD.size + 2 * _TREE.size + _META_TAIL.s
 
 @dataclass(slots=True, frozen=True)
 class TreeRecord:
-    """Where a B+tree's root is, and what it counts (``MDB_db``). ``root`` is NO_PAGE for an empty tree."""
+    """Root and statistics of a B+tree (``MDB_db``). ``root`` is NO_PAGE for an empty tree."""
 
     page_size: int
     flags: int
@@ -46,9 +47,9 @@ class TreeRecord:
 
 @dataclass(slots=True, frozen=True)
 class MetaPage:
-    """What a commit leaves: the roots of the free list and of the named databases, and the last page in use.
+    """State after a commit: the roots of the free list and of the named databases, and the last page in use.
 
-    ``root_before`` is where the commit before it had the root of the named databases; NO_PAGE where it had none.
+    ``root_before`` is the root of the named databases in the commit before it; NO_PAGE if it had none.
     """
 
     page_size: int
@@ -60,15 +61,15 @@ class MetaPage:
 
 
 def read_tree_record(data: bytes, offset: int = 0) -> TreeRecord:
-    """Decodes a tree's record, as it stands in meta pages and as the value of a named database."""
+    """Decodes a tree's record, as in meta pages and in the values of named databases."""
     return TreeRecord(*_TREE.unpack_from(data, offset))
 
 
 def read_meta(data_file: Path) -> MetaPage:
-    """The meta page of the newest commit, both having been checked.
+    """Returns the meta page of the newest commit, after checking both.
 
     Raises:
-        DamageError: a meta page is not one, or the two cannot be those of neighbouring commits.
+        DamageError: a meta page is invalid, or the two cannot be those of consecutive commits.
     """
     with data_file.open("rb") as file:
         first = _parse(data_file, 0, file.read(_META_BYTES))
@@ -76,7 +77,7 @@ def read_meta(data_file: Path) -> MetaPage:
         second = _parse(data_file, 1, file.read(_META_BYTES))
     if first.page_size != second.page_size:
         raise _damage(data_file, f"its meta pages disagree on the page size ({first.page_size}, {second.page_size})")
-    # Commit n writes meta page n % 2: the older one must be the commit just before. A file just made has 0 and 0.
+    # Commit n writes meta page n % 2: the older one must be the commit just before. A new file has 0 and 0.
     newest, older = (first, second) if first.transaction >= second.transaction else (second, first)
     fresh = first.transaction == second.transaction == 0
     parity = first.transaction % 2 == 0 and (second.transaction % 2 == 1 or second.transaction == 0)
@@ -88,7 +89,7 @@ def read_meta(data_file: Path) -> MetaPage:
 
 
 def file_pages(data_file: Path, page_size: int) -> int:
-    """Whole pages that the file really has."""
+    """Returns the number of whole pages that the file really has."""
     return os.stat(data_file).st_size // page_size
 
 
@@ -119,8 +120,8 @@ def _damage(data_file: Path, what: str) -> DamageError:
     return DamageError(f"{data_file} is damaged: {what}; {WHAT_TO_DO}")
 
 
-#: The advice that ends every report of damage.
+#: The advice at the end of every report of damage.
 WHAT_TO_DO = (
-    "look with `quorumlog log verify`; a node that does not start for it does so with"
-    " QUORUMLOG_DAMAGED_STORAGE=move-aside: it keeps what is there in a folder beside, and begins empty"
+    "check it with `quorumlog log verify`; if the node does not start, set QUORUMLOG_DAMAGED_STORAGE=move-aside to move"
+    " the damaged data to a folder beside it and start empty"
 )

@@ -1,9 +1,9 @@
-"""What is checked before a node serves, on the bare file, before the engine maps it.
+"""Checks before a node serves, on the bare file, before the engine maps it.
 
-Both meta pages, the file's size, the format, every group's small rows, and the tail of every log, bounded in entries
-and bytes. The tail matters most: what was written last is what a failing disk is likeliest to have lost, and a
-replica that votes with a shortened log can elect a leader without acknowledged entries. The rest is checked whenever
-it is read.
+They cover both meta pages, the file's size, the format, every group's small rows, and the tail of every log, bounded in
+entries and bytes. The tail matters most: the latest writes are what a failing disk is likeliest to have lost, and a
+replica that votes with a shortened log can elect a leader without acknowledged entries. The rest is checked whenever it
+is read.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from quorumlog.storage.page_file import PageFile
 from quorumlog.storage.reading import LogReading, RaftGroupLog
 from quorumlog.wire.entry import parse_header
 
-#: Checked of each Raft group at most; the last entry always.
+#: Maximum number of entries checked for each Raft group; the last entry always is.
 TAIL_ENTRIES = 64
-#: Checked of all groups together, roughly: a fraction of a second for one core, and for a slow disk.
+#: Approximate limits shared by all groups: a fraction of a second for one core, and for a slow disk.
 ALL_TAILS_ENTRIES = 8_000
 ALL_TAILS_BYTES = 64 << 20
-#: Of all Raft groups' snapshots together.
+#: Limit shared by the snapshots of all Raft groups.
 ALL_SNAPSHOTS_BYTES = 1 << 20
 
-#: Checked row by row, all of them: a flipped bit in a key makes a row vanish from its group, and of a row that a
-#: group may do without (a snapshot, a row of its table) nothing else would tell.
+#: Databases of which every row is checked: a flipped bit in a key makes a row vanish from its group, and for a row that
+#: a group can do without (a snapshot, a row of its table) no other check would notice.
 SMALL_DATABASES = (
     rows.CONFIGURATIONS,
     rows.ANCHORS,
@@ -44,7 +44,7 @@ SMALL_DATABASES = (
 
 @dataclass(slots=True, frozen=True)
 class DataFileContent:
-    """What a data file holds: every Raft group's log, what is left to sweep, and what is damaged beside that."""
+    """Content of a data file: every Raft group's log, what is left to sweep, and what else is damaged."""
 
     logs: dict[int, RaftGroupLog]
     garbage: Garbage
@@ -58,22 +58,23 @@ def examine(
     *,
     may_mend: bool = False,
 ) -> DataFileContent | None:
-    """Checks a data file that nobody writes to.
+    """Checks a data file that has no writer.
 
     Arguments:
-        may_set_aside: whether the rest is opened where a Raft group's replica is damaged.
-        suspects: Raft groups of which damage has been found before; more of them is checked.
-        may_mend: whether a log is opened where an entry of it is damaged that can be mended, whosever it is; otherwise
-            that of a replica that may be set aside.
+        may_set_aside: returns whether the rest is opened if a Raft group's replica is damaged.
+        suspects: Raft groups with earlier damage; more of them is checked.
+        may_mend: open any log that has a damaged entry that can be repaired; otherwise only that of a replica that may
+            be
+            set aside.
 
     Returns:
-        None when there is nothing in it yet.
+        None if the file is still empty.
 
     Raises:
-        DamageError: something of it is missing or not what was written.
+        DamageError: something in it is missing or not what was written.
         StorageError: it is of a newer version.
     """
-    # The engine makes the file and its meta pages in one write, the databases in one transaction: a crash between
+    # The engine creates the file and its meta pages in one write, the databases in one transaction: a crash in between
     # leaves nothing, no meta page, or meta pages of an empty environment.
     if not data_file.exists() or data_file.stat().st_size == 0:
         return None
@@ -86,7 +87,7 @@ def examine(
 
 
 class _Examination:
-    """The checks of one file, which go on behind damage that concerns one Raft group alone."""
+    """The checks of one file, which continue after damage that concerns a single Raft group."""
 
     def __init__(
         self, pages: PageFile, may_set_aside: Callable[[int], bool], suspects: Container[int], *, may_mend: bool
@@ -127,8 +128,12 @@ class _Examination:
             raise self._pages.damage(f"rows of database {database.decode()} are missing")
 
     def _whose(self, database: bytes, key: bytes) -> list[int | None]:
-        """Whose a damaged row is. Where a bit of the group's number in its key is flipped, it is another's as well, who
-        would go on without it."""
+        """Returns the groups that a damaged row may belong to.
+
+        If a bit of the group's number in its key is flipped, it also belongs to another, which would otherwise continue
+        without
+        it.
+        """
         if database in rows.OF_THE_NODE:
             return [None]
         found: list[int | None] = [rows.group_of(key)]
@@ -142,7 +147,7 @@ class _Examination:
         return found
 
     def _judge(self, damage: DamageError, group: int | None) -> None:
-        """Sets a replica aside, or raises what is no replica's alone."""
+        """Sets a replica aside, or raises damage that concerns more than a replica."""
         if group is None or damage.group is None or group not in self._groups or not self._may_set_aside(group):
             raise damage
         if group not in self._replicas:
@@ -164,15 +169,17 @@ class _Examination:
         return SetAside(term, max(known), str(damage))
 
     def _damaged_entry(self, damage: DamageError) -> None:
-        """An entry whose hash is known: its log is opened, the entry can be mended."""
+        """Accepts a damaged entry whose hash is known: its log is opened, since the entry can be repaired."""
         assert damage.group is not None
         if not self._may_mend and not self._may_set_aside(damage.group):
             raise damage
         self._entries.append(damage)
 
     def _check_group(self, group: int) -> None:
-        """Checks a small snapshot whole, for as long as that costs little; of another that both ends are there. A
-        compacted log is a snapshot too, and may have many gigabytes; each slice is checked whenever it is read."""
+        """Checks a small snapshot completely, within the limit; of others, that both ends exist.
+
+        A compacted log is a snapshot, too, and may have many gigabytes; each slice is checked whenever it is read.
+        """
         snapshot = self._reading.snapshot(group)
         if snapshot is not None and snapshot.data.size_bytes <= self._left:
             self._left -= snapshot.data.size_bytes
@@ -201,16 +208,18 @@ class _Examination:
                 if damage.group is None or logs.pop(damage.group, None) is None:
                     raise
                 continue
-            # What is set aside is nobody's garbage: nothing is deleted on doubt.
+            # What is set aside is not garbage: nothing is deleted in doubt.
             for group in self._replicas:
                 garbage.logs.pop(group, None)
             return garbage
 
 
 def check_format(pages: PageFile) -> None:
-    """Raises:
-    DamageError: databases or the format row are missing or damaged.
-    StorageError: the format is another than this version's.
+    """Checks the format of a data file.
+
+    Raises:
+        DamageError: databases or the format row are missing or damaged.
+        StorageError: the format is another than this version's.
     """
     row = pages.get(rows.FORMAT_DB, rows.FORMAT_KEY) if rows.FORMAT_DB in pages.databases else None
     try:
@@ -229,14 +238,14 @@ def check_format(pages: PageFile) -> None:
 
 
 def load_log(reading: LogReading, group: int, groups: int, damaged: Callable[[DamageError], None]) -> RaftGroupLog:
-    """The ends of a Raft group's log, its tail having been verified.
+    """Returns the ends of a Raft group's log, after verifying its tail.
 
     Arguments:
-        groups: how many share what may be checked.
-        damaged: is told of a damaged entry of the tail that is not its last: the one after it has its hash.
+        groups: number of groups that share the limits.
+        damaged: called with a damaged entry of the tail that is not its last: the one after it has its hash.
 
     Raises:
-        DamageError: something of it is missing or not what was written.
+        DamageError: something in it is missing or not what was written.
     """
     reading.configuration(group)
     anchor, state = reading.anchor(group), reading.hard_state(group)
@@ -285,7 +294,7 @@ def _verify_tail(
             if damage.index is None or last is None:
                 raise
             damaged(damage)
-            # Its kind is not known: the offset index cannot be compared with a batch that may not be the last.
+            # Its kind is unknown: the offset index cannot be compared with a batch that may not be the last.
             above, expected_hash, batch_seen = damage.index, None, True
     assert last is not None
     return last

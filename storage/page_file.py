@@ -1,9 +1,10 @@
-"""data.mdb read page by page, without LMDB and without mapping.
+"""Reader of data.mdb page by page, without LMDB and without mapping.
 
-The engine follows page numbers and offsets as it finds them; on a damaged file that is a SIGSEGV or SIGBUS, and a
-node that dies so at every start tells nobody why. This reader checks each page that it touches, and that its keys
-belong where it stands in its tree, so damage ends in a ``DamageError`` here, and an offline inspection gets past it.
-It serves the checks before opening and the inspection; the engine serves the node.
+The engine follows page numbers and offsets without checks; on a damaged file that is a SIGSEGV or SIGBUS, and a node
+that crashes so at every start reports nothing. This reader checks each page that it touches, and that its keys belong
+to
+its place in the tree, so damage ends in a ``DamageError`` here, and an offline inspection gets past it. It serves the
+checks before opening and the inspection; the engine serves the node.
 """
 
 from __future__ import annotations
@@ -41,16 +42,16 @@ _NODE = struct.Struct("=HHHH")
 _U64 = struct.Struct("=Q")
 _U32 = struct.Struct("=I")
 _MAX_DEPTH = 32
-#: Checked tree pages kept: the upper levels are passed again and again.
+#: Checked tree pages in the cache: the upper levels are visited again and again.
 _CACHED_PAGES = 1024
-#: Some 130,000 free pages: a longer list is not looked at with each slice of a scrub.
+#: Some 130,000 free pages: a longer list is not checked with each slice of a scrub.
 SHORT_FREE_LIST_PAGES = 256
 
 
 class TreePage:
-    """A branch or leaf page whose nodes and keys have been checked to lie within it.
+    """A branch or leaf page whose nodes and keys have been checked to be within it.
 
-    A branch's first key is empty: it stands for all that is below the second.
+    A branch's first key is empty: its child has everything below the second key.
     """
 
     __slots__ = ("ascending", "data", "is_branch", "keys", "nodes", "number")
@@ -65,31 +66,31 @@ class TreePage:
         self.ascending = all(map(operator.lt, said, said[1:]))
 
     def said_keys(self) -> list[bytes]:
-        """The keys without a branch's first."""
+        """Returns the keys, without a branch's first."""
         return self.keys[1:] if self.is_branch else self.keys
 
     def child(self, position: int) -> int:
-        """The page that a branch's node refers to."""
+        """Returns the page that a branch's node refers to."""
         low, high, top, _ = _NODE.unpack_from(self.data, self.nodes[position])
         return int(low | high << 16 | top << 32)
 
     def lower_bound(self, key: bytes) -> int:
-        """Position of the first node whose key is ``key`` or after it."""
+        """Returns the position of the first node whose key is at or after ``key``."""
         return bisect.bisect_left(self.keys, key)
 
     def child_for(self, key: bytes) -> int:
-        """Position of the node under which ``key`` belongs."""
+        """Returns the position of the node under which ``key`` belongs."""
         return bisect.bisect_right(self.keys, key, lo=1) - 1
 
 
 class PageFile:
-    """The newest commit in a data file. One that nobody writes to: take the directory's lock first."""
+    """The newest commit in a data file without a writer: acquire the directory's lock first."""
 
     def __init__(self, data_file: Path) -> None:
         """Reads and checks the meta pages.
 
         Raises:
-            DamageError: they are not those of an LMDB file as it is written.
+            DamageError: they are not valid meta pages of LMDB.
         """
         self.data_file = data_file
         self.meta = read_meta(data_file)
@@ -113,11 +114,12 @@ class PageFile:
     def check_size(self) -> None:
         """Checks that the file has every page that may be read.
 
-        LMDB does not write a page that one transaction both takes from the file's end and gives back, so a sound
-        file may lack pages at its end, if all of them are free.
+        LMDB does not write a page that one transaction both takes from the file's end and frees, so an intact file may
+        lack
+        pages at its end, if all of them are free.
 
         Raises:
-            DamageError: the file was cut.
+            DamageError: the file was truncated.
         """
         if self._pages > self.meta.last_page:
             return
@@ -126,16 +128,18 @@ class PageFile:
             raise self._cut()
 
     def _plausible(self) -> bool:
-        """Whether few enough pages are missing for them to be a transaction's leavings."""
+        """True if so few pages are missing that one transaction may have left them unwritten."""
         return self.meta.last_page - self._pages < max(self._pages, 1 << 18)
 
     def check_free_list(self) -> None:
-        """Checks that the free list names pages that can be free, each once: the engine writes to them. Whatever is
-        read from then on must not be among them. And that the newest commit freed the root of the one before: a meta
-        page that gives itself another number makes an older commit the newest.
+        """Checks that the free list names pages that can be free, each once: the engine writes to them.
+
+        Pages that are read from then on must not be among them. Also checks that the newest commit freed the root of
+        the one
+        before: a meta page with a wrong transaction number makes an older commit the newest.
 
         Raises:
-            DamageError: it does not.
+            DamageError: a check failed.
         """
         free: set[int] = set()
         newest: set[int] = set()
@@ -144,7 +148,7 @@ class PageFile:
             numbers = array("Q", value[: len(value) // 8 * 8])
             listed = numbers[1 : 1 + numbers[0]] if numbers else numbers
             said = set(listed)
-            # The engine lists them downwards, under the number of the transaction that freed them.
+            # The engine lists them in descending order, by the number of the transaction that freed them.
             whole = bool(numbers) and len(said) == numbers[0] and all(map(operator.gt, listed, listed[1:]))
             if not whole or said & free or min(said, default=META_PAGES) < META_PAGES:
                 raise self.damage("its free list names pages that cannot be free")
@@ -164,11 +168,11 @@ class PageFile:
 
     @property
     def has_short_free_list(self) -> bool:
-        """Whether to look at the free list costs little."""
+        """True if checking the free list is cheap."""
         return self.meta.free.leaf_pages + self.meta.free.overflow_pages <= SHORT_FREE_LIST_PAGES
 
     def _check_in_use(self, number: int, count: int = 1) -> None:
-        """Whatever leads to a page, it is not free. The engine would write over it."""
+        """Checks that pages in use are not free: the engine would overwrite them."""
         if not self._free.isdisjoint(range(number, number + count)):
             raise self.damage(f"its free list names pages that are in use, among {number} to {number + count - 1}")
 
@@ -193,7 +197,7 @@ class PageFile:
         return found
 
     def rows(self, tree: TreeRecord) -> Iterator[tuple[bytes, bytes]]:
-        """All rows of a tree in the order of their keys.
+        """Yields all rows of a tree in the order of their keys.
 
         Raises:
             DamageError: a page on the way is damaged.
@@ -201,19 +205,19 @@ class PageFile:
         return iter(PageCursor(self, tree))
 
     def cursor(self, database: bytes) -> PageCursor:
-        """A cursor in a named database."""
+        """Returns a cursor in a named database."""
         return PageCursor(self, self.databases[database])
 
     def get(self, database: bytes, key: bytes) -> bytes | None:
-        """The value of a key in a named database."""
+        """Returns the value of a key in a named database, or None."""
         cursor = self.cursor(database)
         return cursor.item()[1] if cursor.set_range(key) and cursor.key() == key else None
 
     def tree_page(self, number: int) -> TreePage:
-        """A branch or leaf page, checked.
+        """Returns a branch or leaf page, after checking it.
 
         Raises:
-            DamageError: it is none, or what it refers to leaves it.
+            DamageError: it is of another kind, or refers to something outside of it.
         """
         known = self._cache.get(number)
         if known is not None:
@@ -221,7 +225,7 @@ class PageFile:
         self._check_in_use(number)
         page = self._read(number, 1)
         stored, _, flags, lower, upper = PAGE_HEADER.unpack_from(page)
-        # Exactly: a page that calls itself dirty makes the engine give up the transaction that reads it.
+        # Compared exactly: a page marked dirty makes the engine abort the transaction that reads it.
         if stored != number or flags not in (_P_BRANCH, _P_LEAF):
             raise self.damage(f"page {number} is not a tree's page (it says page {stored}, flags {flags:#x})")
         if not PAGE_HEADER.size < lower <= upper <= len(page) or lower % 2:
@@ -242,7 +246,7 @@ class PageFile:
             if flags == _P_LEAF:
                 size += _U64.size if node_flags & _F_BIGDATA else low | high << 16
             used += size + size % 2
-        # The engine keeps nodes without a gap between them: one that its page has forgotten leaves one.
+        # The engine keeps nodes without gaps: a node that its page has lost leaves one.
         if used != len(page) - upper:
             raise self.damage(f"page {number} has nodes of {used} bytes in {len(page) - upper}")
         found = TreePage(number, page, nodes, keys, is_branch=flags == _P_BRANCH)
@@ -252,13 +256,13 @@ class PageFile:
         return found
 
     def value(self, page: TreePage, position: int, *, of_records: bool = False) -> bytes:
-        """The value of a leaf's node.
+        """Returns the value of a leaf's node.
 
         Arguments:
-            of_records: of the tree that has the records of the others.
+            of_records: for the tree that has the records of the others.
 
         Raises:
-            DamageError: it leaves its page, or is not where the node says.
+            DamageError: it exceeds its page, or is not where the node states.
         """
         node = page.nodes[position]
         low, high, flags, key_length = _NODE.unpack_from(page.data, node)
@@ -274,7 +278,7 @@ class PageFile:
         return page.data[start : start + length]
 
     def pass_value(self, page: TreePage, position: int) -> None:
-        """Checks, without reading it all, that a leaf's value is where its node says."""
+        """Checks, without reading all of it, that a leaf's value is where its node states."""
         node = page.nodes[position]
         low, high, flags, key_length = _NODE.unpack_from(page.data, node)
         start = node + _NODE.size + key_length
@@ -306,23 +310,25 @@ class PageFile:
 
     def _cut(self) -> DamageError:
         have, need = self.data_file.stat().st_size, (self.meta.last_page + 1) * self.meta.page_size
-        return self.damage(f"it has {have} bytes where its meta pages speak of {need}: it was cut")
+        return self.damage(f"it has {have} bytes where its meta pages require {need}: it was truncated")
 
     def damage(self, what: str) -> DamageError:
-        """The report of damage found in this file."""
+        """Returns a report of damage in this file."""
         return DamageError(f"{self.data_file} is damaged: {what}; {WHAT_TO_DO}")
 
 
 class PageCursor:
-    """A place in a tree. Moves and answers as the engine's cursors do, so far as ``reading.Cursor`` goes.
+    """A position in a tree. Behaves like the engine's cursors, as far as ``reading.Cursor`` requires.
 
-    Every page that it comes to lies as deep as the tree says, and its keys ascend between those that lead to it. So
-    every walk ends, the keys that it passes ascend, and what a search finds is what it looked for or the row after
-    that: one key that is not what was written would otherwise send a search back to where it came from, for ever.
+    Every page that it visits is at the depth that the tree states, and its keys ascend between those that lead to it.
+    So
+    every walk ends, the visited keys ascend, and a search finds the requested key or the row after it: otherwise a
+    single
+    wrong key could send a search back to where it came from, forever.
     """
 
     def __init__(self, pages: PageFile, tree: TreeRecord, *, ordered: bool = True, of_records: bool = False) -> None:
-        """Has no place yet.
+        """Creates a cursor without a position.
 
         Arguments:
             ordered: False for the free list, whose keys are numbers in this machine's byte order.
@@ -333,7 +339,7 @@ class PageCursor:
         self._root = tree.root
         self._depth = tree.depth
         self._ordered = ordered
-        #: Pages from the root down to a leaf, with the position in each. Empty: no place.
+        #: Pages from the root down to a leaf, with the position in each. Empty: no position.
         self._path: list[tuple[TreePage, int]] = []
 
     def __enter__(self) -> PageCursor:
@@ -359,7 +365,7 @@ class PageCursor:
         return self._descend_from_root(lambda page: len(page.nodes) - 1)
 
     def set_range(self, key: bytes, /) -> bool:
-        """Moves to the first row whose key is ``key`` or after it."""
+        """Moves to the first row whose key is at or after ``key``."""
         found = self._descend_from_root(lambda page: page.child_for(key) if page.is_branch else page.lower_bound(key))
         if not found:
             return False
@@ -374,23 +380,23 @@ class PageCursor:
         return self._step(1, lambda page: 0)
 
     def prev(self) -> bool:
-        """Moves to the row before."""
+        """Moves to the previous row."""
         return self._step(-1, lambda page: len(page.nodes) - 1)
 
     def key(self) -> bytes:
-        """The row's key; empty without a place."""
+        """Returns the row's key; empty without a position."""
         if not self._path:
             return b""
         page, position = self._path[-1]
         return page.keys[position]
 
     def item(self) -> tuple[bytes, bytes]:
-        """The row's key and value."""
+        """Returns the row's key and value."""
         page, position = self._path[-1]
         return page.keys[position], self._pages.value(page, position, of_records=self._of_records)
 
     def pass_item(self) -> None:
-        """Checks that the row's value is where it should be, without reading it all."""
+        """Checks that the row's value is where it should be, without reading all of it."""
         page, position = self._path[-1]
         self._pages.pass_value(page, position)
 
@@ -427,7 +433,7 @@ class PageCursor:
             raise self._pages.damage(f"page {page.number} has keys that belong elsewhere")
 
     def _bounds(self) -> tuple[bytes, bytes | None]:
-        """Between which keys the branches above say that a page's keys are: from the first up to the second."""
+        """Returns the bounds of a page's keys by the branches above: from the first up to the second."""
         low, high = b"", None
         for page, position in self._path:
             low = page.keys[position] if position else low

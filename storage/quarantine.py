@@ -1,7 +1,7 @@
-"""Moves damaged storage out of the way, where somebody has said so. Nothing is ever deleted.
+"""Moves damaged storage aside, if an operator has requested it. Nothing is ever deleted.
 
-What was moved is known by its directory id ever after: a node that begins empty may say of that directory, and of no
-other, that it has given it up itself. The id stands in a file beside the data, for the data may be past reading.
+Moved data remain identified by their directory id: a node that restarts empty may report that directory, and no other,
+as given up. The id is in a file beside the data, because the data may be unreadable.
 """
 
 from __future__ import annotations
@@ -15,18 +15,21 @@ from quorumlog.storage.interface import StorageEngineError
 from quorumlog.storage.meta_pages import DATA_FILE
 from quorumlog.storage.recheck_list import FILE_NAME as SUSPECTS
 
-#: Says whose data are beside it: a line with the directory id.
+#: File beside the data with one line: their directory id.
 ID_FILE = "DIRECTORY_ID"
 _PREFIX = "damaged-"
-#: Folders that stay in a data directory. A disk that has broken its data so often will do it again.
+#: Maximum number of such folders in a data directory. A disk that has damaged its data this often will do it again.
 MAX_MOVED_ASIDE = 8
-#: A file with more bytes was not written here.
+#: Larger files were not written here.
 _MAX_ID_BYTES = 200
 
 
 def keep_directory_id(data_dir: Path, directory_id: str) -> bool:
-    """Writes down whose data a directory has, unless that is there already. False: it cannot be written now; without it
-    somebody has to say by hand that the directory is lost, if it ever is."""
+    """Stores the id of a directory's data, unless it is stored already.
+
+    Returns:
+        False if it cannot be written now; without it, an operator has to report a lost directory by hand.
+    """
     try:
         if _id_in(data_dir) != directory_id:
             _write_synced(data_dir, directory_id)
@@ -36,20 +39,19 @@ def keep_directory_id(data_dir: Path, directory_id: str) -> bool:
 
 
 def moved_aside(data_dir: Path) -> frozenset[str]:
-    """The ids of the data directories whose data were moved aside here, as far as they are known."""
+    """Returns the ids of the data that were moved aside in this directory, as far as they are known."""
     folders = [place for place in data_dir.glob(f"{_PREFIX}*") if (place / DATA_FILE).exists()]
     return frozenset(filter(None, map(_id_in, folders)))
 
 
 def move_aside(data_dir: Path) -> Path:
-    """Gives a data directory's data another name, so that the next opening finds nothing.
+    """Renames a data directory's data, so that the next opening finds nothing.
 
     Returns:
-        Where they are: a folder beside them.
+        The folder with the data, in the same directory.
 
     Raises:
-        StorageEngineError: a process has the directory, the data cannot be moved, or there are ``MAX_MOVED_ASIDE``
-            folders already.
+        StorageEngineError: a process has the directory, the data cannot be moved, or ``MAX_MOVED_ASIDE`` folders exist.
     """
     lock = DirectoryLock(data_dir, create=True)
     try:
@@ -57,15 +59,15 @@ def move_aside(data_dir: Path) -> Path:
         place = next((place for place in places if not place.exists()), None)
         if place is None:
             raise StorageEngineError(
-                f"the damaged data in {data_dir} are not moved aside: {MAX_MOVED_ASIDE} folders {_PREFIX}N are there"
-                f" from before; replace the disk, or delete those that nobody needs"
+                f"the damaged data in {data_dir} are not moved aside: {MAX_MOVED_ASIDE} folders {_PREFIX}N exist"
+                f" already; replace the disk, or delete those that are no longer needed"
             )
         place.mkdir(0o700)
-        # The id before the data: a crash between leaves a folder without data, which says nothing.
+        # The id before the data: a crash in between leaves a folder without data, which is ignored.
         directory_id = _id_in(data_dir)
         if directory_id:
             _write_synced(place, directory_id)
-        # The data before the rest: what a crash leaves of the others means nothing without.
+        # The data before the rest: after a crash, the other files have no meaning without them.
         for name in (DATA_FILE, "lock.mdb", SUSPECTS, LAST_WORDS):
             if (data_dir / name).exists():
                 os.rename(data_dir / name, place / name)

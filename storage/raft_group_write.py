@@ -1,8 +1,8 @@
-"""The part of one Raft group in a transaction, in the order of the fields of ``RaftGroupWrite``.
+"""Part of a transaction for one Raft group, in the order of the fields of ``RaftGroupWrite``.
 
-Each step asserts what must hold of the log before it writes: a bug above storage must end the process with the old
-state intact on disk, not be made durable. What storage cannot know (whether an entry was committed) it takes from the
-stored hard state, whose commit index may lag but never lead.
+Each step asserts the log's invariants before it writes: a bug above storage must stop the process with the old state
+intact on disk, not be made durable. What storage cannot know (whether an entry was committed) it takes from the stored
+hard state, whose commit index may lag but never lead.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from quorumlog.storage.transaction import RaftGroupWrite, SnapshotSlice
 from quorumlog.wire.entry import ENVELOPE_BYTES, CorruptEntryError, entry_hash, parse_envelope, parse_header, verify
 from quorumlog.wire.kafka.entry import is_kafka
 
-#: Of a batch's header: base offset, record count, largest timestamp, offset delta.
+#: Fields of a batch's header: base offset, record count, largest timestamp, offset delta.
 _INDEXED = struct.Struct("<qI12xq20xI")
 
 
@@ -48,13 +48,13 @@ class RaftGroupWriter:
         self._offsets: list[tuple[bytes, bytes]] = []
 
     def write(self, log: RaftGroupLog | None, write: RaftGroupWrite) -> RaftGroupLog | None:
-        """Carries out one write.
+        """Applies one write.
 
         Arguments:
-            log: the Raft group's log as it is, None if there is no such replica.
+            log: the Raft group's current log, None if the replica does not exist.
 
         Returns:
-            the log as it is afterwards.
+            The log after the write.
 
         Raises:
             FatalStorageError: the write contradicts what is stored.
@@ -104,7 +104,7 @@ class RaftGroupWriter:
         self._put_new(rows.OFFSETS, self._offsets)
 
     def set_node_row(self, key: bytes, value: bytes | None) -> None:
-        """Puts one of the node's own rows, or with None deletes it."""
+        """Puts one of the node's own rows, or deletes it with None."""
         if not 0 < len(key) <= rows.MAX_KEY_BYTES or key.startswith(rows.BALLOT_PREFIX):
             raise _refusal(0, f"node state key of {len(key)} bytes")
         if value is None:
@@ -112,12 +112,12 @@ class RaftGroupWriter:
         else:
             self._put_row(rows.NODE_STATE, key, value)
 
-    # -- the steps ------------------------------------------------------------------------------------------------
+    # -- the steps -------------------------------------------------------------------------------------------------
 
     def _create(self, group: int, log: RaftGroupLog | None, configuration: Configuration) -> RaftGroupLog:
         if log is not None:
             raise _refusal(group, "create of a replica that exists")
-        # An earlier replica of this group may not have been swept away yet: its rows must not come back to life.
+        # An earlier replica of this group may not have been swept yet: its rows must not reappear.
         Sweeper(self._environment, self._txn, max_deletes=sys.maxsize).sweep(group, None)
         key = rows.group_key(group)
         state = HardState()
@@ -127,19 +127,19 @@ class RaftGroupWriter:
         return RaftGroupLog(ORIGIN, ORIGIN, state, None)
 
     def _drop_rows(self, group: int) -> None:
-        """Ends a replica: without these rows it does not exist, and whatever else it has is garbage to sweep."""
+        """Removes a replica: without these rows it does not exist, and its other rows are garbage to sweep."""
         key = rows.group_key(group)
         for name in (rows.CONFIGURATIONS, rows.ANCHORS, rows.HARD_STATES, rows.SNAPSHOTS):
             self._txn.delete(key, db=self._databases[name])
         self._txn.delete(rows.ballot_key(group), db=self._databases[rows.NODE_STATE])
 
     def end_damaged(self, group: int) -> None:
-        """Ends a replica that was set aside."""
+        """Removes a replica that was set aside."""
         self._drop_rows(group)
 
     def _install(self, group: int, log: RaftGroupLog, snapshot: Snapshot) -> RaftGroupLog:
-        # Keeping what the log holds beyond the snapshot would keep entries that conflict with it; what it holds
-        # below is garbage by the new anchor.
+        # Keeping entries above the snapshot would keep entries that conflict with it; entries below are garbage by the
+        # new anchor.
         last = snapshot.last
         if last.index < max(log.hard_state.commit, log.anchor.index):
             raise _refusal(group, f"snapshot at {last.index} is older than what is committed ({log.hard_state.commit})")
@@ -149,7 +149,7 @@ class RaftGroupWriter:
         else:
             self._leave_snapshot(group)
         self._delete_entries_from(group, last.index + 1)
-        # What was not committed here may have taken offsets that the new history gives to other batches.
+        # Uncommitted batches may have taken offsets that the new history assigns to other batches.
         self._delete_offsets_from(group, log.hard_state.commit + 1)
         self._delete_table(group)
         self._put_row(rows.ANCHORS, key, rows.pack_entry_id(last))
@@ -163,12 +163,16 @@ class RaftGroupWriter:
             row = rows.seal_row(rows.SLICES, key, piece.data)
             in_use = current is not None and current.data.stage == piece.stage
             if in_use or not self._txn.put(key, row, overwrite=False, db=self._databases[rows.SLICES]):
-                raise _refusal(group, f"slice {piece.number} of stage {piece.stage:#x}, which is there already")
+                raise _refusal(group, f"slice {piece.number} of stage {piece.stage:#x}, which exists already")
             self.payload_bytes += len(piece.data)
 
     def _switch(self, group: int, snapshot: Snapshot) -> None:
-        """Points to another snapshot's slices. What they hold was checked when they came; here it matters that none is
-        missing, or a crash after this would leave a replica without its state."""
+        """Switches to another snapshot's slices.
+
+        Their content was checked on arrival; here, none may be missing, or a crash after this would leave a replica
+        without its
+        state.
+        """
         stage, slices = snapshot.data.stage, snapshot.data.slices
         staged = self._reading.count_slices(group, stage)
         if staged != slices or not slices:
@@ -179,7 +183,7 @@ class RaftGroupWriter:
         self._put_row(rows.SNAPSHOTS, rows.group_key(group), rows.pack_snapshot(snapshot))
 
     def _leave_snapshot(self, group: int) -> None:
-        """A witness's log begins anew behind a point: there is no state."""
+        """Removes the snapshot of a witness: its log restarts after a position, without a state."""
         before = self._reading.snapshot(group)
         if before is not None:
             self.left_stages.append((group, before.data.stage))
@@ -231,13 +235,17 @@ class RaftGroupWriter:
         return RaftGroupLog(log.anchor, EntryId(index, term, previous_hash), log.hard_state, last_batch)
 
     def _mend(self, group: int, log: RaftGroupLog, entry: Entry) -> None:
-        """Writes an entry once more, if it is the one that was here: its hash is in the entry after it, or known as
-        that of the log's end. A damaged successor vouches for nothing: it has to be mended first."""
+        """Writes an entry again, if it is the one that was here.
+
+        Its hash must equal that in the entry after it, or that of the log's end. A damaged successor proves nothing: it
+        has to
+        be repaired first.
+        """
         self._flush()
         if not log.anchor.index < entry.index <= log.last.index:
             return
-        # The engine frees the pages of the old rows as their own headers say. A header that is damaged would have it
-        # free those of others, so the way there is gone without it first.
+        # The engine frees the pages of the old rows as their headers state. A damaged header would make it free those
+        # of other rows, so they are visited without it first.
         with PageFile(self._environment.data_file) as pages:
             LogReading(pages, self._environment.data_dir).pass_entry(group, entry.index)
         try:
@@ -295,7 +303,7 @@ class RaftGroupWriter:
         return RaftGroupLog(anchor, log.last, log.hard_state, kept)
 
     def _require_entry(self, group: int, log: RaftGroupLog, wanted: EntryId, what: str) -> None:
-        """The log must hold that very entry: a snapshot of another history must not replace ours."""
+        """Checks that the log has exactly that entry: a snapshot of another history must not replace ours."""
         if not log.anchor.index <= wanted.index <= log.last.index:
             raise _refusal(group, f"{what} {wanted}, log is {log}")
         self._flush()
@@ -305,7 +313,7 @@ class RaftGroupWriter:
             try:
                 known = self._reading.entry_id(group, wanted.index)
             except DamageError:
-                # Its bytes are lost, but not which entry it was.
+                # Its bytes are lost, but its identity is known.
                 is_last = wanted.index == log.last.index
                 known_hash = log.last.hash if is_last else self._reading.hash_before(group, wanted.index + 1)
                 known = wanted._replace(hash=known_hash)
@@ -328,7 +336,9 @@ class RaftGroupWriter:
         with self._txn.cursor(self._databases[database]) as cursor:
             _, added = cursor.putmulti(items, dupdata=False, overwrite=False)
         if added != len(items):
-            raise FatalStorageError(f"{len(items) - added} rows of {database.decode()} exist that the log says do not")
+            raise FatalStorageError(
+                f"{len(items) - added} rows of {database.decode()} exist that are missing from the log"
+            )
 
     def _delete_entries_from(self, group: int, index: int) -> None:
         """Removes entries at and above ``index``."""

@@ -1,7 +1,7 @@
 """Verified reads of the databases, through the engine or without it.
 
-The node's thread reads for itself, the storage thread what its writes need to know; the checks before opening and
-the inspection read the same way from the bare file.
+The node's thread reads for the node, the storage thread what its writes need; the checks before opening and the
+inspection read the same way from the bare file.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class RaftGroupLog:
     storage thread writes.
 
     Arguments:
-        anchor: the entry before the first kept one. Rows at or below it are garbage, not yet swept away.
+        anchor: the entry before the first kept one. Rows at or below it are garbage that is not swept yet.
         last: the last entry; equal to ``anchor`` when none is kept.
         hard_state: as stored.
         last_batch: the last batch kept; None when no batch is.
@@ -46,11 +46,11 @@ class RaftGroupLog:
     last_batch: BatchRow | None
 
     def __post_init__(self) -> None:
-        assert self.anchor.index <= self.last.index, f"log ends before it begins: {self}"
+        assert self.anchor.index <= self.last.index, f"log ends before it starts: {self}"
 
 
 class Cursor(Protocol):
-    """A place in a database, as LMDB's binding has it. What moves it returns False where there is nothing more."""
+    """A position in a database, as in LMDB's binding. Movements return False at the end."""
 
     def first(self) -> bool: ...
     def last(self) -> bool: ...
@@ -66,24 +66,24 @@ class Source(Protocol):
     """One consistent state of the databases: a transaction of the engine, or a data file read without it."""
 
     def get(self, database: bytes, key: bytes) -> bytes | None:
-        """The value of a key."""
+        """Returns the value of a key, or None."""
 
     def cursor(self, database: bytes) -> AbstractContextManager[Cursor]:
-        """A cursor, without a place yet."""
+        """Returns a cursor without a position."""
 
 
 class LogReading:
-    """Reads one source. All that it returns has been checked."""
+    """Reads one source. All results have been verified."""
 
     def __init__(self, source: Source, data_dir: Path) -> None:
         self._source = source
         self._where = data_dir
 
     def entries(self, group: int, first: int, last: int, max_bytes: int, previous: EntryId | None) -> list[Entry]:
-        """Entries first..last inclusive, cut once ``max_bytes`` is reached, or before a damaged one; at least one.
+        """Returns entries first..last inclusive, cut at ``max_bytes`` or before a damaged one; at least one.
 
         Arguments:
-            previous: the entry before ``first`` where it is known, for the check of the chain.
+            previous: the entry before ``first`` if it is known, for the check of the chain.
 
         Raises:
             DamageError: the first one is damaged.
@@ -105,7 +105,7 @@ class LogReading:
                         return found
                     raise
                 if previous_hash is not None and envelope.previous_hash != previous_hash:
-                    # Not cut here: whoever read on from this entry alone would not notice.
+                    # Not cut here: a caller that continues from this entry alone would not notice.
                     raise self.chain_damage(group, entry.index, entry.hash)
                 previous_hash = entry.hash
                 found.append(entry)
@@ -119,7 +119,10 @@ class LogReading:
         raise self.damage(group, expected, "it is missing")
 
     def chain_damage(self, group: int, index: int, entry_hash_: int) -> DamageError:
-        """Two entries, each whole, do not belong together: the one after them vouches for the second, or for none."""
+        """Reports two intact entries that do not follow each other.
+
+        The damaged one is the first if the entry after them confirms the second; otherwise the second.
+        """
         try:
             if self.hash_before(group, index + 1) == entry_hash_:
                 return self.damage(group, index - 1, "the entry after it follows another one (hash chain)")
@@ -128,7 +131,7 @@ class LogReading:
         return self.damage(group, index, "it does not follow the entry before it (hash chain)")
 
     def entry(self, group: int, index: int) -> Entry:
-        """One entry."""
+        """Returns one entry."""
         key = rows.position_key(group, index)
         data = self._source.get(rows.ENTRIES, key)
         if data is None:
@@ -140,15 +143,15 @@ class LogReading:
         return self._checked(group, index, data)[0]
 
     def has_entry(self, group: int, index: int) -> bool:
-        """Whether there is something in an entry's place, whatever it is."""
+        """True if an entry's row exists, whatever it contains."""
         return self._source.get(rows.ENTRIES, rows.position_key(group, index)) is not None
 
     def hash_before(self, group: int, index: int) -> int:
-        """The hash of the entry before ``index``, as the entry at ``index`` has it."""
+        """Returns the hash of the entry before ``index``, as the entry at ``index`` has it."""
         return parse_envelope(self.entry(group, index).data).previous_hash
 
     def pass_entry(self, group: int, index: int) -> None:
-        """Goes to where an entry is, or would be, and takes up its rows, whatever they hold."""
+        """Visits the rows of an entry, whatever they contain, to check their pages."""
         key = rows.position_key(group, index)
         with self._source.cursor(rows.ENTRIES) as cursor:
             more = self.seek(cursor, key)
@@ -159,11 +162,12 @@ class LogReading:
     def checked_rows(
         self, database: bytes, key: bytes, follow: Callable[[int, int, Envelope | None, int], None] | None = None
     ) -> Iterator[tuple[bytes, int, DamageError | None]]:
-        """Every row of a database from ``key`` on, checked by itself: its key, its bytes, and what is wrong with it.
-        The rows of an entry count as one, under the key of the first.
+        """Yields every row of a database from ``key`` on: its key, its size in bytes, and its damage, if any.
+
+        The rows of an entry count as one, with the key of the first.
 
         Arguments:
-            follow: is told each entry's group, index, envelope (None if it is damaged) and hash.
+            follow: called with each entry's group, index, envelope (None if it is damaged) and hash.
 
         Raises:
             DamageError: the pages that lead to it are damaged.
@@ -195,7 +199,7 @@ class LogReading:
                     more = cursor.next()
 
     def _joined(self, cursor: Cursor, key: bytes, first: bytes) -> bytes:
-        """All bytes of the entry whose first row is under the cursor, which moves to its last."""
+        """Returns all bytes of the entry whose first row is at the cursor, and moves the cursor to its last row."""
         missing = missing_bytes(first)
         if not missing:
             return first
@@ -210,7 +214,7 @@ class LogReading:
         return b"".join(parts)
 
     def entries_backwards(self, group: int, last: int, first: int) -> Iterator[tuple[Entry, int]]:
-        """Entries last..first, downwards, each with its previous hash. One seek for all of them."""
+        """Yields entries last..first in descending order, each with its previous hash. One seek for all of them."""
         with self._source.cursor(rows.ENTRIES) as cursor:
             found = self.seek(cursor, rows.position_key(group, last))
             for index in range(last, first - 1, -1):
@@ -227,7 +231,7 @@ class LogReading:
                     found = cursor.prev()
 
     def entry_id(self, group: int, index: int) -> EntryId:
-        """One entry's identity."""
+        """Returns one entry's identity."""
         entry = self.entry(group, index)
         return EntryId(entry.index, entry.term, entry.hash)
 
@@ -240,10 +244,10 @@ class LogReading:
             raise self.damage(group, index, f"in its place is entry {envelope.index} of group {envelope.group}")
         return Entry(index, envelope.term, _KINDS[envelope.kind], entry_hash(data), data), envelope
 
-    # -- offset index ---------------------------------------------------------------------------------------------
+    # -- offset index ----------------------------------------------------------------------------------------------
 
     def batch_row(self, cursor: Cursor) -> BatchRow:
-        """The offset index row under a cursor."""
+        """Returns the offset index row at a cursor."""
         key, row = cursor.item()
         group, last_offset = self._position(key)
         try:
@@ -252,12 +256,12 @@ class LogReading:
             raise self.row_damage(group, f"offset index at offset {last_offset}", error) from None
 
     def last_index(self, group: int) -> int | None:
-        """Index of a Raft group's last entry; None if it has none."""
+        """Returns the index of a Raft group's last entry; None if it has none."""
         with self._source.cursor(rows.ENTRIES) as cursor:
             return self._position(cursor.key()[:KEY_BYTES])[1] if self.seek_last(cursor, group) else None
 
     def last_batch(self, group: int, anchor: int) -> BatchRow | None:
-        """The group's last row of the offset index above index ``anchor``; None if there is no such batch."""
+        """Returns the group's last row of the offset index above index ``anchor``, or None."""
         with self._source.cursor(rows.OFFSETS) as cursor:
             row = self.batch_row(cursor) if self.seek_last(cursor, group) else None
         return row if row is not None and row.index > anchor else None
@@ -269,27 +273,28 @@ class LogReading:
         return found and cursor.key().startswith(rows.group_key(group))
 
     def find_offset(self, group: int, offset: int) -> BatchRow | None:
-        """The first row whose last offset is at or after ``offset``."""
+        """Returns the first row whose last offset is at or after ``offset``, or None."""
         with self._source.cursor(rows.OFFSETS) as cursor:
             return self._seek_batch(cursor, group, offset)
 
     def find_batch(
         self, group: int, anchor: int, first_offset: int, last: BatchRow, reached: Callable[[BatchRow], bool]
     ) -> BatchRow:
-        """The first row above index ``anchor``, at or after ``first_offset``, for which ``reached`` holds, as it does
-        for ``last``.
+        """Returns the first row above index ``anchor``, at or after ``first_offset``, that satisfies ``reached``.
+
+        ``last`` must satisfy it.
 
         Raises:
-            DamageError: of the rows looked at, two that should be neighbours are not.
+            DamageError: of the rows visited, two that should be neighbours are not.
         """
         found, low, kept = last, first_offset, False
         with self._source.cursor(rows.OFFSETS) as cursor:
-            # Batches that end before ``low`` are not reached, ``found`` is. Rows at or below the anchor may not have
-            # been swept away yet, and there may be a gap behind them: a snapshot was installed.
+            # Batches that end before ``low`` do not satisfy it, ``found`` does. Rows at or below the anchor may not
+            # have been swept yet, and a gap may follow them: a snapshot was installed.
             while low < found.base_offset:
                 row = self._seek_batch(cursor, group, (low + found.base_offset - 1) // 2)
                 if row is None or row.last_offset >= found.base_offset:
-                    # No row holds what is between: either it lies before the first batch, or rows are lost.
+                    # No row has the offsets in between: either they are before the first batch, or rows are lost.
                     if row != found or kept:
                         raise self.row_damage(group, "offset index", f"offset {found.base_offset - 1} is missing")
                     break
@@ -305,49 +310,49 @@ class LogReading:
         return self.batch_row(cursor)
 
     def first_batch(self, group: int, first: int, last: int) -> int | None:
-        """Index of the first entry of kind BATCH in first..last."""
+        """Returns the index of the first entry of kind BATCH in first..last, or None."""
         for index in range(first, last + 1):
             if self.entry(group, index).kind is EntryKind.BATCH:
                 return index
         return None
 
-    # -- small rows -----------------------------------------------------------------------------------------------
+    # -- small rows ------------------------------------------------------------------------------------------------
 
     def row(self, database: bytes, group: int) -> bytes | None:
-        """Body of a Raft group's one row in a database; None if it has none."""
+        """Returns the body of a Raft group's only row in a database; None if it has none."""
         key = rows.group_key(group)
         row = self._source.get(database, key)
         return None if row is None else self.body(database, group, key, row)
 
     def body(self, database: bytes, group: int, key: bytes, row: bytes) -> bytes:
-        """The checked body of a row."""
+        """Returns the body of a row, after checking it."""
         try:
             return rows.open_row(database, key, row)
         except rows.RowError as error:
             raise self.row_damage(group, database.decode(), error) from None
 
     def hard_state(self, group: int) -> HardState:
-        """A Raft group's hard state."""
+        """Returns a Raft group's hard state."""
         return self._decoded(rows.HARD_STATES, group, rows.unpack_hard_state)
 
     def anchor(self, group: int) -> EntryId:
-        """The entry before the first one of a Raft group's log."""
+        """Returns the entry before the first one of a Raft group's log."""
         return self._decoded(rows.ANCHORS, group, rows.unpack_entry_id)
 
     def configuration(self, group: int) -> Configuration:
-        """A Raft group's configuration at its applied index."""
+        """Returns a Raft group's configuration at its applied index."""
         return self._decoded(rows.CONFIGURATIONS, group, rows.unpack_configuration)
 
     def snapshot(self, group: int) -> Snapshot | None:
-        """A Raft group's newest snapshot, if it has one."""
+        """Returns a Raft group's newest snapshot, if it has one."""
         if self.row(rows.SNAPSHOTS, group) is None:
             return None
         return self._decoded(rows.SNAPSHOTS, group, rows.unpack_snapshot)
 
-    # -- snapshots' data ------------------------------------------------------------------------------------------
+    # -- snapshots' data -------------------------------------------------------------------------------------------
 
     def snapshot_slice(self, group: int, stage: int, number: int) -> bytes:
-        """One slice of a snapshot's data."""
+        """Returns one slice of a snapshot's data."""
         key = rows.slice_key(group, stage, number)
         row = self._source.get(rows.SLICES, key)
         if row is None:
@@ -355,7 +360,7 @@ class LogReading:
         return self.body(rows.SLICES, group, key, row)
 
     def count_slices(self, group: int, stage: int) -> int:
-        """How many slices of a stage follow each other from number 0. Their bytes are not looked at."""
+        """Returns the number of consecutive slices of a stage from number 0. Their bytes are not read."""
         count = 0
         with self._source.cursor(rows.SLICES) as cursor:
             found = self.seek(cursor, rows.stage_key(group, stage))
@@ -365,7 +370,7 @@ class LogReading:
         return count
 
     def stages(self, group: int) -> list[int]:
-        """Every stage with slices of a Raft group: one seek per stage, however many slices it has."""
+        """Returns every stage with slices of a Raft group: one seek per stage, however many slices it has."""
         found: list[int] = []
         with self._source.cursor(rows.SLICES) as cursor:
             more = self.seek(cursor, rows.group_key(group))
@@ -378,7 +383,7 @@ class LogReading:
         return found
 
     def check_snapshot(self, group: int) -> Snapshot | None:
-        """A Raft group's newest snapshot, after all of its data have been read and checked."""
+        """Returns a Raft group's newest snapshot, after reading and checking all of its data."""
         snapshot = self.snapshot(group)
         if snapshot is None:
             return None
@@ -392,7 +397,7 @@ class LogReading:
         return snapshot
 
     def check_snapshot_ends(self, group: int, snapshot: Snapshot) -> None:
-        """Checks that a snapshot's first and last slice are there, and none beyond. Their bytes are not looked at."""
+        """Checks that a snapshot's first and last slice exist, and none beyond. Their bytes are not read."""
         stage, slices = snapshot.data.stage, snapshot.data.slices
         with self._source.cursor(rows.SLICES) as cursor:
             for number in (0, slices - 1):
@@ -412,7 +417,7 @@ class LogReading:
             raise self.row_damage(group, database.decode(), error) from None
 
     def table(self, group: int) -> dict[bytes, bytes]:
-        """All rows of a Raft group's table."""
+        """Returns all rows of a Raft group's table."""
         prefix = rows.group_key(group)
         found = {}
         with self._source.cursor(rows.TABLES) as cursor:
@@ -424,7 +429,7 @@ class LogReading:
         return found
 
     def node_state(self) -> dict[bytes, bytes]:
-        """The node's own rows."""
+        """Returns the node's own rows."""
         with self._source.cursor(rows.NODE_STATE) as cursor:
             return {
                 key: self.body(rows.NODE_STATE, -1, key, row)
@@ -433,7 +438,7 @@ class LogReading:
             }
 
     def ballot(self, group: int) -> HardState | None:
-        """The second copy of a Raft group's term and vote; None where there is none, or it is damaged too."""
+        """Returns the second copy of a Raft group's term and vote; None if it is missing or damaged, too."""
         key = rows.ballot_key(group)
         row = self._source.get(rows.NODE_STATE, key)
         try:
@@ -442,7 +447,7 @@ class LogReading:
             return None
 
     def check_rows(self, database: bytes) -> int:
-        """Checks every row of a database of small rows; returns how many there are."""
+        """Checks every row of a database of small rows; returns their number."""
         count = 0
         with self._source.cursor(database) as cursor:
             for key, row in cursor:
@@ -451,7 +456,7 @@ class LogReading:
         return count
 
     def groups(self) -> list[int]:
-        """Every Raft group with a replica here: those with a configuration, an anchor or a hard state."""
+        """Returns every Raft group with a replica here: those with a configuration, an anchor or a hard state."""
         found: set[int] = set()
         for database in (rows.CONFIGURATIONS, rows.ANCHORS, rows.HARD_STATES):
             with self._source.cursor(database) as cursor:
@@ -459,7 +464,7 @@ class LogReading:
         return sorted(found)
 
     def groups_with_rows(self, database: bytes) -> list[int]:
-        """Every Raft group that has rows in a database: one seek per group, however many rows it has."""
+        """Returns every Raft group that has rows in a database: one seek per group, however many rows it has."""
         found: list[int] = []
         with self._source.cursor(database) as cursor:
             more = cursor.first()
@@ -469,14 +474,14 @@ class LogReading:
         return found
 
     def first_index(self, group: int) -> int | None:
-        """Index of a Raft group's first row of entries, swept or not; None if it has none."""
+        """Returns the index of a Raft group's first row of entries, garbage included; None if it has none."""
         with self._source.cursor(rows.ENTRIES) as cursor:
             if self.seek(cursor, rows.group_key(group)) and rows.group_of(cursor.key()) == group:
                 return self._position(cursor.key()[:KEY_BYTES])[1]
             return None
 
     def first_batch_index(self, group: int) -> int | None:
-        """The index in a Raft group's first row of the offset index, swept or not; None if it has none."""
+        """Returns the index in a Raft group's first row of the offset index, garbage included; None if it has none."""
         with self._source.cursor(rows.OFFSETS) as cursor:
             row = self._seek_batch(cursor, group, 0)
             return row.index if row is not None else None
@@ -488,23 +493,27 @@ class LogReading:
             raise self.row_damage(rows.group_of(key), "the log", error) from None
 
     def seek(self, cursor: Cursor, key: bytes) -> bool:
-        """Moves to the first row whose key is ``key`` or after it. Every search goes through here: the engine trusts
-        the order of its pages, and where a bit of a key or of its place is flipped, it comes out before ``key``."""
+        """Moves to the first row whose key is at or after ``key``.
+
+        Every search uses this method: the engine trusts the order of its pages, and if a bit of a key or of its
+        position is
+        flipped, it ends before ``key``.
+        """
         found = cursor.set_range(key)
         if found and cursor.key() < key:
             where = f"a search for key {key.hex()} came to key {cursor.key().hex()}"
             raise DamageError(f"the order of rows in {self._where} is damaged: {where}; {WHAT_TO_DO}")
         return found
 
-    # -- damage ---------------------------------------------------------------------------------------------------
+    # -- damage ----------------------------------------------------------------------------------------------------
 
     def damage(self, group: int, index: int, what: str) -> DamageError:
-        """The report of a damaged entry."""
+        """Returns a report of a damaged entry."""
         said = f"entry {index} of group {group} in {self._where} is damaged: {what}; {WHAT_TO_DO}"
         return DamageError(said, group, index)
 
     def row_damage(self, group: int, which: str, what: object) -> DamageError:
-        """The report of a damaged row. Group -1 is the node itself."""
+        """Returns a report of a damaged row. Group -1 is the node itself."""
         owner = f"group {group}" if group >= 0 else "the node"
         said = f"{which} of {owner} in {self._where} is damaged: {what}; {WHAT_TO_DO}"
         return DamageError(said, group if group >= 0 else None)

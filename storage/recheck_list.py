@@ -1,8 +1,7 @@
-"""Damage that was found while the node ran, kept beside the data: the next opening looks at all of it.
+"""Damage that was found while the node ran, stored beside the data for the next opening to check.
 
-Of a Raft group's rows, the group is kept; of pages, that there are some, whose ever they are.
-
-Not in the data: the engine that has just come upon damage is asked for nothing more.
+For a Raft group's rows, the group is stored; for pages, only that some are damaged, whatever they belong to. It is not
+stored in the data: the engine that has just found damage is not used further.
 """
 
 from __future__ import annotations
@@ -12,24 +11,26 @@ import os
 from pathlib import Path
 
 FILE_NAME = "SUSPECTS"
-#: A file with more than these was not written here.
+#: Larger files were not written here.
 _MAX_BYTES = 1 << 20
 _PAGES = b"pages"
 
 
 def suspects(data_dir: Path) -> set[int]:
-    """The Raft groups that are suspected. What cannot be read suspects nobody."""
+    """Returns the suspected Raft groups. Unreadable lines are ignored."""
     return {int(line) for line in _lines(data_dir) if line.isdigit() and len(line) <= 10}
 
 
 def are_pages_suspect(data_dir: Path) -> bool:
-    """Whether damage was found that is no Raft group's: of pages, or of the order of rows in them."""
+    """True if damage was found that belongs to no Raft group: to pages, or to the order of rows in them."""
     return _PAGES in _lines(data_dir)
 
 
 def suspect(data_dir: Path, group: int | None) -> None:
-    """Keeps a Raft group for the next opening; with None all pages. Where that cannot be written, what has found the
-    damage is to go on as it would: the damage will be found again."""
+    """Records a Raft group for the next opening; with None, all pages.
+
+    If that cannot be written, the caller continues: the damage will be found again.
+    """
     line = _PAGES if group is None else b"%d" % group
     if line in _lines(data_dir):
         return
@@ -48,7 +49,7 @@ def _lines(data_dir: Path) -> list[bytes]:
 
 
 def keep_suspects(data_dir: Path, groups: set[int]) -> None:
-    """Forgets all but these: the others were looked at and are sound, or gone."""
+    """Removes all but these: the others were checked and are intact, or removed."""
     path = data_dir / FILE_NAME
     if groups == suspects(data_dir) and not are_pages_suspect(data_dir):
         return

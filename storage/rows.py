@@ -1,8 +1,9 @@
-"""The databases, their keys and their small rows; a snapshot cut into slices.
+"""Databases, their keys and their small rows; snapshots cut into slices.
 
-Keys of a group's rows start with the group, big-endian, so that a group is one range in every database. A small
-row is a format version, a CRC32C and a body. The checksum covers the database's name and the key too: LMDB has no
-checksums of its own, and a flipped bit in a key would otherwise make a sound row answer for another key.
+Keys of a group's rows start with the group, big-endian, so that a group is one range in every database. A small row is
+a
+format version, a CRC32C and a body. The checksum also covers the database's name and the key: LMDB has no checksums of
+its own, and a flipped bit in a key would otherwise make an intact row the value of another key.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ SLICES = b"snapshot-slices"
 TABLES = b"tables"
 NODE_STATE = b"node-state"
 DATABASES = (FORMAT_DB, ENTRIES, OFFSETS, HARD_STATES, CONFIGURATIONS, ANCHORS, SNAPSHOTS, SLICES, TABLES, NODE_STATE)
-#: Those whose rows belong to no Raft group.
+#: Databases whose rows belong to no Raft group.
 OF_THE_NODE = (FORMAT_DB, NODE_STATE)
-#: Version of the layout of databases and keys, in the one row of FORMAT_DB.
+#: Version of the layout of databases and keys, in the only row of FORMAT_DB.
 FORMAT = 3
 FORMAT_KEY = b"format"
 ROW_VERSION = 1
-#: Among the node's own rows: a second copy of each Raft group's term and vote. Without them a damaged hard state would
-#: leave nobody who knows in which terms its replica has voted.
+#: Prefix in the node's own rows for a second copy of each Raft group's term and vote. Without it, a damaged hard state
+#: would leave it unknown in which terms the replica has voted.
 BALLOT_PREFIX = b"ballot/"
 #: The highest number of a Raft group that a key can carry.
 MAX_GROUP = (1 << 32) - 1
@@ -55,34 +56,34 @@ _SNAPSHOT_DATA = struct.Struct("<QIQI")
 
 
 class RowError(Exception):
-    """A row is not what was written. The message says what is wrong with it, not where it is."""
+    """Raised if a row is not what was written. The message says what is wrong with it, not where it is."""
 
 
 def group_key(group: int) -> bytes:
-    """The key of a Raft group's one row, and the prefix of the keys of its many."""
+    """Returns the key of a Raft group's only row, which is also the prefix of the keys of its many."""
     return _GROUP.pack(group)
 
 
 def group_of(key: bytes) -> int:
-    """The Raft group in a key."""
+    """Returns the Raft group in a key."""
     return int.from_bytes(key[:4], "big")
 
 
 def ballot_key(group: int) -> bytes:
-    """The key of the second copy of a Raft group's term and vote."""
+    """Returns the key of the second copy of a Raft group's term and vote."""
     return BALLOT_PREFIX + group_key(group)
 
 
 def position_key(group: int, position: int) -> bytes:
-    """The key of an entry (position: index) or of an offset index row (position: last offset)."""
+    """Returns the key of an entry (position: index) or of an offset index row (position: last offset)."""
     return _POSITION.pack(group, position)
 
 
 def position_of(key: bytes) -> tuple[int, int]:
-    """(Raft group, position) in a key.
+    """Returns (Raft group, position) of a key.
 
     Raises:
-        RowError: this is not such a key.
+        RowError: the key is of another kind.
     """
     if len(key) != _POSITION.size:
         raise RowError(f"key {key.hex()} has {len(key)} bytes, not {_POSITION.size}")
@@ -91,20 +92,20 @@ def position_of(key: bytes) -> tuple[int, int]:
 
 
 def slice_key(group: int, stage: int, number: int) -> bytes:
-    """The key of one slice of a snapshot's data."""
+    """Returns the key of one slice of a snapshot's data."""
     return _SLICE.pack(group, stage, number)
 
 
 def stage_key(group: int, stage: int) -> bytes:
-    """The prefix of the keys of a stage's slices."""
+    """Returns the prefix of the keys of a stage's slices."""
     return _POSITION.pack(group, stage)
 
 
 def stage_of(key: bytes) -> int:
-    """The stage in a slice's key.
+    """Returns the stage in a slice's key.
 
     Raises:
-        RowError: this is not such a key.
+        RowError: the key is of another kind.
     """
     if len(key) != _SLICE.size:
         raise RowError(f"key {key.hex()} has {len(key)} bytes, not {_SLICE.size}")
@@ -112,12 +113,12 @@ def stage_of(key: bytes) -> int:
 
 
 def seal_row(database: bytes, key: bytes, body: bytes) -> bytes:
-    """The stored form of a row."""
+    """Returns the stored form of a row."""
     return _PREFIX.pack(ROW_VERSION, _checksum(database, key, ROW_VERSION, body)) + body
 
 
 def open_row(database: bytes, key: bytes, row: bytes) -> bytes:
-    """The body of a stored row.
+    """Returns the body of a stored row.
 
     Raises:
         RowError: checksum or version is wrong.
@@ -139,34 +140,37 @@ def _checksum(database: bytes, key: bytes, version: int, body: bytes) -> int:
 
 
 def pack_hard_state(state: HardState) -> bytes:
-    """Body of a hard state's row."""
+    """Returns the body of a hard state's row."""
     return _HARD_STATE.pack(state.term, state.vote, state.commit)
 
 
 def unpack_hard_state(body: bytes) -> HardState:
-    """The hard state in a row's body."""
+    """Returns the hard state in a row's body."""
     return HardState(*_unpack(_HARD_STATE, body))
 
 
 def pack_entry_id(entry: EntryId) -> bytes:
-    """Body of an anchor's row."""
+    """Returns the body of an anchor's row."""
     return _ENTRY_ID.pack(*entry)
 
 
 def unpack_entry_id(body: bytes) -> EntryId:
-    """The entry's identity in a row's body."""
+    """Returns the entry's identity in a row's body."""
     return EntryId(*_unpack(_ENTRY_ID, body))
 
 
 def pack_configuration(configuration: Configuration) -> bytes:
-    """Body of a configuration's row. Witnesses come last and are not counted: without any it is as it always was."""
+    """Returns the body of a configuration's row.
+
+    Witnesses come last and are not counted: without any, the body is the same as in versions without witnesses.
+    """
     parts = (configuration.voters, configuration.learners, configuration.outgoing)
     nodes = [node for part in (*parts, configuration.witnesses) for node in part]
     return _MEMBER_COUNTS.pack(*map(len, parts)) + struct.pack(f"<{len(nodes)}q", *nodes)
 
 
 def unpack_configuration(body: bytes) -> Configuration:
-    """The configuration in a row's body."""
+    """Returns the configuration in a row's body."""
     if len(body) < _MEMBER_COUNTS.size:
         raise RowError(f"configuration of {len(body)} bytes is too short")
     voters, learners, outgoing = _MEMBER_COUNTS.unpack_from(body)
@@ -179,13 +183,13 @@ def unpack_configuration(body: bytes) -> Configuration:
 
 
 def pack_snapshot(snapshot: Snapshot) -> bytes:
-    """Body of a snapshot's row. Its data lie elsewhere, in slices."""
+    """Returns the body of a snapshot's row. Its data are elsewhere, in slices."""
     configuration = pack_configuration(snapshot.configuration)
     return _ENTRY_ID.pack(*snapshot.last) + _SNAPSHOT_DATA.pack(*snapshot.data) + configuration
 
 
 def unpack_snapshot(body: bytes) -> Snapshot:
-    """The snapshot in a row's body."""
+    """Returns the snapshot in a row's body."""
     start = _ENTRY_ID.size + _SNAPSHOT_DATA.size
     if len(body) < start:
         raise RowError(f"snapshot of {len(body)} bytes is too short")
@@ -195,17 +199,17 @@ def unpack_snapshot(body: bytes) -> Snapshot:
 
 
 def pack_batch_row(row: BatchRow) -> bytes:
-    """Body of an offset index row. The batch's last offset is in the key."""
+    """Returns the body of an offset index row. The batch's last offset is in the key."""
     return _OFFSET_ROW.pack(row.index, row.base_offset, row.end_position, row.max_timestamp_ms)
 
 
 def unpack_batch_row(body: bytes, last_offset: int) -> BatchRow:
-    """The offset index row in a row's body, and in its key."""
+    """Returns the offset index row in a row's body and its key."""
     index, base_offset, end_position, max_timestamp_ms = _unpack(_OFFSET_ROW, body)
     return BatchRow(index, base_offset, last_offset, end_position, max_timestamp_ms)
 
 
-# -- snapshots in slices ------------------------------------------------------------------------------------------
+# -- snapshots in slices ---------------------------------------------------------------------------------------
 
 
 def describe_snapshot(stage: int, data: bytes, slice_bytes: int) -> SnapshotData:

@@ -1,11 +1,10 @@
-"""A scrub: everything in the data file is read from time to time, in slices, so that damage is found while others still
-have what was lost.
+"""Scrub: a periodic read of the whole data file, in slices, to find damage while other nodes still have the lost data.
 
-It reads the bare file, page by page, as the checks at opening do: the engine would follow a damaged page to wherever it
-leads. What it reads is one commit, which stays as it is while a reader of the engine has it open.
+It reads the bare file, page by page, as the checks at opening do: the engine would follow a damaged page anywhere. It
+reads one commit, which does not change while a reader of the engine has it open.
 
-It also follows the hash chain through the logs. An entry may be whole, with its right checksum, and yet not be the one
-that was written last: a disk that has lost a write returns what was there before. Only the next entry shows it.
+It also follows the hash chain through the logs. An entry may be complete, with a correct checksum, and yet not be the
+one that was written last: a disk that has lost a write returns the previous content. Only the next entry reveals that.
 """
 
 from __future__ import annotations
@@ -19,38 +18,38 @@ from quorumlog.storage.page_file import PageFile
 from quorumlog.storage.reading import LogReading, RaftGroupLog
 from quorumlog.wire.entry import Envelope
 
-#: Behind the databases comes the free list, whole.
+#: The position after the databases: the whole free list.
 FREE_LIST = len(rows.DATABASES)
-#: Of the entries that are missing in one place, so many are named; the next scrub finds others.
+#: Maximum number of consecutive missing entries that are reported; the next scrub finds others.
 MAX_MISSING = 100
 
 
 class ChainCheck:
-    """Follows entries in the order of their keys, from any of them on.
+    """Checks the links between entries, in the order of their keys, from any of them on.
 
     Arguments:
         logs: their ends, at the commit that is read.
 
     Attributes:
-        found: what is wrong between entries; what is wrong within one is for others to say.
+        found: damage between entries; damage within one is reported elsewhere.
     """
 
     def __init__(self, reading: LogReading, logs: Mapping[int, RaftGroupLog]) -> None:
         self._reading = reading
         self._logs = logs
         self.found: list[DamageError] = []
-        #: Of the entry before: group, index, and hash, None of one that is damaged. None: the slice begins here.
+        #: The previous entry: group, index, and hash (None if it is damaged). None: the slice starts here.
         self._before: tuple[int, int, int | None] | None = None
 
     def follow(self, group: int, index: int, envelope: Envelope | None, entry_hash: int) -> None:
-        """The next entry.
+        """Processes the next entry.
 
         Arguments:
             envelope: None if it is damaged.
         """
         log = self._logs.get(group)
         if log is None or not log.anchor.index < index <= log.last.index:
-            # To be swept.
+            # Garbage that is to be swept.
             self._before = (group, index, None)
             return
         known, known_hash = self._entry_before(log, group, index)
@@ -65,9 +64,9 @@ class ChainCheck:
         self._before = (group, index, None if envelope is None else entry_hash)
 
     def _entry_before(self, log: RaftGroupLog, group: int, index: int) -> tuple[int, int | None]:
-        """Index and hash of the last entry that there is before one, or of the anchor."""
+        """Returns index and hash of the last existing entry before one, or of the anchor."""
         if self._before is None and index - 1 > log.anchor.index:
-            # The slice before this one has read it; that it is missing it cannot have seen.
+            # The previous slice has read that entry; if it is missing, that slice could not notice.
             try:
                 return index - 1, self._reading.entry_id(group, index - 1).hash
             except DamageError:
@@ -85,11 +84,12 @@ def scrub_slice(
     matters: Callable[[bytes, bytes], bool],
     logs: Mapping[int, RaftGroupLog],
 ) -> ScrubSlice:
-    """Reads on from ``position``; see ``StorageReader.scrub``.
+    """Reads from ``position``; see ``StorageReader.scrub``.
 
     Arguments:
         pages: the file, at one commit.
-        matters: whether a row of a database (its name, its key) means anything; the others are garbage to be swept.
+        matters: returns whether a row of a database (its name, its key) has a meaning; the others are garbage to be
+            swept.
         logs: their ends at that commit.
     """
     reading = LogReading(pages, data_dir)

@@ -1,4 +1,4 @@
-"""Room: how much is used, how much may still be written, and what a failed commit means for it."""
+"""Space of the storage: used, still available, and the meaning of a failed commit."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ from quorumlog.storage.meta_pages import META_PAGES, read_meta
 from quorumlog.storage.reserve import Reserve
 from quorumlog.storage.transaction import Space
 
-#: What a commit may write beside entries and slices: changed tree pages of all databases, and the free list.
+#: Upper bound on what a commit writes beside entries and slices: changed tree pages of all databases, and the free
+#: list.
 COMMIT_OVERHEAD_BYTES = 256 * 1024
 
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 class Room:
-    """Room of one environment."""
+    """Space of one environment."""
 
     def __init__(self, environment: Environment, reserve_bytes: int) -> None:
-        """Takes the reserve.
+        """Creates the reserve.
 
         Arguments:
             reserve_bytes: held back for the moment when the disk is full (see ``reserve``).
@@ -36,26 +37,26 @@ class Room:
         self._page_bytes = environment.lmdb.stat()["psize"]
 
     def space(self) -> Space:
-        """Use now. Cheap: counts that LMDB keeps, and one statvfs."""
+        """Returns the current use. Cheap: counts that LMDB keeps, and one statvfs."""
         used, extent = self._pages()
         growth = max(0, self._growth_bytes() - self._reserve.missing_bytes)
         return Space(used * self._page_bytes, (extent - used) * self._page_bytes + growth)
 
     def require(self, payload_bytes: int) -> None:
-        """Refuses what would not fit, and leaves room for votes and for the deletions that make room.
+        """Refuses a write that would not fit, keeping space for votes and for the deletions that free space.
 
         Raises:
-            DiskFullError: there is too little.
+            DiskFullError: too little space is left.
         """
         needed = _needed(payload_bytes)
         if self._growth_bytes() < needed and self._growth_bytes() + self._free_in_file() < needed:
             raise self._disk_full()
 
     def make(self, payload_bytes: int) -> bool:
-        """After a commit found too little: gives up the reserve. True when there may be enough now."""
+        """Releases the reserve after a commit found too little space. True if there may be enough now."""
         released = self._reserve.release()
         # LMDB reuses pages only from the second commit after the one that freed them: a large transaction that is
-        # tried again and again would wait for ever for pages that a deletion has freed.
+        # retried repeatedly would wait forever for pages that a deletion has freed.
         if self._free_in_file() >= payload_bytes:
             with contextlib.suppress(lmdb.Error), self._environment.writing() as txn:
                 database = self._environment.databases[rows.FORMAT_DB]
@@ -66,38 +67,38 @@ class Room:
         return released
 
     def restore_reserve(self) -> None:
-        """Takes the reserve again when it has been given up and there is room. Costs nothing otherwise."""
+        """Restores a released reserve if there is space. Otherwise costs nothing."""
         if self._reserve.missing_bytes:
             self._reserve.restore(self._growth_bytes())
 
     def _free_in_file(self) -> int:
-        """Bytes of free pages in the file, those too that were freed just now."""
+        """Returns the bytes of free pages in the file, including those freed just now."""
         used, extent = self._pages()
         return (extent - used) * self._page_bytes
 
     def failed_commit(self, error: lmdb.Error, payload_bytes: int) -> StorageEngineError:
-        """What an error of LMDB's means after a commit has been aborted."""
+        """Converts an error of LMDB after a commit was aborted."""
         if isinstance(error, lmdb.MapFullError):
             return DiskFullError(
                 f"{self._environment.data_dir} has reached its map size of {self._environment.map_size} bytes:"
-                " let retention delete, or restart with a larger map size"
+                " lower the retention of topics, or restart with a larger map size"
             )
-        # A panic follows a meta page that could not be written: that is the disk's error, not damage.
+        # A panic follows a meta page that could not be written: that is an error of the disk, not damage.
         damage = self._environment.damage(error)
         if damage is not None and not isinstance(error, lmdb.PanicError):
             return damage
         code = getattr(error, "code", 0)  # errors of the binding itself have none
         if code in _NO_ROOM or (code == errno.EIO and self._was_cut_short(payload_bytes)):
             return self._disk_full()
-        # LMDB goes on after a failed sync as if the pages it lost were on disk: nothing may follow this.
+        # LMDB continues after a failed sync as if the lost pages were on disk: the process must stop.
         return FatalStorageError(f"cannot write {self._environment.data_file}: {error}; check the disk, then restart")
 
     def _was_cut_short(self, payload_bytes: int) -> bool:
-        """Whether an I/O error only says that a full disk took part of a write, which LMDB reports so.
+        """True if an I/O error only means that a full disk accepted part of a write, which LMDB reports as EIO.
 
-        It is safe to go on when no meta page has been written: whatever of the transaction reached the disk is
-        referred to by nothing, and trying again writes all of it again. Had a disk error struck at the same moment,
-        the same would hold.
+        Continuing is safe if no meta page has been written: nothing refers to the part of the transaction that reached
+        the disk,
+        and a retry writes all of it again. If a disk error happened at the same moment, the same would hold.
         """
         return (
             self._growth_bytes() < _needed(payload_bytes)
@@ -105,7 +106,7 @@ class Room:
         )
 
     def _pages(self) -> tuple[int, int]:
-        """Pages in use, and pages up to the end of the file's used part."""
+        """Returns the number of pages in use, and of pages up to the end of the file's used part."""
         environment = self._environment.lmdb
         main = environment.stat()
         used = META_PAGES + main["branch_pages"] + main["leaf_pages"] + main["overflow_pages"]
@@ -116,7 +117,7 @@ class Room:
             return used, max(used, environment.info()["last_pgno"] + 1)
 
     def _growth_bytes(self) -> int:
-        """Bytes that the file may still grow by: within the disk, the map, and what ``ulimit -f`` allows."""
+        """Returns how many bytes the file can still grow by: limited by the disk, the map, and ``ulimit -f``."""
         disk = os.statvfs(self._environment.data_dir)
         limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
         most = self._environment.map_size
@@ -127,7 +128,8 @@ class Room:
 
     def _disk_full(self) -> DiskFullError:
         return DiskFullError(
-            f"no room left for {self._environment.data_file}: free some space on its disk, or let retention delete"
+            f"no space left for {self._environment.data_file}: free some space on its disk, or"
+            " lower the retention of topics"
         )
 
 

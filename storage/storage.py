@@ -39,10 +39,10 @@ from quorumlog.storage.sweep import Sweeper
 from quorumlog.storage.transaction import RaftGroupState, Space, Transaction
 from quorumlog.storage.upgrade import repair_index
 
-#: Rows of garbage deleted per transaction: a few milliseconds' work.
+#: Rows of garbage deleted per transaction: a few milliseconds of work.
 MAX_DELETES = 512
-#: A transaction deletes as many more for each row that it puts: garbage goes faster than it can come, or the file would
-#: grow for as long as a log is appended to and trimmed.
+#: A transaction deletes this many more for each row that it puts: garbage must be deleted faster than it is created, or
+#: the file would grow for as long as a log is appended to and trimmed.
 SWEEP_AHEAD = 2
 _Result = TypeVar("_Result")
 _Written: TypeAlias = tuple[dict[int, RaftGroupLog], Garbage]
@@ -51,8 +51,8 @@ _Written: TypeAlias = tuple[dict[int, RaftGroupLog], Garbage]
 class Storage:
     """Implements ``StorageReader`` for the node's thread, and ``commit`` for the storage thread.
 
-    One thread commits, any may read. Reads are checked (checksums, positions, hash chain) and see whole
-    transactions only.
+    One thread commits, any may read. Reads are checked (checksums, positions, hash chain) and see whole transactions
+    only.
     """
 
     def __init__(
@@ -65,18 +65,18 @@ class Storage:
         may_set_aside: Callable[[int], bool] = lambda group: False,
         may_mend: bool = False,
     ) -> None:
-        """Opens a data directory, made if it is new, and checks what it holds (see ``opening``).
+        """Opens a data directory, creates it if it is new, and checks its content (see ``opening``).
 
         Arguments:
-            map_size: most bytes that the environment may take, fixed for the life of the process.
+            map_size: maximum size of the environment, fixed for the life of the process.
             max_deletes: rows of garbage deleted per transaction, beside those for what it puts.
             reserve_bytes: held back on the disk for the moment when it is full; 0 for none.
-            may_set_aside: whether the rest is opened where the replica of a Raft group is damaged.
-            may_mend: whether a log is opened of which an entry is damaged that can be mended.
+            may_set_aside: returns whether the rest is opened if the replica of a Raft group is damaged.
+            may_mend: open a log that has a damaged entry that can be repaired.
 
         Raises:
             DataDirectoryLockedError: another process has it open.
-            DamageError: what it holds is not what was written.
+            DamageError: its content is not what was written.
             StorageError: it cannot be used.
         """
         self._environment = Environment(
@@ -84,8 +84,8 @@ class Storage:
         )
         self._room = Room(self._environment, reserve_bytes)
         self._max_deletes = max_deletes
-        # Held during commits. Readers take it only to look again at what seemed damaged: a commit under way may
-        # have removed rows that the published ends of a log still speak of.
+        # Held during commits. Readers acquire it only to recheck what seemed damaged: a commit in progress may have
+        # removed rows that the published ends of a log still include.
         self._commit_lock = threading.Lock()
         self._failure: FatalStorageError | None = None
         self._payload_bytes = 0
@@ -101,7 +101,8 @@ class Storage:
         except (lmdb.Error, OSError) as error:
             self._environment.close()
             raise StorageEngineError(
-                f"cannot repair the index of {self._environment.data_file}: {error}; free space on the disk, restart"
+                f"cannot repair the index of {self._environment.data_file}: {error};"
+                " free space on the disk, then restart"
             ) from error
         except BaseException:
             self._environment.close()
@@ -117,30 +118,31 @@ class Storage:
 
     @property
     def data_dir(self) -> Path:
-        """Where it is."""
+        """Path of the data directory."""
         return self._environment.data_dir
 
     def close(self) -> None:
-        """Closes the environment and gives the directory free. No commit and no read may be under way."""
+        """Closes the environment and releases the directory. No commit and no read may be in progress."""
         self._environment.close()
 
-    # -- reads ----------------------------------------------------------------------------------------------------
+    # -- reads -----------------------------------------------------------------------------------------------------
 
     def opening_damage(self) -> OpeningDamage:
-        """What was found damaged at opening."""
+        """Returns the damage that was found at opening."""
         return self._opening_damage
 
     def moved_aside(self) -> frozenset[str]:
-        """The ids of the data directories that were damaged and made way for this one."""
+        """Returns the ids of the damaged data directories that this one replaced."""
         return moved_aside(self.data_dir)
 
     def suspect(self, group: int | None) -> None:
-        """The next opening looks at all of a replica, or with None at all pages."""
+        """Makes the next opening check all of a replica, or all pages with None."""
         suspect(self.data_dir, group)
 
     def pass_replica(self, group: int) -> None:
-        """Checks that a replica's pages can be given back, whatever they hold: of a large value the engine frees as
-        many pages as the value's own header says, be they another's.
+        """Checks that a replica's pages can be freed, whatever they contain.
+
+        The engine frees as many pages of a large value as the value's header states, even if they belong to others.
 
         Raises:
             DamageError: they cannot.
@@ -156,18 +158,18 @@ class Storage:
                         more = cursor.next()
 
     def groups(self) -> dict[int, RaftGroupState]:
-        """Every Raft group with a replica here, without those that were set aside."""
+        """Returns every Raft group with a replica here, without those that were set aside."""
         return self._read(lambda reading: {group: self._group_state(reading, group) for group in self._logs})
 
     def node_state(self) -> dict[bytes, bytes]:
-        """The node's own rows."""
+        """Returns the node's own rows."""
         return self._read(LogReading.node_state)
 
     def term_at(self, group: int, index: int) -> int:
-        """Term of a durable entry, the anchor's included.
+        """Returns the term of a durable entry, including the anchor's.
 
         Raises:
-            LookupError: the log does not reach there, or no longer.
+            LookupError: the log does not include the index, or no longer does.
         """
 
         def read(reading: LogReading) -> int:
@@ -181,10 +183,10 @@ class Storage:
         return self._read(read)
 
     def hash_at(self, group: int, index: int) -> int:
-        """Hash of a durable entry, even of one that is damaged: as the entry after it has it.
+        """Returns the hash of a durable entry; of a damaged one, as the entry after it has it.
 
         Raises:
-            LookupError: the log does not reach there, or no longer.
+            LookupError: the log does not include the index, or no longer does.
         """
 
         def read(reading: LogReading) -> int:
@@ -197,10 +199,10 @@ class Storage:
         return self._read(read)
 
     def entries(self, group: int, first: int, last: int, max_bytes: int) -> list[Entry]:
-        """Entries first..last inclusive, cut once ``max_bytes`` is reached, or before a damaged one; at least one.
+        """Returns entries first..last inclusive, cut at ``max_bytes`` or before a damaged one; at least one.
 
         Raises:
-            LookupError: the log does not reach there, or no longer.
+            LookupError: the log does not include the index, or no longer does.
         """
 
         def read(reading: LogReading) -> list[Entry]:
@@ -212,7 +214,7 @@ class Storage:
         return self._read(read)
 
     def find_offset(self, group: int, offset: int) -> int | None:
-        """Index of the first batch whose last offset is at or after ``offset``; None if there is none."""
+        """Returns the index of the first batch whose last offset is at or after ``offset``; None if none is."""
 
         def read(reading: LogReading) -> int | None:
             log = self._log(group)
@@ -223,8 +225,8 @@ class Storage:
                 raise reading.row_damage(group, "offset index", f"offset {offset} is missing")
             if row.index > log.anchor.index and row.base_offset <= offset:
                 return row.index
-            # Either the offset lies before the log's start, or rows are lost; and rows below the anchor may not have
-            # been swept away yet.
+            # Either the offset is before the log's start, or rows are lost; and rows below the anchor may not have been
+            # swept yet.
             first = reading.first_batch(group, log.anchor.index + 1, log.last.index)
             if row.index > log.anchor.index and row.index != first:
                 raise reading.row_damage(group, "offset index", f"offset {offset} is missing")
@@ -233,11 +235,11 @@ class Storage:
         return self._read(read)
 
     def last_batch(self, group: int) -> BatchRow | None:
-        """The last durable batch above the anchor; None if there is none. Kept in memory: costs nothing."""
+        """Returns the last durable batch above the anchor, or None. Kept in memory: costs nothing."""
         return self._log(group).last_batch
 
     def find_batch(self, group: int, first_offset: int, reached: Callable[[BatchRow], bool]) -> BatchRow | None:
-        """The first batch that holds ``first_offset`` or a later one and for which ``reached`` holds."""
+        """Returns the first batch that ends at or after ``first_offset`` and satisfies ``reached``, or None."""
 
         def read(reading: LogReading) -> BatchRow | None:
             log = self._log(group)
@@ -249,15 +251,15 @@ class Storage:
         return self._read(read)
 
     def snapshot_slice(self, group: int, stage: int, number: int) -> bytes:
-        """One slice of a snapshot's data."""
+        """Returns one slice of a snapshot's data."""
         return self._read(lambda reading: reading.snapshot_slice(group, stage, number))
 
     def space(self) -> Space:
-        """Use of the storage now. Cheap enough for once a second."""
+        """Returns the current use of the storage. Cheap enough for once a second."""
         return self._room.space()
 
     def scrub(self, position: ScrubPosition, max_bytes: int) -> ScrubSlice:
-        """Reads on from ``position`` and checks what it reads; see ``scrubbing``."""
+        """Reads from ``position`` and checks what it reads; see ``scrubbing``."""
         try:
             reader, pages, logs = self._open_pages()
         except DamageError as damage:
@@ -269,9 +271,11 @@ class Storage:
         return done
 
     def _open_pages(self) -> tuple[EngineTransaction, PageFile, Mapping[int, RaftGroupLog]]:
-        """The data file at its newest commit, which stays as it is until the reader beside it is closed, and the ends
-        of the logs in it."""
-        # The meta pages are read while nobody writes them.
+        """Opens the data file at its newest commit, and returns a reader, the file, and the ends of the logs in it.
+
+        The commit does not change until the reader is closed.
+        """
+        # Read the meta pages while they are not being written.
         with self._commit_lock:
             reader = self._environment.lmdb.begin()
             try:
@@ -281,26 +285,27 @@ class Storage:
                 raise
 
     def _suspect(self, damage: DamageError) -> None:
-        """Damage that is not one of a replica's entries: the next opening looks at all of that replica, or at all
-        pages. Otherwise it would open what it does not look at itself, and the process would end of the same damage
-        again."""
+        """Records damage that is not in an entry, so that the next opening checks all of that replica, or all pages.
+
+        Otherwise it would open what it does not check itself, and the process would crash again at the same damage.
+        """
         if damage.index is None:
             suspect(self.data_dir, damage.group)
 
-    # -- writes ---------------------------------------------------------------------------------------------------
+    # -- writes ----------------------------------------------------------------------------------------------------
 
     def commit(self, transaction: Transaction) -> None:
-        """Makes a transaction durable, whole or not at all: when it returns, it has been synced.
+        """Makes a transaction durable, completely or not at all: when it returns, it has been synced.
 
         Raises:
-            DiskFullError: there is no room; nothing was written and it may be tried again.
-            FatalStorageError: the process must end, here or because of an earlier failure.
+            DiskFullError: no space is left; nothing was written and it can be retried.
+            FatalStorageError: the process must stop, because of this failure or an earlier one.
             DamageError: what the write has to read is damaged; nothing was written.
         """
         self._commit(lambda txn: self._write(txn, transaction))
 
     def sweep(self) -> bool:
-        """Deletes one slice of garbage in a transaction of its own.
+        """Deletes one slice of garbage in a separate transaction.
 
         Returns:
             True while more is left.
@@ -356,7 +361,7 @@ class Storage:
     def _commit(self, write: Callable[[EngineTransaction], _Written]) -> None:
         with self._commit_lock:
             if self._failure is not None:
-                raise FatalStorageError(f"storage has failed before: {self._failure}")
+                raise FatalStorageError(f"storage has failed earlier: {self._failure}")
             try:
                 try:
                     written = self._try_commit(write)
@@ -380,13 +385,13 @@ class Storage:
         except lmdb.Error as error:
             raise self._room.failed_commit(error, self._payload_bytes) from error
         except SystemError as error:
-            # A deletion whose cursor comes upon damage behind what it deleted: the binding says that it returned with
-            # an exception, which is the cause.
+            # A deletion whose cursor finds damage behind what it deleted: the binding raises SystemError with the
+            # engine's exception as its cause.
             if not isinstance(error.__cause__, lmdb.Error):
                 raise
             raise self._room.failed_commit(error.__cause__, self._payload_bytes) from error
 
-    # -- the reader's side ----------------------------------------------------------------------------------------
+    # -- the reader's side -----------------------------------------------------------------------------------------
 
     def _read(self, read: Callable[[LogReading], _Result]) -> _Result:
         try:
@@ -420,9 +425,9 @@ class Storage:
 
 
 def _matters(logs: Mapping[int, RaftGroupLog], database: bytes, key: bytes) -> bool:
-    """Whether a row means anything: one of the node, or of a replica that exists, and of its log above the anchor."""
+    """True for rows with a meaning: of the node, or of an existing replica, and of its log above the anchor."""
     if database in rows.OF_THE_NODE:
-        # The second copy of a vote is written anew with the next one.
+        # The second copy of a vote is rewritten with the next vote.
         return not key.startswith(rows.BALLOT_PREFIX)
     log = logs.get(rows.group_of(key))
     if log is None or database != rows.ENTRIES:

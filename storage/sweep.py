@@ -1,10 +1,11 @@
-"""Physical deletion, in slices, of rows that no longer mean anything.
+"""Physical deletion, in slices, of rows that no longer have a meaning.
 
-Compaction moves a group's anchor, destruction removes its configuration, a snapshot's successor or its sender's end
-leave its slices behind; all are one small write. What that leaves can be millions of rows, and deleting them at once
-would hold the writer for seconds and dirty pages without bound. The rows themselves say that they are garbage (an
-index at or below the anchor, a group that does not exist, a stage that no snapshot names), so a crash between two
-slices needs no bookkeeping: opening finds the rest again.
+Compaction moves a group's anchor, destruction removes its configuration, and superseded or abandoned snapshots leave
+their slices behind; each is one small write. What it leaves can be millions of rows, and deleting them at once would
+block the writer for seconds and dirty pages without bound. The rows themselves show that they are garbage (an index at
+or below the anchor, a group that does not exist, a stage that no snapshot names), so a crash between two slices needs
+no
+bookkeeping: opening finds the rest again.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class Sweeper:
         self.left = max_deletes
 
     def sweep_all(self, garbage: Garbage) -> None:
-        """Deletes what there is time for, and takes what is gone off the list."""
+        """Deletes as much as the limit permits, and removes what is finished from the list."""
         while garbage.logs and self.left > 0:
             group, anchor = next(iter(garbage.logs.items()))
             if self.sweep(group, anchor):
@@ -38,7 +39,7 @@ class Sweeper:
                 del garbage.stages[group, stage]
 
     def sweep(self, group: int, anchor: int | None) -> bool:
-        """Deletes a Raft group's rows at or below index ``anchor``; with None all that a destroyed group left.
+        """Deletes a Raft group's rows at or below index ``anchor``; with None, all rows of a destroyed group.
 
         Returns:
             True when nothing is left.
@@ -49,7 +50,7 @@ class Sweeper:
         return self._delete_entries(group, anchor) and self._delete_offsets(group, anchor)
 
     def sweep_stage(self, group: int, stage: int) -> bool:
-        """Deletes the slices of a snapshot that nothing points to. Returns True when nothing is left."""
+        """Deletes the slices of a snapshot that is not referred to. Returns True when nothing is left."""
         return self._delete_prefix(rows.SLICES, rows.stage_key(group, stage))
 
     def _delete_prefix(self, database: bytes, prefix: bytes) -> bool:

@@ -1,4 +1,4 @@
-"""What the node asks storage to make durable at once: one transaction for all Raft groups of a round, one fsync."""
+"""Transactions: what the node makes durable at once, for all Raft groups of a round, with one fsync."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ from quorumlog.raft.types import Configuration, Entry, EntryId, HardState, Snaps
 
 
 class SnapshotSlice(NamedTuple):
-    """A piece of a snapshot's data. ``stage`` is random, one for each attempt to write or receive a snapshot, so that
-    nothing of an attempt that was given up is ever taken for a part of another; ``number`` counts from 0."""
+    """A piece of a snapshot's data.
+
+    ``stage`` is random, one for each attempt to write or receive a snapshot, so that no part of an abandoned attempt is
+    mistaken for a part of another; ``number`` counts from 0.
+    """
 
     stage: int
     number: int
@@ -19,13 +22,13 @@ class SnapshotSlice(NamedTuple):
 
 @dataclass(slots=True)
 class RaftGroupWrite:
-    """Changes of one Raft group, carried out in the order of the fields.
+    """Changes of one Raft group, applied in the order of the fields.
 
     Arguments:
         group: the Raft group.
         create: the initial configuration of a replica that did not exist; nothing else of the group may come first.
         destroy: removes everything of the group.
-        stage: slices of snapshots that are being received or written; without meaning until one is switched to.
+        stage: slices of snapshots that are being received or written; unused until one is switched to.
         snapshot: replaces log and table (``table`` then holds the new table in full); hard state in the same write.
             All its slices are staged: only the pointer to them changes. A witness's has none, and is no more than the
             new anchor.
@@ -36,9 +39,9 @@ class RaftGroupWrite:
         table: rows of the group's table to put, or with None to delete.
         checkpoint: a snapshot of our own, staged whole, kept beside the log; entries after it stay.
         compact_to: entries up to and including this one are removed; it becomes the log's anchor.
-        unstage: stages that nobody will switch to; their slices are garbage, as are those of a superseded snapshot.
-        mend: committed entries, to be written once more where they were damaged. One that is not what the entry after
-            it says it was, or of which that cannot be told, is left out.
+        unstage: stages that will not be switched to; their slices are garbage, as are those of a superseded snapshot.
+        mend: committed entries, to be written again where they were damaged. An entry whose hash does not match that in
+            the entry after it, or cannot be compared, is skipped.
     """
 
     group: int
@@ -59,7 +62,7 @@ class RaftGroupWrite:
 
 @dataclass(slots=True)
 class Transaction:
-    """One atomic, synced write. ``number`` comes back with its completion; ``node_state`` is the node's own rows."""
+    """One atomic, synced write. ``number`` is returned with its completion; ``node_state`` is the node's own rows."""
 
     number: int
     writes: list[RaftGroupWrite] = field(default_factory=list)
@@ -68,7 +71,7 @@ class Transaction:
 
 @dataclass(slots=True, frozen=True)
 class RaftGroupState:
-    """What is durable of one Raft group, as found at opening.
+    """Durable state of one Raft group, as found at opening.
 
     ``anchor`` is the entry before the first one kept (ORIGIN, or the end of what a snapshot or compaction replaced);
     ``last`` the last entry, equal to ``anchor`` when none is kept; ``snapshot`` the newest snapshot or None.
@@ -85,7 +88,7 @@ class RaftGroupState:
 
 @dataclass(slots=True, frozen=True)
 class Space:
-    """Bytes in use (live pages) and bytes that may still be written: free pages in the file plus room on the disk."""
+    """Bytes in use (live pages) and bytes that may still be written: free pages in the file plus space on the disk."""
 
     used_bytes: int
     free_bytes: int

@@ -1,8 +1,9 @@
-"""Repairs the offset index of a data directory that an older version wrote, once, before its node serves.
+"""Repairs the offset index of a data directory written by an older version, once, before its node serves.
 
-Older versions believed what Kafka's clients said of the largest timestamps of their batches. The rows of the index are
-written anew with those of the records. What cannot be read stays as it is. A file in the directory says that it is
-done; older versions pass over it, so the way back to them stays open.
+Older versions trusted the largest timestamps in the batches of Kafka's clients. The rows of the index are rewritten
+with
+those of the records. Rows of unreadable entries are kept. A file in the directory marks the repair as done; older
+versions ignore it, so a downgrade remains possible.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ from quorumlog.storage.interface import DamageError
 from quorumlog.storage.reading import LogReading, RaftGroupLog
 from quorumlog.wire.entry import parse_header
 
-#: Rows written in one transaction: those of a crash are written again.
+#: Rows written in one transaction: after a crash, those of the last one are written again.
 _ROWS_AT_ONCE = 10_000
 _ROWS_READ_AT_ONCE = 100
 _DONE_FILE = "INDEX_BY_RECORDS"
 
 
 def repair_index(environment: Environment, logs: dict[int, RaftGroupLog]) -> None:
-    """Writes the offset index of all Raft groups anew, if that has not been done before.
+    """Rewrites the offset index of all Raft groups, unless that has been done already.
 
     Arguments:
         logs: of the groups, whose last batches are replaced.
@@ -47,7 +48,7 @@ def repair_index(environment: Environment, logs: dict[int, RaftGroupLog]) -> Non
 def _repair_some(
     environment: Environment, txn: EngineTransaction, group: int, begin: bytes, previous: BatchRow | None
 ) -> tuple[BatchRow | None, bytes | None]:
-    """Repairs rows from a key on; returns the last one, and the key to go on from, None at the end."""
+    """Repairs rows from a key on; returns the last one, and the key to continue from, or None at the end."""
     reading = LogReading(EngineSource(environment, txn), environment.data_dir)
     for count, row in enumerate(_rows_from(reading, environment, txn, group, begin)):
         key = rows.position_key(group, row.last_offset)
@@ -64,7 +65,7 @@ def _repair_some(
 def _rows_from(
     reading: LogReading, environment: Environment, txn: EngineTransaction, group: int, begin: bytes
 ) -> Iterator[BatchRow]:
-    """The rows of a group, from a key on, some at a time: writing moves cursors."""
+    """Yields the rows of a group from a key on. It reads some at a time, because writes move cursors."""
     prefix = rows.group_key(group)
     while True:
         found: list[BatchRow] = []

@@ -14,14 +14,14 @@ from quorumlog.storage.batch_row import BatchRow, next_row
 from quorumlog.storage.inspection import EntryRow, Inspection, Problem, RaftGroupRow
 from quorumlog.wire.entry import BatchHeader
 
-#: Problems reported at most: a disk that lost a file's middle has millions, and the first ones say it all.
+#: Maximum number of problems reported: a disk that lost a file's middle has millions, and the first ones suffice.
 MAX_PROBLEMS = 1000
 _PROGRESS_ENTRIES = 256
 
 
 @dataclass(slots=True, frozen=True)
 class VerifyReport:
-    """What a verification read, and what it found."""
+    """Extent and result of a verification."""
 
     data_dir: Path
     groups: int
@@ -32,7 +32,7 @@ class VerifyReport:
 
     @property
     def sound(self) -> bool:
-        """True when everything is as it was written."""
+        """True if everything is as it was written."""
         return not self.problems
 
 
@@ -40,12 +40,12 @@ def verify(data_dir: Path | str, progress: Callable[[int, int], None] | None = N
     """Reads everything in a data directory and checks it.
 
     Arguments:
-        progress: called now and then with entries done and entries in all.
+        progress: called periodically with the entries done and their total number.
 
     Raises:
         DataDirectoryLockedError: a node is running on it.
-        DamageError: nothing in it can be found any more (meta pages).
-        StorageError: there is no quorumlog data there, or of a newer version.
+        DamageError: its meta pages are damaged, so nothing in it can be located.
+        StorageError: it has no quorumlog data, or data of a newer version.
     """
     with Inspection(data_dir) as inspection:
         problems = _structure_problems(inspection.data_dir) + inspection.small_row_problems()
@@ -70,7 +70,7 @@ def verify(data_dir: Path | str, progress: Callable[[int, int], None] | None = N
 
 
 def _structure_problems(data_dir: Path) -> list[Problem]:
-    """What is wrong with the pages themselves: one that is both free and in use would be written over."""
+    """Returns problems of the pages themselves: a page both free and in use would be overwritten."""
     try:
         found: list[str] = verify_structure(str(data_dir))  # type: ignore[no-untyped-call]
     except VerifyError as error:
@@ -79,13 +79,13 @@ def _structure_problems(data_dir: Path) -> list[Problem]:
 
 
 class _GroupCheck:
-    """Sees a replica's entries in order, beside the rows of its offset index, which must tell the same story."""
+    """Compares a replica's entries, in order, with the rows of its offset index."""
 
     def __init__(self, group: RaftGroupRow, offset_rows: Iterator[BatchRow | Problem]) -> None:
         self.problems: list[Problem] = []
         self._group = group
         anchor = group.anchor.index if group.anchor is not None else 0
-        # Rows at or below the anchor are garbage that has not been swept away yet.
+        # Rows at or below the anchor are garbage that is not swept yet.
         rows = (row for row in offset_rows if isinstance(row, Problem) or row.index > anchor)
         self._offset_rows: Iterator[BatchRow | Problem] = rows
         self._offset_row = self._next_offset_row()
@@ -94,7 +94,7 @@ class _GroupCheck:
         self._last_index = anchor
 
     def see(self, entry: EntryRow) -> None:
-        """One entry."""
+        """Checks one entry."""
         self._last_index = max(self._last_index, entry.index)
         if entry.problem is not None:
             self._report(entry.index, entry.problem)
@@ -105,7 +105,7 @@ class _GroupCheck:
             return
         while self._offset_row is not None and self._offset_row.index < entry.index:
             if self._next_offset is not None:
-                self._report(None, f"offset index names batch {self._offset_row.index}, which is none")
+                self._report(None, f"offset index names batch {self._offset_row.index}, which does not exist")
             self._offset_row = self._next_offset_row()
         row = self._offset_row
         if row is None or row.index != entry.index:
@@ -114,7 +114,7 @@ class _GroupCheck:
             self._compare(row, entry, header)
             self._offset_row = self._next_offset_row()
         if self._next_offset is not None and header.base_offset != self._next_offset:
-            self._report(entry.index, f"it begins at offset {header.base_offset}, not {self._next_offset}")
+            self._report(entry.index, f"it starts at offset {header.base_offset}, not {self._next_offset}")
         self._next_offset = header.last_offset + 1
 
     def _compare(self, row: BatchRow, entry: EntryRow, header: BatchHeader) -> None:
@@ -126,10 +126,10 @@ class _GroupCheck:
             offsets = header.last_offset + 1 - header.base_offset
             right = next_row(before, row.index, row.base_offset, offsets, header.max_timestamp_ms, entry.length_bytes)
             if right is None or not _goes_on(row, right, header):
-                self._report(entry.index, f"the offset index does not go on from the batch before it: {row}")
+                self._report(entry.index, f"the offset index does not continue from the batch before it: {row}")
 
     def finish(self) -> None:
-        """After the last entry."""
+        """Checks what follows the last entry."""
         while self._offset_row is not None:
             if self._offset_row.index > self._last_index:
                 self._report(None, f"offset index names entry {self._offset_row.index}, beyond the log's end")
@@ -153,8 +153,8 @@ class _GroupCheck:
 
 
 def _goes_on(row: BatchRow, right: BatchRow, header: BatchHeader) -> bool:
-    """True if a row of the offset index is the one that the batch's header and the row before it make."""
+    """True if a row of the offset index follows from the batch's header and the row before it."""
     if header.is_kafka and row.max_timestamp_ms > right.max_timestamp_ms:
-        # An older version took the client's word for the largest timestamp: the index has that of the records.
+        # An older version trusted the client's largest timestamp: the index has that of the records.
         right = right._replace(max_timestamp_ms=row.max_timestamp_ms)
     return row == right

@@ -1,4 +1,4 @@
-"""The storage thread: commits transactions one after the other, and sweeps garbage while there are none."""
+"""Storage thread: commits transactions one after the other, and sweeps garbage while none are queued."""
 
 from __future__ import annotations
 
@@ -10,16 +10,18 @@ from quorumlog.storage.interface import DiskFullError, FatalStorageError, Storag
 from quorumlog.storage.storage import Storage
 from quorumlog.storage.transaction import Transaction
 
-#: Transactions that may wait. The node has one under way; more would only mean that nobody paces.
+#: Transactions that may be queued. The node has one in progress; a longer queue would only show missing flow control.
 CAPACITY = 4
 
 
 class StorageWriter:
     """Owns the thread that commits to a ``Storage``.
 
-    Every submitted transaction is answered exactly once, in order, by ``completed(number, error)`` on the storage
-    thread: an adapter bridges to its loop, with ``call_soon_threadsafe``. ``error`` is None once it is durable, a
-    DiskFullError if nothing happened, anything else is fatal: it answers all transactions from then on.
+    Every submitted transaction is completed exactly once, in order, by ``completed(number, error)`` on the storage
+    thread:
+    an adapter forwards it to its loop, with ``call_soon_threadsafe``. ``error`` is None once it is durable, a
+    DiskFullError
+    if nothing happened; any other is fatal, and completes all transactions from then on.
     """
 
     def __init__(
@@ -29,7 +31,7 @@ class StorageWriter:
 
         Arguments:
             completed: must not block, and must not raise.
-            capacity: transactions that may wait for the thread.
+            capacity: transactions that may be queued.
         """
         self._storage = storage
         self._completed = completed
@@ -37,15 +39,15 @@ class StorageWriter:
         self._capacity = capacity
         self._stopped = False
         self._failure: StorageEngineError | None = None
-        # A daemon, so that a process that dies of something else is not held up; LMDB's commits are atomic.
+        # A daemon, so that a crashing process is not delayed; LMDB's commits are atomic.
         self._thread = threading.Thread(target=self._run, name="quorumlog-storage", daemon=True)
         self._thread.start()
 
     def submit(self, transaction: Transaction) -> None:
-        """Hands over a transaction. Never blocks.
+        """Queues a transaction. Never blocks.
 
         Raises:
-            StorageError: the writer has been stopped, or ``capacity`` transactions wait already.
+            StorageError: the writer has been stopped, or ``capacity`` transactions are queued already.
         """
         if self._stopped:
             raise StorageEngineError(
@@ -56,7 +58,7 @@ class StorageWriter:
         self._queue.put_nowait(transaction)
 
     def stop(self) -> None:
-        """Finishes what was submitted and ends the thread. May be called twice."""
+        """Completes what was submitted and stops the thread. May be called twice."""
         if not self._stopped:
             self._stopped = True
             self._queue.put(None)
@@ -88,13 +90,14 @@ class StorageWriter:
         return self._failure
 
     def _sweep(self) -> bool:
-        """One slice of garbage; False when there is no more, or no sense in going on now."""
+        """Sweeps one slice of garbage; False if none is left, or sweeping now is pointless."""
         try:
             return self._failure is None and self._storage.sweep()
         except DiskFullError:
             return False
         except Exception as error:
-            # Answers the next transaction: that is where the node looks. If the thread ended, it would wait for ever.
+            # It completes the next transaction, where the node notices it. If the thread ended, the node would wait
+            # forever.
             self._failure = _failure(error)
             return False
 

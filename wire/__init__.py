@@ -2,7 +2,7 @@
 
 - `entry`: the byte layout of entries.
 - `payload`: the payload of a record batch: its columns as bytes and back.
-- `columns`: the columns that readers get, whoever wrote the batch.
+- `columns`: columns of batches of either format.
 - `decoded_size`: how large a batch may become when it is decompressed.
 - `splicing`: Protobuf's wire format for messages that are put together without copying their bytes again.
 - `request_limits`: how many things one request may name.

@@ -1,4 +1,4 @@
-"""The records of entries as columns, whichever way their payload was written."""
+"""Records of entries as columns, for either format of the payload."""
 
 from __future__ import annotations
 
@@ -14,31 +14,35 @@ from quorumlog.wire.kafka.kernels import LEAST_FOR_KERNELS, MOST_FOR_KERNELS, In
 from quorumlog.wire.kafka.records import inflated, read_inflated
 from quorumlog.wire.payload import has_gaps, read_payload
 
-#: Bytes of records of Kafka's that are decoded together: so many that Arrow's kernels pay, so few that they stay in the
-#: processor's cache.
+#: Bytes of Kafka records that are decoded together: enough for Arrow's kernels to pay off, and few enough to stay in
+#: the processor's cache.
 _TOGETHER_BYTES = 1 << 20
 
 
 class KafkaEntry(NamedTuple):
-    """An entry with a batch of Kafka's whose envelope and checksum have been checked."""
+    """An entry with a Kafka batch, after its envelope and checksum were checked."""
 
     entry: bytes
     header: BatchHeader
 
 
 def read_columns(entry: bytes, header: BatchHeader) -> pa.RecordBatch:
-    """The columns of a batch whose envelope and checksum have been checked. Nodes never look into what they append, so
-    whatever a foreign producer put there arrives here, and is fully validated.
+    """Returns the columns of a batch whose envelope and checksum have been checked.
+
+    Nodes do not validate the content that they append, so anything that a foreign producer wrote may arrive here, and
+    is
+    fully validated.
 
     Arguments:
         header: of the entry.
 
     Returns:
-        Columns of ``LOG_SCHEMA``, with ``Flags.GAPS`` of ``COMPACTED_SCHEMA``: unless it is a batch of Kafka's, whose
-        records follow one another also where offsets are missing behind the last.
+        Columns of ``LOG_SCHEMA``, or with ``Flags.GAPS`` of ``COMPACTED_SCHEMA``; but of ``LOG_SCHEMA`` for a Kafka
+        batch,
+        whose records are consecutive even if it covers missing offsets behind the last.
 
     Raises:
-        CorruptEntryError: the payload is not what the header says.
+        CorruptEntryError: the payload does not match the header.
     """
     if not header.is_kafka:
         return read_payload(entry, header)
@@ -49,10 +53,10 @@ def read_columns(entry: bytes, header: BatchHeader) -> pa.RecordBatch:
 
 
 def read_kafka_entries(entries: Sequence[KafkaEntry]) -> Iterator[pa.RecordBatch]:
-    """The columns of each of several entries with batches of Kafka's, as of ``read_columns``, some decoded together.
+    """Yields the columns of each of several entries with Kafka batches, as ``read_columns``, some decoded together.
 
     Raises:
-        CorruptEntryError: after those before it, at the first that is not what its header says.
+        CorruptEntryError: at the first entry that does not match its header, after those before it.
     """
     at = 0
     for columns, count in read_kafka_runs(entries):
@@ -68,9 +72,11 @@ def read_kafka_entries(entries: Sequence[KafkaEntry]) -> Iterator[pa.RecordBatch
 def read_kafka_runs(entries: Sequence[KafkaEntry]) -> Iterator[tuple[pa.RecordBatch | CorruptEntryError, int]]:
     """Reads the columns of several entries with Kafka batches, as ``read_columns`` does.
 
-    Small batches are decoded together, for a third of the cost: each item says how many entries its columns hold the
-    records of. What is decoded ahead is bounded. For an entry whose payload is not what its header says the item is the
-    error, and reading continues after it.
+    Small batches are decoded together, for a third of the cost: each item has the columns and the number of entries
+    whose
+    records they hold. The amount decoded ahead is bounded. For an entry whose payload does not match its header, the
+    item is
+    the error, and reading continues after it.
     """
     waiting: list[tuple[Inflated, BatchHeader]] = []
     size = rows = 0
@@ -118,7 +124,7 @@ def _inflated(entry: bytes, header: BatchHeader) -> Inflated:
 def _read_dense(batch: Inflated, header: BatchHeader) -> pa.RecordBatch:
     columns = read_inflated(batch)
     if has_gaps(columns):
-        raise CorruptEntryError(f"the Kafka batch at offset {header.base_offset} leaves offsets out")
+        raise CorruptEntryError(f"the Kafka batch at offset {header.base_offset} omits offsets")
     return columns
 
 

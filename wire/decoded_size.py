@@ -1,8 +1,8 @@
-"""How large a batch's columns are once they are decompressed, as its payload says, before anybody decompresses them.
+"""Size of a batch's columns after decompression, read from its payload before anything is decompressed.
 
-A megabyte of a hostile client may stand for tens of gigabytes, and Arrow allocates what the payload asks for. So
-leaders refuse such batches, and whoever reads one takes it for damaged, nodes and clients alike: a prefix of each
-buffer says its length, and Arrow refuses a buffer that turns out otherwise.
+A megabyte from a hostile client may expand to tens of gigabytes, and Arrow allocates what the payload requests. So
+leaders refuse such batches, and every reader, node or client, treats one as damaged: a prefix of each buffer states its
+length, and Arrow refuses a buffer of another length.
 """
 
 from __future__ import annotations
@@ -11,29 +11,29 @@ import struct
 
 from quorumlog.wire.entry import BATCH_OVERHEAD_BYTES, CorruptEntryError, Flags
 
-#: A compressed batch may become as large as this, all its buffers together. A constant of the format, no setting:
-#: replicas that compact must agree on what can be read. Producers bound batches before they compress them.
+#: Maximum size of a compressed batch after decompression, over all its buffers. A constant of the format, not a
+#: setting: replicas that compact must agree on what is readable. Producers limit batches before they compress them.
 MOST_DECODED_BYTES = 64 << 20
-#: What compaction adds to a batch that it leaves a single record of: the record's place.
+#: Added by compaction to a batch of which a single record is left: the record's position.
 COMPACTION_ADDS_BYTES = 64 << 10
 
 _CONTINUATION = 0xFFFF_FFFF
 _U16, _I16, _U32, _I32, _I64 = (struct.Struct(form) for form in ("<H", "<h", "<I", "<i", "<q"))
 _BUFFER = struct.Struct("<qq")
-#: The columns of a batch have 19 buffers. Who names thousands wants them counted.
+#: The columns of a batch have 19 buffers. A payload with thousands only wants to cost time.
 _MOST_BUFFERS = 64
 _FLAGS_AT = 2
-#: Places of fields in the tables of Arrow's Message.fbs.
+#: Positions of fields in the tables of Arrow's Message.fbs.
 _MESSAGE_VERSION, _MESSAGE_HEADER = 0, 2
 _BATCH_BUFFERS, _BATCH_COMPRESSION = 2, 3
-#: Arrow's metadata version since 1.0. Versions before it could name a codec in places that are not looked at here.
+#: Arrow's metadata version since 1.0. Earlier versions could name a codec in places that are not checked here.
 _VERSION_5 = 4
-#: Instead of a size before a buffer that compression would not have made smaller.
+#: Stored in place of a buffer's size if compression would not have made it smaller.
 _NOT_COMPRESSED = -1
 
 
 class DecodedSizeError(CorruptEntryError):
-    """A compressed batch would become larger than any that is read."""
+    """Raised if a compressed batch would exceed the maximum size after decompression."""
 
 
 def check_decoded_size(entry: bytes) -> None:
@@ -52,13 +52,13 @@ def check_decoded_size(entry: bytes) -> None:
         raise CorruptEntryError("a payload that does not describe its buffers") from None
     if size > MOST_DECODED_BYTES + (COMPACTION_ADDS_BYTES if entry[_FLAGS_AT] & Flags.GAPS else 0):
         raise DecodedSizeError(
-            f"its columns would take {size} bytes once they are decompressed, and compressed batches may take"
+            f"its columns would take {size} bytes when decompressed, the maximum for compressed batches is"
             f" {MOST_DECODED_BYTES}"
         )
 
 
 def decoded_bytes(entry: bytes) -> int:
-    """Bytes of all buffers of a batch's payload, decompressed.
+    """Returns the decompressed size of all buffers of a batch's payload, in bytes.
 
     Raises:
         CorruptEntryError: the payload has no such description.
@@ -71,7 +71,7 @@ def decoded_bytes(entry: bytes) -> int:
 
 
 def _is_compressed(payload: memoryview) -> bool:
-    # The payload decides, not the codec that the header names: only the payload is what Arrow reads.
+    # The payload decides, not the codec in the header: Arrow reads only the payload.
     return _field(payload, _batch_table(payload), _BATCH_COMPRESSION) is not None
 
 
@@ -95,7 +95,7 @@ def _sum_of_buffers(payload: memoryview) -> int:
 
 
 def _batch_table(payload: memoryview) -> int:
-    """Where the description of the record batch is."""
+    """Returns the position of the record batch's description."""
     if _U32.unpack_from(payload, 0)[0] != _CONTINUATION:
         raise IndexError
     message = 8 + _U32.unpack_from(payload, 8)[0]
@@ -109,7 +109,7 @@ def _batch_table(payload: memoryview) -> int:
 
 
 def _field(payload: memoryview, table: int, number: int) -> int | None:
-    """Where a field of a flatbuffers table is; None where it is left out."""
+    """Returns the position of a field in a flatbuffers table; None if it is omitted."""
     vtable = table - _I32.unpack_from(payload, table)[0]
     if vtable < 0:
         raise IndexError

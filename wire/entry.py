@@ -37,11 +37,11 @@ one says. The leader checks it, fills in those fields and the append time, and s
 else of the batch ever changes, except timestamp type and max timestamp on topics with append time. Leaders of version
 0.1.0 and before left the smallest timestamp where the append time is now.
 
-Compaction leaves batches with ``Flags.GAPS``: their records kept their offsets, which do not follow each other any
-more. Their payload has one more column, ``offset_delta: uint32``, the offset minus the batch's base offset. In a log
-that was restored from a backup such a batch also covers the offsets that are missing behind its last record. Their
-tombstones (records without a value) go with the first compaction at or after the delete horizon, in milliseconds since
-the epoch; -1 where there are none.
+Compaction leaves batches with ``Flags.GAPS``: their records kept their offsets, which are no longer consecutive.
+Their payload has one more column, ``offset_delta: uint32``, the offset minus the batch's base offset. In a log that was
+restored from a backup, such a batch also covers the offsets that are missing behind its last record. Their tombstones
+(records without a value) are removed by the first compaction at or after the delete horizon, in milliseconds since the
+epoch; -1 without tombstones.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ NO_SEQUENCE = -1
 NO_DELETE_HORIZON = -1
 #: Producer ids from here on belong to named identities.
 FIRST_NAMED_PRODUCER_ID = 1 << 62
-#: Sequences are 31 bits wide and wrap to 0, as Kafka's do.
+#: Sequences have 31 bits and wrap to 0, as Kafka's do.
 SEQUENCE_MODULUS = 1 << 31
 
 _PREFIX = struct.Struct("<BBHI")
@@ -77,7 +77,7 @@ assert _ENVELOPE.size == ENVELOPE_BYTES and _HEADER.size == HEADER_BYTES
 
 
 class EnvelopeKind(IntEnum):
-    """What an entry's body is."""
+    """Kind of an entry's body."""
 
     NOOP = 0
     BATCH = 1
@@ -95,21 +95,21 @@ class Codec(IntEnum):
 
 
 class TimestampType(IntEnum):
-    """Who set the timestamps of a batch."""
+    """Source of a batch's timestamps: the producer, or the leader."""
 
     CREATE_TIME = 0
     LOG_APPEND_TIME = 1
 
 
 class Flags(IntFlag):
-    """What is special about an entry."""
+    """Special properties of an entry."""
 
     NONE = 0
     GAPS = 1  #: a compacted batch: its records' offsets are in its payload
 
 
 class Attributes(IntFlag):
-    """What a producer says of a batch's records, for servers do not look."""
+    """Properties of a batch's records as stated by its producer; servers do not check them."""
 
     NONE = 0
     NULL_KEYS = 1  #: some record has no key; refused on compacted topics
@@ -118,7 +118,7 @@ class Attributes(IntFlag):
 
 
 class CorruptEntryError(Exception):
-    """Bytes that are not the entry they claim to be. The message says what is wrong, and where."""
+    """Raised for bytes that are not the entry they claim to be. The message says what is wrong, and where."""
 
 
 class Envelope(NamedTuple):
@@ -140,7 +140,7 @@ class BatchHeader(NamedTuple):
 
     Arguments:
         append_time_ms: of a sealed batch, when its leader appended it; of an unsealed one its smallest timestamp.
-        max_timestamp_ms: -1 where no record has a timestamp.
+        max_timestamp_ms: -1 if no record has a timestamp.
     """
 
     base_offset: int
@@ -162,30 +162,31 @@ class BatchHeader(NamedTuple):
 
     @property
     def replayable(self) -> bool:
-        """Whether its producer may send the epoch again from the start."""
+        """True if its producer may send the epoch again from the start."""
         return _REPLAYABLE[self.attributes]
 
     @property
     def is_kafka(self) -> bool:
-        """Whether the payload is a record batch of Kafka's."""
+        """True if the payload is a Kafka record batch."""
         return _KAFKA[self.attributes]
 
     @property
     def next_sequence(self) -> int:
-        """The sequence that the producer's next batch must carry."""
+        """The sequence that the producer's next batch must have."""
         return (self.base_sequence + self.record_count) % SEQUENCE_MODULUS
 
 
 def crc32c_of(entry: bytes) -> int:
-    """CRC32C of an entry: everything but the checksum's own four bytes. Costs one copy: the C code takes `bytes`."""
+    """Returns the CRC32C of an entry without its own four bytes. Costs one copy: the C code needs `bytes`."""
     return int(google_crc32c.extend(google_crc32c.value(entry[:8]), entry[12:]))
 
 
 def entry_hash(entry: bytes) -> int:
-    """The 64-bit hash by which the next entry names this one.
+    """Returns the 64-bit hash by which the next entry refers to this one.
 
-    It covers the envelope, and through the checksum and ``previous_hash`` in it the body and all before it. A trace
-    has the hash of the entry that it stands for: logs with traces and logs without are told apart by nothing else.
+    It covers the envelope, and through the checksum and ``previous_hash`` in it the body and all entries before it. A
+    trace
+    has the hash of the entry that it stands for, so the hashes of logs with and without traces are the same.
     """
     if entry[_KIND_AT] == EnvelopeKind.TRACE:
         return int.from_bytes(entry[ENVELOPE_BYTES:TRACE_BYTES], "little")
@@ -193,10 +194,10 @@ def entry_hash(entry: bytes) -> int:
 
 
 def trace_of(entry: bytes) -> bytes:
-    """What a witness keeps of a sealed entry: its place, its term, and the hashes of it and of the one before it.
+    """Returns what a witness keeps of a sealed entry: its position, its term, and the hashes of it and the one before.
 
     Raises:
-        CorruptEntryError: the bytes are no entry.
+        CorruptEntryError: the bytes are not an entry.
     """
     envelope = parse_envelope(entry)
     body = entry_hash(entry).to_bytes(8, "little")
@@ -236,7 +237,7 @@ def build_batch(
     """Builds an unsealed batch, as a producer sends it.
 
     Arguments:
-        payload: one Arrow IPC record-batch message, or a Kafka batch where the attributes say so.
+        payload: one Arrow IPC record-batch message, or a Kafka batch if the attributes say so.
         record_count: its rows, at least 1.
         base_timestamp_ms, max_timestamp_ms: smallest and largest timestamp of its rows.
     """
@@ -259,10 +260,10 @@ def build_around(
     base_sequence: int,
     attributes: Attributes,
 ) -> bytes:
-    """As ``build_batch``, around a Kafka batch, which is copied once and has its own checksum: the entry has none yet.
+    """Builds the same around a Kafka batch, which is copied once. The entry has no checksum, because the batch has one.
 
     Arguments:
-        batch: any length; zeros follow it up to a multiple of 8.
+        batch: of any length; padded with zeros to a multiple of 8.
     """
     padding = -len(batch) % _ALIGNMENT
     length = BATCH_OVERHEAD_BYTES + len(batch) + padding
@@ -287,12 +288,12 @@ def build_compacted(
     max_timestamp_ms: int,
     delete_horizon_ms: int = NO_DELETE_HORIZON,
 ) -> bytes:
-    """Builds a batch that compaction leaves: it has a place in the offsets, but none in the Raft log.
+    """Builds a batch that results from compaction: it has offsets, but no position in the Raft log.
 
     Arguments:
         payload: one Arrow IPC record-batch message, with the column ``offset_delta``.
         base_offset, last_offset: of its first and last record.
-        delete_horizon_ms: when its tombstones may go.
+        delete_horizon_ms: time from which its tombstones may be removed.
     """
     header = _HEADER.pack(
         base_offset, record_count, codec, timestamp_type, 0, base_timestamp_ms, max_timestamp_ms,
@@ -313,12 +314,12 @@ def seal_batch(
     stamps_records: bool = True,
     last_offset: int | None = None,
 ) -> bytes:
-    """The sealed entry of a batch that has been checked: position and base offset filled in.
+    """Returns the sealed entry of a batch that has been checked: position and base offset are filled in.
 
     Arguments:
         append_time_ms: the leader's clock; None for a batch of another log, which keeps its own.
-        stamps_records: whether it becomes the timestamp of all records, as on topics with append time.
-        last_offset: given for a batch that also covers the offsets missing behind it: the last of them.
+        stamps_records: use it as the timestamp of all records, as on topics with append time.
+        last_offset: for a batch that also covers missing offsets behind it: the last of them.
     """
     head = bytearray(batch[:BATCH_OVERHEAD_BYTES])
     if last_offset is not None:
@@ -349,16 +350,16 @@ def parse_envelope(entry: bytes) -> Envelope:
     if magic != MAGIC:
         raise CorruptEntryError(f"entry format {magic} is not {MAGIC}, the only one that this version reads")
     if length != len(entry):
-        raise CorruptEntryError(f"entry says that it has {length} bytes but has {len(entry)}")
+        raise CorruptEntryError(f"entry states a length of {length} bytes but has {len(entry)}")
     if kind not in _KINDS or (flags and (flags != Flags.GAPS or kind != EnvelopeKind.BATCH)):
-        raise CorruptEntryError(f"entry kind {kind} with flags {flags} is not known to this version")
+        raise CorruptEntryError(f"entry kind {kind} with flags {flags} is unknown to this version")
     if kind == EnvelopeKind.TRACE and length != TRACE_BYTES:
-        raise CorruptEntryError(f"a trace of {length} bytes has not {TRACE_BYTES}")
+        raise CorruptEntryError(f"a trace has {length} bytes, not {TRACE_BYTES}")
     return Envelope(magic, _KINDS[kind], _FLAGS[flags], length, crc, group, term, index, previous)
 
 
 def verify(entry: bytes) -> Envelope:
-    """Decodes an envelope and checks everything that the entry says about itself, checksum included.
+    """Decodes an envelope and checks everything in the entry that can be checked, including the checksum.
 
     Raises:
         CorruptEntryError: the entry is not what was written.
@@ -370,26 +371,26 @@ def verify(entry: bytes) -> Envelope:
 
 
 def verify_batch(entry: bytes) -> tuple[Envelope, BatchHeader]:
-    """As ``verify``, for an entry that must be a record batch.
+    """Does the same as ``verify`` for an entry that must be a record batch.
 
     Raises:
-        CorruptEntryError: the entry is not what was written, or no batch.
+        CorruptEntryError: the entry is not what was written, or is not a batch.
     """
     envelope = _verify_checksum(entry)
     if envelope.kind is not EnvelopeKind.BATCH:
-        raise CorruptEntryError(f"an entry of kind {envelope.kind.name} is no record batch")
+        raise CorruptEntryError(f"an entry of kind {envelope.kind.name} is not a record batch")
     return envelope, parse_header(entry)
 
 
 def parse_batch(entry: bytes) -> tuple[Envelope, BatchHeader]:
-    """As ``verify_batch``, but for the checksum: for a batch of Kafka's before it is sealed, whose own is looked at.
+    """Decodes a batch without checking its checksum: for an unsealed Kafka batch, which has its own.
 
     Raises:
-        CorruptEntryError: the entry contradicts itself, or is no batch.
+        CorruptEntryError: the entry contradicts itself, or is not a batch.
     """
     envelope = parse_envelope(entry)
     if envelope.kind is not EnvelopeKind.BATCH:
-        raise CorruptEntryError(f"an entry of kind {envelope.kind.name} is no record batch")
+        raise CorruptEntryError(f"an entry of kind {envelope.kind.name} is not a record batch")
     return envelope, parse_header(entry)
 
 
@@ -408,7 +409,7 @@ def parse_header(entry: bytes) -> BatchHeader:
     """Decodes the header of an entry of kind BATCH.
 
     Raises:
-        CorruptEntryError: no header, or impossible fields.
+        CorruptEntryError: the header is missing, or has impossible fields.
     """
     if len(entry) < BATCH_OVERHEAD_BYTES:
         raise CorruptEntryError(f"batch of {len(entry)} bytes is shorter than its header ({BATCH_OVERHEAD_BYTES})")
@@ -430,18 +431,18 @@ def parse_header(entry: bytes) -> BatchHeader:
 
 
 def payload_of(entry: bytes) -> memoryview:
-    """The payload of a batch, without copying."""
+    """Returns the payload of a batch, without copying."""
     return memoryview(entry)[BATCH_OVERHEAD_BYTES:]
 
 
 _KINDS = {int(kind): kind for kind in EnvelopeKind}
 _CODECS = tuple(Codec)
 _TIMESTAMP_TYPES = tuple(TimestampType)
-# Looked up rather than called: an enum's constructor would cost as much as all the rest of a header.
+# Tables instead of calls: an enum's constructor would cost as much as the rest of a header.
 _FLAGS = (Flags.NONE, Flags.GAPS)
 _ATTRIBUTES = tuple(Attributes(bits) for bits in range(8))
 _REPLAYABLE = tuple(bool(bits & Attributes.REPLAYABLE) for bits in range(8))
 _KAFKA = tuple(bool(bits & Attributes.KAFKA) for bits in range(8))
-#: Where the kind and the low byte of the flags are in an entry.
+#: Positions of the kind and the low byte of the flags in an entry.
 _KIND_AT = 1
 _FLAGS_AT = 2

@@ -1,11 +1,11 @@
-"""Passwords as SCRAM takes them: the same one, however it was typed (SASLprep, RFC 4013)."""
+"""Passwords normalized for SCRAM, so that it does not matter how they are typed (SASLprep, RFC 4013)."""
 
 from __future__ import annotations
 
 import stringprep
 import unicodedata
 
-#: Characters of a password.
+#: Maximum length of a password in characters.
 MAX_PASSWORD_LENGTH = 1_024
 _PROHIBITED = (
     stringprep.in_table_a1, stringprep.in_table_c12, stringprep.in_table_c21_c22, stringprep.in_table_c3,
@@ -15,35 +15,37 @@ _PROHIBITED = (
 
 
 class PasswordError(Exception):
-    """Something cannot be a password. The message goes on after its name, and repeats nothing of it."""
+    """Raised if a text cannot be a password. The message is a predicate without a subject, and repeats no secret."""
 
 
 def prepared(password: str) -> bytes:
-    """The bytes that are hashed.
+    """Returns the bytes to hash.
 
     Raises:
-        PasswordError: it cannot be a password.
+        PasswordError: the text cannot be a password.
     """
     if not 1 <= len(password) <= MAX_PASSWORD_LENGTH:
-        raise PasswordError(f"has {len(password)} characters: give 1 to {MAX_PASSWORD_LENGTH}")
+        raise PasswordError(f"has {len(password)} characters: use 1 to {MAX_PASSWORD_LENGTH}")
     mapped = "".join(
         " " if stringprep.in_table_c12(letter) else letter for letter in password if not stringprep.in_table_b1(letter)
     )
     normal = unicodedata.normalize("NFKC", mapped)
     if not normal or any(prohibited(letter) for letter in normal for prohibited in _PROHIBITED):
-        raise PasswordError("has characters that no password has, such as a line break or an emoji")
+        raise PasswordError("has characters that are not allowed, such as a line break or an emoji")
     right_to_left = [stringprep.in_table_d1(letter) for letter in normal]
     if any(right_to_left) and (
         any(map(stringprep.in_table_d2, normal)) or not (right_to_left[0] and right_to_left[-1])
     ):
-        raise PasswordError("mixes directions of writing in a way that cannot be typed again")
+        raise PasswordError("mixes writing directions in a way that is not allowed")
     return normal.encode()
 
 
 def unambiguous(password: str) -> bytes:
-    """Returns the bytes that every client hashes for a password: those that SASLprep does not change. Kafka's Java
-    clients, librdkafka, kafka-python and aiokafka hash a password as it is typed; Go's clients and quorumlog's prepare
-    it before.
+    """Returns the bytes that every client hashes for a password, which SASLprep must not change.
+
+    Kafka's Java clients, librdkafka, kafka-python and aiokafka hash a password as it is typed; Go's clients and
+    quorumlog's
+    normalize it before.
 
     Raises:
         PasswordError: it cannot be a password, or clients would hash different bytes.

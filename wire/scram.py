@@ -1,7 +1,7 @@
-"""SCRAM-SHA-256 (RFC 5802, RFC 7677): the arithmetic and the messages that clients and nodes have to agree on.
+"""SCRAM-SHA-256 (RFC 5802, RFC 7677): the computations and messages shared by clients and nodes.
 
-There is no channel binding: gRPC in Python shows neither side anything of its TLS connection that could be bound to.
-What SCRAM gives without it: the node learns no password, and the client learns that the node knows the user.
+There is no channel binding: gRPC in Python gives neither side access to its TLS connection. Without it, SCRAM still
+ensures that the node does not learn the password, and that the client learns that the node knows the user.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ MECHANISM = "SCRAM-SHA-256"
 #: Bytes of each key.
 KEY_BYTES = 32
 MIN_SALT_BYTES, MAX_SALT_BYTES = 16, 64
-#: How often passwords are hashed: at least as often as RFC 7677 says; not so often that a node could keep clients busy.
+#: Number of iterations: at least what RFC 7677 requires; not so high that a node could keep clients busy.
 MIN_ITERATIONS, DEFAULT_ITERATIONS, MAX_ITERATIONS = 4_096, 100_000, 1_000_000
-#: Characters of one message, and of a nonce.
+#: Maximum length of a message, and of a nonce, in characters.
 MAX_MESSAGE_LENGTH, MAX_NONCE_LENGTH = 2_048, 256
 #: No channel binding: the client does not support it.
 GS2_HEADER = "n,,"
@@ -26,18 +26,18 @@ _GS2_HEADER_BASE64 = base64.b64encode(GS2_HEADER.encode()).decode()
 
 
 class ScramMessageError(Exception):
-    """A message is none of SCRAM, or not one that was to come. Nothing of what it holds is repeated."""
+    """Raised if a message is invalid or not the expected one. The text repeats nothing of its content."""
 
 
 class SaltedKeys(NamedTuple):
-    """What comes of a password, a salt and a number of iterations. A client can sign in with it."""
+    """Keys derived from a password, a salt and a number of iterations. A client can authenticate with them."""
 
     client_key: bytes
     server_key: bytes
 
     @property
     def stored_key(self) -> bytes:
-        """What a node keeps to know the client by."""
+        """The key that a node stores to verify the client."""
         return hashlib.sha256(self.client_key).digest()
 
     def __repr__(self) -> str:
@@ -45,7 +45,7 @@ class SaltedKeys(NamedTuple):
 
 
 def salted_keys(password: bytes, salt: bytes, iterations: int) -> SaltedKeys:
-    """The keys of a password: some 70 ms of work for 100,000 iterations.
+    """Derives the keys of a password: some 70 ms of work for 100,000 iterations.
 
     Arguments:
         password: prepared (RFC 4013), in UTF-8.
@@ -54,24 +54,24 @@ def salted_keys(password: bytes, salt: bytes, iterations: int) -> SaltedKeys:
 
 
 def keys_of_salted(salted: bytes) -> SaltedKeys:
-    """The keys of a password that has been salted and hashed."""
+    """Derives the keys of a password that has been salted and hashed."""
     return SaltedKeys(_hmac(salted, b"Client Key"), _hmac(salted, b"Server Key"))
 
 
 def client_proof(keys: SaltedKeys, auth_message: bytes) -> bytes:
-    """What shows that a client has the password."""
+    """Returns the proof that a client has the password."""
     return _xor(keys.client_key, _hmac(keys.stored_key, auth_message))
 
 
 def proves(proof: bytes, stored_key: bytes, auth_message: bytes) -> bool:
-    """Whether a proof fits a user's stored key. Takes the same time whatever is wrong with it."""
+    """True if a proof matches a user's stored key. Takes the same time whatever is wrong with it."""
     client_key = _xor(proof.ljust(KEY_BYTES, b"\0")[:KEY_BYTES], _hmac(stored_key, auth_message))
     fits = hmac.compare_digest(hashlib.sha256(client_key).digest(), stored_key)
     return fits and len(proof) == KEY_BYTES
 
 
 def server_signature(server_key: bytes, auth_message: bytes) -> bytes:
-    """What shows that a node knows the user."""
+    """Returns the proof that a node knows the user."""
     return _hmac(server_key, auth_message)
 
 
@@ -79,42 +79,42 @@ def server_signature(server_key: bytes, auth_message: bytes) -> bytes:
 
 
 class ClientFirst(NamedTuple):
-    """The message with which a client begins."""
+    """The client's first message."""
 
     user: str
     nonce: str
 
     @property
     def bare(self) -> str:
-        """Without the header about channel binding: a part of what is signed."""
+        """The message without the header about channel binding: a part of what is signed."""
         name = self.user.replace("=", "=3D").replace(",", "=2C")
         return f"n={name},r={self.nonce}"
 
     @property
     def text(self) -> str:
-        """As it is sent."""
+        """The message as it is sent."""
         return GS2_HEADER + self.bare
 
     @classmethod
     def of(cls, text: str) -> ClientFirst:
-        """The message in some text.
+        """Parses the message.
 
         Raises:
-            ScramMessageError: there is none in it.
+            ScramMessageError: the text is not such a message.
         """
         if not text.startswith(GS2_HEADER):
-            raise ScramMessageError("the first message does not begin with n,, (there is no channel binding here)")
+            raise ScramMessageError("the first message must start with n,, (channel binding is not supported)")
         name, nonce = _fields(text.removeprefix(GS2_HEADER), "nr")
         user = name.replace("=2C", ",").replace("=3D", "=")
         made = cls(user, nonce)
         if not user or made.text != text:
-            raise ScramMessageError("the first message names no user as SCRAM writes one")
+            raise ScramMessageError("the first message has no valid user name")
         _check_nonce(nonce)
         return made
 
 
 class ServerFirst(NamedTuple):
-    """A node's answer to it."""
+    """The node's answer to the first message."""
 
     nonce: str
     salt: bytes
@@ -122,59 +122,59 @@ class ServerFirst(NamedTuple):
 
     @property
     def text(self) -> str:
-        """As it is sent, and signed."""
+        """The message as it is sent, and signed."""
         return f"r={self.nonce},s={base64.b64encode(self.salt).decode()},i={self.iterations}"
 
     @classmethod
     def of(cls, text: str, client_nonce: str) -> ServerFirst:
-        """The message in some text.
+        """Parses the message.
 
         Arguments:
-            client_nonce: with which its nonce has to begin.
+            client_nonce: the prefix that its nonce must have.
 
         Raises:
-            ScramMessageError: there is none in it, or one with which nobody should go on.
+            ScramMessageError: the text is not such a message, or has values that are unsafe to accept.
         """
         nonce, salt, iterations = _fields(text, "rsi")
         _check_nonce(nonce)
         if not nonce.startswith(client_nonce) or len(nonce) == len(client_nonce):
-            raise ScramMessageError("the answer belongs to another sign-in")
+            raise ScramMessageError("the answer belongs to another authentication attempt")
         if not iterations.isascii() or not iterations.isdecimal() or len(iterations) > len(str(MAX_ITERATIONS)):
-            raise ScramMessageError("the answer says no number of iterations")
+            raise ScramMessageError("the answer has no valid number of iterations")
         made = cls(nonce, _unbase64(salt), int(iterations))
         if not MIN_ITERATIONS <= made.iterations <= MAX_ITERATIONS:
-            raise ScramMessageError(f"the answer asks for {made.iterations} iterations")
+            raise ScramMessageError(f"the answer requests {made.iterations} iterations, outside the allowed range")
         if not MIN_SALT_BYTES <= len(made.salt) <= MAX_SALT_BYTES:
-            raise ScramMessageError(f"the answer has a salt of {len(made.salt)} bytes")
+            raise ScramMessageError(f"the answer has a salt of {len(made.salt)} bytes, outside the allowed range")
         return made
 
 
 class ClientFinal(NamedTuple):
-    """The message with which a client proves who it is."""
+    """The client's last message, with its proof."""
 
     nonce: str
     proof: bytes
 
     @property
     def without_proof(self) -> str:
-        """The part of it that is signed."""
+        """The part of the message that is signed."""
         return f"c={_GS2_HEADER_BASE64},r={self.nonce}"
 
     @property
     def text(self) -> str:
-        """As it is sent."""
+        """The message as it is sent."""
         return f"{self.without_proof},p={base64.b64encode(self.proof).decode()}"
 
     @classmethod
     def of(cls, text: str) -> ClientFinal:
-        """The message in some text.
+        """Parses the message.
 
         Raises:
-            ScramMessageError: there is none in it.
+            ScramMessageError: the text is not such a message.
         """
         binding, nonce, proof = _fields(text, "crp")
         if binding != _GS2_HEADER_BASE64:
-            raise ScramMessageError("the last message is bound to a channel, and there is no channel binding here")
+            raise ScramMessageError("the last message uses channel binding, which is not supported")
         _check_nonce(nonce)
         return cls(nonce, _unbase64(proof))
 
@@ -183,7 +183,7 @@ class ClientFinal(NamedTuple):
 
 
 def auth_message(first: ClientFirst, answer: ServerFirst, final: ClientFinal) -> bytes:
-    """What both sides sign: all that was said."""
+    """Returns what both sides sign: the messages without the proof."""
     return f"{first.bare},{answer.text},{final.without_proof}".encode()
 
 
@@ -198,7 +198,7 @@ def _fields(text: str, names: str) -> list[str]:
 
 def _check_nonce(nonce: str) -> None:
     if not 16 <= len(nonce) <= MAX_NONCE_LENGTH or not nonce.isascii() or not nonce.isprintable() or " " in nonce:
-        raise ScramMessageError(f"a nonce is not 16 to {MAX_NONCE_LENGTH} visible characters")
+        raise ScramMessageError(f"a nonce must have 16 to {MAX_NONCE_LENGTH} visible characters")
 
 
 def _unbase64(text: str) -> bytes:

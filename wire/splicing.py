@@ -1,7 +1,7 @@
-"""Protobuf's wire format for those who put large messages together, or take them apart, by hand: to copy their bytes
-once and not thrice.
+"""Protobuf's wire format for assembling large messages, or taking them apart, by hand: one copy instead of three.
 
-Whoever uses it has a test that protobuf reads what it would have written, or that it reads what protobuf has written.
+Every use has a test that protobuf reads the same as what it would have written, or that the code reads what protobuf
+has written.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from google.protobuf.message import DecodeError, Message
 
 _VARINT = 0
 _LENGTH_DELIMITED = 2
-#: Of the kinds of field that have always the same.
+#: Sizes of the field types that have a fixed one.
 _FIXED_BYTES = {1: 8, 5: 4}
 _VARINT_BITS = 70
 
 
 def varint(value: int) -> bytes:
-    """Protobuf's encoding of a length."""
+    """Returns protobuf's encoding of a length."""
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
@@ -26,15 +26,15 @@ def varint(value: int) -> bytes:
 
 
 def field_tag(message: type[Message], field: str) -> bytes:
-    """What stands before a field of bytes or of a message: its number and wire type."""
+    """Returns the tag before a field of bytes or of a message: its number and wire type."""
     return varint(message.DESCRIPTOR.fields_by_name[field].number << 3 | _LENGTH_DELIMITED)
 
 
 def read_varint(data: bytes, at: int) -> tuple[int, int]:
-    """Protobuf's encoding of a number: the number, and where what follows begins.
+    """Decodes a number; returns it and the position after it.
 
     Raises:
-        DecodeError: there is none.
+        DecodeError: the bytes are not a number.
     """
     value = shift = 0
     while at < len(data) and shift < _VARINT_BITS:
@@ -48,10 +48,10 @@ def read_varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def end_of_field(data: bytes, tag: int, at: int) -> int:
-    """Where a field ends whose tag ends at ``at``.
+    """Returns the end of a field whose tag ends at ``at``.
 
     Raises:
-        DecodeError: it is of no known kind, or ends behind the data.
+        DecodeError: it is of an unknown kind, or ends behind the data.
     """
     kind = tag & 0x07
     if kind == _VARINT:

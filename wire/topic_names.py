@@ -18,19 +18,20 @@ RESERVED_NAMES = frozenset(
 
 
 def is_internal(name: str) -> bool:
-    """Returns whether a topic belongs to the cluster itself: clients neither read, write, change nor delete it."""
+    """True if a topic belongs to the cluster itself: clients neither read, write, change nor delete it."""
     return name in RESERVED_NAMES
 
 
 def is_reserved(name: str) -> bool:
-    """Returns whether no client may create a topic of this name.
+    """True if no client may create a topic of this name.
 
-    A name that differs from a reserved one only in '.' and '_' is reserved too: topics whose names collide cannot exist
-    side by side, so a topic ``_.groups`` would keep the cluster from ever creating ``__groups``.
+    A name that differs from a reserved one only in '.' and '_' is reserved, too: topics whose names collide cannot
+    coexist,
+    so a topic ``_.groups`` would prevent the cluster from ever creating ``__groups``.
     """
     return collision_key(name) in RESERVED_NAMES
 
 
 def collision_key(name: str) -> str:
-    """Returns what two colliding names have in common: metric names cannot tell '.' from '_'."""
+    """Returns the form that colliding names share: metric names cannot distinguish '.' from '_'."""
     return name.replace(".", "_")

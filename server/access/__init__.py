@@ -1,13 +1,13 @@
-"""Who clients are, what they may do, and how much: authentication, authorization and quotas.
+"""Authentication, authorization and quotas of clients.
 
 Authentication:
 
-- `scram_sign_in`: two calls in which a client proves that it knows a password.
-- `token_sign_in`: one call with a bearer token (OAUTHBEARER).
+- `scram_sign_in`: authentication by password in two calls (SCRAM).
+- `token_sign_in`: authentication by bearer token in one call (OAUTHBEARER).
 - `jwt_verifier`: verifies a JSON web token; `key_set`, `watched_keys`: the public keys of its issuer, from a file that
   is read again when it changes. These three need the extra `oauth`.
-- `sign_in_rules`: rules that every way to sign in follows; `failed_sign_ins`: delays after failures.
-- `sessions`: the clients that are signed in at this node, and until when.
+- `sign_in_rules`: rules shared by all kinds of authentication; `failed_sign_ins`: delays after failures.
+- `sessions`: sessions of authenticated clients at this node, with their expiry.
 - `request_authentication`: checks that the session of a request is valid and its certificate not revoked.
 
 Authorization:

@@ -1,8 +1,8 @@
-"""What clients are told that may not do something.
+"""Errors for denied requests.
 
-A topic of which somebody may not know does not exist for them: they are told exactly what they would be told of a name,
-or an id, that nothing has. Groups, producer names and the cluster are no secrets by themselves: who may not use them is
-told so, whether they exist or not.
+A topic that a client may not describe does not exist for it: the client gets exactly the error for a name, or an id,
+that does not exist. Groups, producer names and the cluster are not secret: a client that may not use them gets an
+authorization error, whether they exist or not.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _CODES: dict[AclResourceType.ValueType, ErrorCode.ValueType] = {
 def not_authorized(
     principal: str, operation: AclOperation.ValueType, kind: AclResourceType.ValueType, name: str
 ) -> Error:
-    """The error of somebody who may not do something."""
+    """Returns the error for a principal that lacks a permission."""
     what = resource_name(kind) if kind == ACL_RESOURCE_CLUSTER else f"{resource_name(kind)} {name}"
     problem = (
         f"{principal} has no permission for {operation_name(operation)} on {what}: an administrator can allow it"
@@ -46,11 +46,11 @@ def not_authorized(
 
 
 class Refusals:
-    """Says why clients may not do something, and has that told in the audit log.
+    """Decides about requests, returns the errors for denied ones, and records them in the audit log.
 
     Attributes:
-        authorizer: decides.
-        audit: is told.
+        authorizer: makes the decisions.
+        audit: records the denials.
     """
 
     def __init__(self, authorizer: Authorizer, audit: AuditTrail) -> None:
@@ -60,11 +60,11 @@ class Refusals:
     def topic(
         self, client: RequestContext, operation: AclOperation.ValueType, name: str, absent: Callable[[], Error]
     ) -> Error | None:
-        """Why a client may not do something to a topic; None if it may.
+        """Returns the error if a client may not perform an operation on a topic, or None.
 
         Arguments:
-            name: of a topic that exists or not: that makes no difference.
-            absent: what a client is told that asks for a topic which does not exist.
+            name: of a topic, whether or not it exists.
+            absent: returns the error for a topic that does not exist.
         """
         access = self.authorizer.topic_access(client.principal, operation, name)
         if access is TopicAccess.ALLOWED:
@@ -81,8 +81,8 @@ class Refusals:
         kind: AclResourceType.ValueType,
         name: str = CLUSTER_NAME,
     ) -> Error | None:
-        """Why a client may not do something to a group, a producer name, the cluster, or a topic that it would create;
-        None if it may."""
+        """Returns the error if a client may not perform an operation on a group, a producer name, the cluster, or a
+        topic that it would create; None if it may."""
         if self.authorizer.may(client.principal, operation, kind, name):
             return None
         return self.refuse(client, operation, kind, name)
@@ -90,26 +90,26 @@ class Refusals:
     def refuse(
         self, client: RequestContext, operation: AclOperation.ValueType, kind: AclResourceType.ValueType, name: str
     ) -> Error:
-        """Refuses: it has been decided that a client may not do something."""
+        """Records a denial that has been decided elsewhere, and returns its error."""
         self.audit.refused(client, operation, kind, name)
         return not_authorized(client.principal, operation, kind, name)
 
 
 class ClientTopics:
-    """Topics as one client sees them."""
+    """The topics that one client may see."""
 
     def __init__(self, refusals: Refusals, client: RequestContext) -> None:
         self._refusals = refusals
         self._client = client
 
     def sees(self, name: str) -> bool:
-        """Whether the client may know of a topic; of the empty name, which no topic has: of every topic."""
+        """True if the client may see a topic; for the empty name, which no topic has: if it may see every topic."""
         return self._refusals.authorizer.sees_topic(self._client.principal, name)
 
     def refuse_reading(self, name: str, absent: Callable[[], Error]) -> Error | None:
-        """Why the client may not read a topic; None if it may.
+        """Returns the error if the client may not read a topic, or None.
 
         Arguments:
-            absent: what it is told of a topic that does not exist.
+            absent: returns the error for a topic that does not exist.
         """
         return self._refusals.topic(self._client, ACL_OPERATION_READ, name, absent)

@@ -1,8 +1,7 @@
-"""What is told in the audit log: who was refused, who failed to sign in, and who has changed what. Never what
-records hold.
+"""Audit trail: denials, failed authentications and changes, never record data.
 
-Who is refused again and again is told of at once, and then once in a second with a count: nobody can fill the log, or
-hide in it. A change is told of when it is answered, with what became of it.
+A principal's first denial is recorded at once, further ones once per second with a count, so that no client can fill
+the log or hide in it. A change is recorded with its outcome when it is answered.
 """
 
 from __future__ import annotations
@@ -24,29 +23,29 @@ from quorumlog.server.step.request_context import RequestContext
 from quorumlog.v1.acls_pb2 import AclOperation, AclResourceType
 from quorumlog.v1.errors_pb2 import Error, ErrorCode
 
-#: A principal's refusals are told together in one line, once in this time (µs).
+#: Interval at which a principal's further denials are recorded in one line (µs).
 TELL_EVERY_US = 1_000_000
-#: Principals and addresses whose refusals are counted apart. Those of all others are counted together.
+#: Maximum number of principals and addresses whose denials are counted separately. All others share one count.
 MOST_PRINCIPALS = 1_000
 OTHERS = "(others)"
-#: Changes that wait for their outcome. Beyond it their beginning alone is told.
+#: Maximum number of changes that wait for their outcome. Beyond it only their start is recorded.
 MOST_CHANGES = 20_000
-#: An age of the metadata that stands for none that is known.
+#: An age of the metadata from which on it counts as unknown.
 UNKNOWN_FROM_MS = 1 << 63
-#: Characters of a name that a client has given.
+#: Maximum length of a client's name in the log, in characters.
 _MOST_SHOWN = 249
 
 
 class ImageAges(Protocol):
-    """How old this node's metadata may be."""
+    """Maximum age of this node's metadata."""
 
     def bound_ms(self, now: int) -> int:
-        """Milliseconds at most; a very large number where it is not known."""
+        """Returns the maximum age in milliseconds; a very large number if unknown."""
 
 
 @dataclass(slots=True)
 class _Refused:
-    """Who was refused: told of until ``quiet_until``, but for ``untold`` times since."""
+    """A principal or address with denials: recorded until ``quiet_until``, except for ``untold`` more."""
 
     event: str
     key: str
@@ -57,7 +56,7 @@ class _Refused:
 
 @dataclass(slots=True, frozen=True)
 class _Change:
-    """A change that is under way."""
+    """A change in progress."""
 
     client: RequestContext
     rpc: str
@@ -65,16 +64,16 @@ class _Change:
 
 
 class AuditTrail:
-    """Tells the audit log.
+    """Writes lines for the audit log.
 
     Arguments:
-        enabled: whether there is an audit log.
-        time: of the step under way.
-        current: by whose rules is decided.
-        ages: how old that is at most.
+        enabled: True if there is an audit log.
+        time: the time of the current step.
+        current: the metadata that decisions are based on.
+        ages: the maximum age of these metadata.
 
     Attributes:
-        refusals: how often clients were refused, by principal; counted without an audit log, too.
+        refusals: number of denials by principal; also counted without an audit log.
     """
 
     def __init__(self, enabled: bool, time: StepTime, current: CurrentImage, ages: ImageAges) -> None:
@@ -84,7 +83,7 @@ class AuditTrail:
         self._current = current
         self._ages = ages
         self._refused: dict[str, _Refused] = {}
-        #: Those in ``_refused``, in the order in which their time comes.
+        #: The entries of ``_refused``, in the order in which they become due.
         self._due: deque[_Refused] = deque()
         self._changes: dict[int, _Change] = {}
         self.refusals = PrincipalTotals()
@@ -99,7 +98,7 @@ class AuditTrail:
     def refused(
         self, client: RequestContext, operation: AclOperation.ValueType, kind: AclResourceType.ValueType, name: str
     ) -> None:
-        """A client may not do something, and is told so, or told that there is no such topic."""
+        """Records a denial, whether the client gets an authorization error or the error for a missing topic."""
         self.refusals.add(client.principal)
         if not self._enabled:
             return
@@ -112,11 +111,11 @@ class AuditTrail:
         self._count("refused", client.principal, what)
 
     def failed_sign_in(self, client: RequestContext, user: str, reason: str = "") -> None:
-        """A client has given a wrong password, a user who is not there, or a token that is not taken. Those of an
-        address are told together.
+        """Records a wrong password, an unknown user, or a rejected token. Failures from one address are counted
+        together.
 
         Arguments:
-            reason: where it is more than that; nothing that was secret.
+            reason: further details, without secrets.
         """
         if not self._enabled:
             return
@@ -141,7 +140,7 @@ class AuditTrail:
     # -- changes --------------------------------------------------------------------------------------------------
 
     def change_begins(self, asked: ClientRequest) -> None:
-        """A client asks for something that may be a change."""
+        """Records the start of a request if it is a change."""
         if not self._enabled or not permission_of(type(asked.message)).is_change:
             return
         what = what_changes(asked.message, self._current.image)
@@ -154,7 +153,7 @@ class AuditTrail:
             self._tell_of(change, "under way", {})
 
     def replied(self, request_id: int, response: ProtoMessage) -> None:
-        """A request has been answered."""
+        """Records the outcome of a change when its request is answered."""
         change = self._changes.pop(request_id, None)
         if change is None:
             return
@@ -166,7 +165,7 @@ class AuditTrail:
         self._tell_of(change, outcome, dict(codes))
 
     def client_gone(self, request_id: int) -> None:
-        """Nobody waits for the outcome any more: it may yet be made."""
+        """Records a change whose client has disconnected as of unknown outcome: it may still take effect."""
         change = self._changes.pop(request_id, None)
         if change is not None:
             self._tell_of(change, "unknown", {})
@@ -186,12 +185,12 @@ class AuditTrail:
         self._lines.append(AuditLine(event, self._time.wall_ms, fields))
 
     def take_lines(self) -> list[AuditLine]:
-        """Takes out what has been told since the last call, in order."""
+        """Removes and returns the lines since the last call, in order."""
         lines, self._lines = self._lines, []
         return lines
 
     def on_time(self, now: int, wall_ms: int) -> None:
-        """Tells of those who went on after they were told of last."""
+        """Records further denials of principals whose interval has passed."""
         while self._due and self._due[0].quiet_until <= now:
             known = self._due.popleft()
             if not known.untold:
@@ -203,7 +202,7 @@ class AuditTrail:
 
     @property
     def next_deadline(self) -> int | None:
-        """When ``on_time`` is due."""
+        """The time at which ``on_time`` is due."""
         return self._due[0].quiet_until if self._due else None
 
 
@@ -212,7 +211,7 @@ def _who(client: RequestContext) -> dict[str, object]:
 
 
 def _problems(response: ProtoMessage) -> list[Error]:
-    """The errors in an answer: of the whole, and of each thing in it."""
+    """Returns the errors in a response: of the whole, and of each result."""
     problems: list[Error] = []
     fields = response.DESCRIPTOR.fields_by_name
     if "error" in fields and response.HasField("error"):

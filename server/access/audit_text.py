@@ -1,4 +1,4 @@
-"""What a change is about, in words for the audit log: names, never what records hold."""
+"""Descriptions of changes for the audit log: names, never record data."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from quorumlog.server.metadata.acl_rules import operation_name, resource_name, r
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.v1 import acls_pb2, admin_pb2, credentials_pb2, groups_pb2, quotas_pb2
 
-#: Things of one change that are told by name.
+#: Maximum number of items of one change that are named.
 MOST_NAMED = 20
-#: Characters of one of them.
+#: Maximum length of one item in characters.
 MOST_CHARACTERS = 300
 
 RequestT = TypeVar("RequestT", bound=ProtoMessage)
@@ -24,10 +24,10 @@ _WORDS: dict[type[ProtoMessage], _Words] = {}
 
 
 def what_changes(request: ProtoMessage, image: MetadataImage) -> list[str]:
-    """The things that a request changes; none where it only asks what would happen.
+    """Returns the items that a request changes; empty if it only validates.
 
     Arguments:
-        image: knows the names of topics that are given by their ids.
+        image: resolves topic ids to names.
     """
     if "validate_only" in request.DESCRIPTOR.fields_by_name and request.validate_only:  # type: ignore[attr-defined]
         return []
@@ -65,7 +65,7 @@ def _quotas(alteration: quotas_pb2.ClientQuotaAlteration) -> str:
 
 
 def _restore_step(request: admin_pb2.RestorePartitionRequest) -> list[str]:
-    """Batches in between are too many to be told of."""
+    """Returns the step to log; steps with batches are too many to be logged."""
     step = request.WhichOneof("step")
     return [step] if step in ("begin", "finish") else []
 
@@ -139,6 +139,6 @@ _declare(quotas_pb2.AlterClientQuotasRequest, lambda request, image: map(_quotas
 
 
 def _word(kind: EnumDescriptor, value: int, prefix: str) -> str:
-    """A value of an enumeration; of one that this version does not know its number."""
+    """Returns the name of an enumeration value; for an unknown one its number."""
     known = kind.values_by_number.get(value)
     return known.name.removeprefix(prefix).lower() if known is not None else str(value)

@@ -1,9 +1,9 @@
-"""Decides what a principal may do, by the node's own metadata image.
+"""Decides what a principal may do, using the node's own metadata image.
 
-Super users may do everything. For all others: what a rule denies is denied, whatever others allow; what a rule allows
-is allowed; everything else is refused. To allow Read, Write, Delete or Alter allows Describe as well, and to allow
-AlterConfigs allows DescribeConfigs. To deny them denies nothing else. These are Kafka's rules, without its host column
-and without its setting that lets everybody in where there is no rule.
+Super users may do everything. For all other principals: a matching deny takes precedence over any allow; without
+either, the operation is denied. Allowing Read, Write, Delete or Alter also allows Describe, and allowing AlterConfigs
+also allows DescribeConfigs. Denying them denies nothing else. These are Kafka's rules, without its host column and
+without its setting that allows everything if no ACL is found.
 """
 
 from __future__ import annotations
@@ -33,32 +33,32 @@ from quorumlog.v1.acls_pb2 import (
     AclResourceType,
 )
 
-#: Operations of which each implies another where it is allowed.
+#: By operation: the operations that imply it when they are allowed.
 _IMPLYING: dict[AclOperation.ValueType, frozenset[AclOperation.ValueType]] = {
     ACL_OPERATION_DESCRIBE: frozenset(
         (ACL_OPERATION_READ, ACL_OPERATION_WRITE, ACL_OPERATION_DELETE, ACL_OPERATION_ALTER)
     ),
     ACL_OPERATION_DESCRIBE_CONFIGS: frozenset((ACL_OPERATION_ALTER_CONFIGS,)),
 }
-#: Decisions that are remembered. Past it all are forgotten: a client may name any number of things. Those about names
-#: that no rule could name are not remembered, because of how long they may be.
+#: Maximum number of cached decisions; beyond it the cache is cleared, because a client may name any number of
+#: resources. Names too long for any ACL are not cached, to bound the memory.
 _MOST_REMEMBERED = 100_000
 
 
 class TopicAccess(Enum):
-    """What a topic is for a principal that would do something to it."""
+    """A principal's access to a topic for one operation."""
 
-    ALLOWED = "they may do it"
-    REFUSED = "they may know of it, and not do that"
-    HIDDEN = "they may not know whether it exists"
+    ALLOWED = "allowed"
+    REFUSED = "visible, but the operation is denied"
+    HIDDEN = "the principal may not know whether it exists"
 
 
 class Authorizer:
     """Decides what principals may do.
 
     Arguments:
-        options: whether anybody is asked for permission, and who needs none.
-        current: where the rules are found.
+        options: whether authorization is enabled, and the super users.
+        current: contains the ACLs.
     """
 
     def __init__(self, options: AuthorizationOptions, current: CurrentImage) -> None:
@@ -70,16 +70,16 @@ class Authorizer:
 
     @property
     def enforced(self) -> bool:
-        """Whether anybody is asked for permission."""
+        """True if authorization is enabled."""
         return self._options.enabled
 
     @property
     def version(self) -> int:
-        """Grows whenever the rules change: what was decided before may be decided otherwise now."""
+        """Grows whenever the ACLs change, which invalidates earlier decisions."""
         return self._current.image.acls.index
 
     def is_super_user(self, principal: str) -> bool:
-        """Whether no rule counts for them."""
+        """True if a principal is not subject to ACLs."""
         return (principal or ANONYMOUS) in self._options.super_users
 
     # -- with the switch ------------------------------------------------------------------------------------------
@@ -91,7 +91,7 @@ class Authorizer:
         kind: AclResourceType.ValueType,
         name: str = CLUSTER_NAME,
     ) -> bool:
-        """Whether a principal may do something to a resource. Everybody may where nobody is asked for permission."""
+        """True if a principal may perform an operation on a resource, or authorization is disabled."""
         if not self._options.enabled:
             return True
         if len(name) > MAX_NAME_LENGTH:
@@ -104,7 +104,7 @@ class Authorizer:
         return known
 
     def _decisions(self) -> dict[tuple[str, int, int, str], bool]:
-        """What was decided by the rules as they are now."""
+        """Returns the cache of decisions based on the current ACLs."""
         acls = self._current.image.acls
         if acls is not self._decided_by or acls.index != self._decided_at or len(self._decided) >= _MOST_REMEMBERED:
             self._decided = {}
@@ -112,23 +112,23 @@ class Authorizer:
         return self._decided
 
     def topic_access(self, principal: str, operation: AclOperation.ValueType, name: str) -> TopicAccess:
-        """What a topic, whether or not it exists, is for a principal."""
+        """Returns a principal's access to a topic, whether or not the topic exists."""
         if self.may(principal, operation, ACL_RESOURCE_TOPIC, name):
             return TopicAccess.ALLOWED
         sees = self.may(principal, ACL_OPERATION_DESCRIBE, ACL_RESOURCE_TOPIC, name)
         return TopicAccess.REFUSED if sees else TopicAccess.HIDDEN
 
     def sees_topic(self, principal: str, name: str) -> bool:
-        """Whether a principal may know of a topic."""
+        """True if a principal may know that a topic exists."""
         return self.may(principal, ACL_OPERATION_DESCRIBE, ACL_RESOURCE_TOPIC, name)
 
     def may_be_given_an_identity(self, principal: str) -> bool:
-        """Whether a principal may have an identity for an idempotent producer: who may write to any topic has a use for
-        one."""
+        """True if a principal may get an identity for an idempotent producer, which needs IdempotentWrite on the
+        cluster, or Write on any topic."""
         if self.may(principal, ACL_OPERATION_IDEMPOTENT_WRITE, ACL_RESOURCE_CLUSTER):
             return True
         decided = self._decisions()
-        # No topic has the empty name: it stands for some topic or other.
+        # No topic has the empty name, so it is the key for "any topic".
         key = (principal, ACL_OPERATION_WRITE, ACL_RESOURCE_TOPIC, "")
         known = decided.get(key)
         if known is None:
@@ -144,7 +144,7 @@ class Authorizer:
         kind: AclResourceType.ValueType,
         name: str = CLUSTER_NAME,
     ) -> bool:
-        """Whether a principal may do something, were everybody asked for permission."""
+        """True if a principal may perform an operation; assumes that authorization is enabled."""
         if self.is_super_user(principal):
             return True
         rule = self.deciding_rule(principal, operation, kind, name)
@@ -153,8 +153,8 @@ class Authorizer:
     def deciding_rule(
         self, principal: str, operation: AclOperation.ValueType, kind: AclResourceType.ValueType, name: str
     ) -> AclRule | None:
-        """The rule that decides for somebody who is no super user, the first in order of those that do; None: none
-        does, and they may not."""
+        """Returns the ACL that decides for a principal that is not a super user, the first in order if several do;
+        None: the operation is denied by default."""
         implying = _IMPLYING.get(operation, frozenset())
         allowing: list[AclRule] = []
         denying: list[AclRule] = []
@@ -171,8 +171,8 @@ class Authorizer:
         return (rule for rule in self._current.image.acls.concerning(kind, name) if rule.principal in who)
 
     def _may_write_somewhere(self, principal: str) -> bool:
-        """Whether there may be a topic to which a principal may write: some rule allows it, and no other that is about
-        at least the same names denies it."""
+        """True if a principal may be able to write to some topic: an ACL allows it, and no other that covers at
+        least the same names denies it."""
         who = (principal or ANONYMOUS, EVERYBODY)
         operations = (ACL_OPERATION_WRITE, ACL_OPERATION_ALL)
         rules = [
@@ -185,7 +185,7 @@ class Authorizer:
 
 
 def _covers(wide: AclRule, narrow: AclRule) -> bool:
-    """Whether a rule is about every name that another one is about."""
+    """True if an ACL applies to every name that another one applies to."""
     if wide.is_for_every_name:
         return True
     if narrow.is_for_every_name:

@@ -1,9 +1,8 @@
-"""Who has to wait after wrong passwords and tokens.
+"""Delays after wrong passwords and rejected tokens.
 
-Waits grow with the failures in a row of one user from one address, up to half a minute. Those of a user from all
-addresses, and of an address for all users, stay short: whoever guesses on many sides is slowed down, and nobody is
-locked out by a stranger who fails in their name, or at the same address. What is remembered is bounded, and forgotten
-after a while.
+Delays grow with consecutive failures of one user from one address, up to half a minute. Those of a user from all
+addresses, and of an address for all users, stay short: distributed guessing is slowed down, but no client is locked out
+by another that fails with its name, or from its address. The memory is bounded, and failures expire.
 """
 
 from __future__ import annotations
@@ -11,20 +10,20 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass
 
-#: After so long without a failure, failures are forgotten (µs).
+#: Failures are forgotten after this time without another one (µs).
 FORGOTTEN_AFTER_US = 15 * 60 * 1_000_000
-#: Users at addresses, users, and addresses that are remembered, each. Past it those whose last failure is the oldest
-#: are forgotten.
+#: Maximum number of remembered pairs of user and address, of users, and of addresses. Beyond it those whose last
+#: failure is the oldest are forgotten.
 MOST_REMEMBERED = 10_000
 
 
 @dataclass(slots=True)
 class _Failures:
-    """Failures in a row.
+    """Consecutive failures of one key.
 
     Arguments:
-        last_us: when the last one was.
-        until_us: before that, nobody tries again.
+        last_us: when the last failure happened.
+        until_us: no attempt is allowed before this time.
     """
 
     count: int
@@ -33,12 +32,12 @@ class _Failures:
 
 
 class _Pace:
-    """Waits of one kind of key.
+    """Delays for one kind of key.
 
     Arguments:
-        free: failures without a wait.
-        first_us: the first wait; each further one is twice as long.
-        longest_us: and never longer than this.
+        free: number of failures without a delay.
+        first_us: the first delay; each further one is twice as long.
+        longest_us: maximum delay.
     """
 
     def __init__(self, free: int, first_us: int, longest_us: int) -> None:
@@ -61,7 +60,7 @@ class _Pace:
         known.count += 1
         known.last_us = now
         if known.count > self._free:
-            # Past some twenty doublings every wait is the longest one.
+            # After some twenty doublings every delay is the maximum.
             doublings = min(known.count - self._free - 1, 20)
             known.until_us = now + min(self._longest_us, self._first_us << doublings)
         self._known[key] = known
@@ -73,7 +72,7 @@ class _Pace:
 
 
 class FailedSignIns:
-    """Remembers failures, and says who has to wait."""
+    """Remembers failures and computes delays."""
 
     def __init__(self) -> None:
         self._pairs = _Pace(free=3, first_us=500_000, longest_us=30_000_000)
@@ -84,11 +83,11 @@ class FailedSignIns:
         return len(self._pairs) + len(self._users) + len(self._hosts)
 
     def wait_us(self, now: int, user: str, host: str) -> int:
-        """How long a user at an address has to wait before the next attempt; 0: not at all.
+        """Returns how long a user at an address has to wait before the next attempt (µs); 0: not at all.
 
         Arguments:
             now: microseconds on the node's clock.
-            user: the name that was given, whether or not there is such a user.
+            user: the given name, whether or not the user exists.
         """
         return max(
             self._pairs.wait_us(now, _pair(user, host)),
@@ -97,13 +96,13 @@ class FailedSignIns:
         )
 
     def failed(self, now: int, user: str, host: str) -> None:
-        """An attempt was wrong."""
+        """Records a failed attempt."""
         self._pairs.failed(now, _pair(user, host))
         self._users.failed(now, user)
         self._hosts.failed(now, host)
 
     def succeeded(self, user: str, host: str) -> None:
-        """An attempt was right. What others did in the user's name, or at the address, is not forgotten for it."""
+        """Records a successful attempt. Failures of others with the user's name, or from the address, are kept."""
         self._pairs.forget(_pair(user, host))
 
 

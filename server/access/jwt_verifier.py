@@ -1,6 +1,6 @@
-"""Reads a token (RFC 7519), and makes sure that its issuer made it, for this cluster, and for now.
+"""Parses a token (RFC 7519), and verifies its signature, issuer, audience and validity period.
 
-The library verifies the signature. What the token claims is compared here: the time is that of the node's step, and a
+The library verifies the signature. The claims are compared here, because the time is that of the node's step, and a
 simulated node must come to the same result.
 """
 
@@ -23,9 +23,9 @@ from quorumlog.server.step.bearer_tokens import (
 )
 from quorumlog.wire.request_limits import MAX_BEARER_TOKEN_LENGTH
 
-#: Header, claims, signature, of which that of an unsigned one is empty.
+#: Header, claims, signature; the signature of an unsigned token is empty.
 _COMPACT = re.compile(r"([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]+)\.[A-Za-z0-9_-]*")
-#: Seconds since the epoch that a token may speak of: until the year 9999.
+#: Largest time in a token, in seconds since the epoch: the year 9999.
 _LAST_S = 253_402_300_800
 
 
@@ -33,8 +33,8 @@ class JwtVerifier:
     """Verifies tokens.
 
     Arguments:
-        keys: of one state of the file.
-        options: what must be true of a token.
+        keys: from one version of the file.
+        options: the requirements on a token.
     """
 
     def __init__(self, keys: KeySet, options: TokenOptions) -> None:
@@ -80,9 +80,9 @@ class JwtVerifier:
         return ProvedToken(user, ends_ms)
 
     def _signed_claims(self, token: UnverifiedToken) -> Mapping[str, Any]:
-        """The claims, once it is sure who has signed them."""
-        # The token's own word for how to verify it counts for nothing: it is compared with what the operator and the
-        # key allow. A public key is a fine secret for HMAC, and everybody knows it.
+        """Returns the claims after verifying the signature."""
+        # The algorithm in the token must not be trusted: it is compared with what the operator and the key allow.
+        # Otherwise an attacker could use a public key, which is no secret, as an HMAC key.
         if token.algorithm not in self._options.algorithms:
             raise TokenError(f"its algorithm is none of {', '.join(self._options.algorithms)}")
         key = self._keys.find(token.key_id)
@@ -119,7 +119,7 @@ def _no_number(constant: str) -> NoReturn:
 
 
 def _audiences(claim: object) -> tuple[str, ...]:
-    """For whom a token is: one, or a list (RFC 7519, section 4.1.3)."""
+    """Returns the audiences of a token: one, or a list (RFC 7519, section 4.1.3)."""
     if isinstance(claim, str):
         return (claim,)
     if isinstance(claim, list) and all(isinstance(each, str) for each in claim):
@@ -128,7 +128,7 @@ def _audiences(claim: object) -> tuple[str, ...]:
 
 
 def _seconds(claims: Mapping[str, Any], name: str) -> float | None:
-    """A time in seconds since the epoch; None where the token does not say it."""
+    """Returns a time in seconds since the epoch; None if the token does not contain it."""
     claim = claims.get(name)
     if claim is None:
         return None

@@ -1,7 +1,7 @@
-"""The public keys in a JWKS file (RFC 7517), checked.
+"""Parses and validates the public keys in a JWKS file (RFC 7517).
 
-Keys of kinds that nodes do not know, and keys for encryption, are passed over: an issuer may publish more than is meant
-for nodes. A secret in the file is a mistake, and is refused.
+Keys of unknown types, and keys for encryption, are ignored: an issuer may publish keys for other uses. A secret key in
+the file is a mistake, and is rejected.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ from jwt import PyJWK, PyJWTError
 
 PublicKey: TypeAlias = RSAPublicKey | EllipticCurvePublicKey | Ed25519PublicKey | Ed448PublicKey
 
-#: Keys in a file, and bits of one for RSA: fewer can be broken, more cost a node too much.
+#: Maximum number of keys in a file, and bounds of an RSA key's size: smaller ones can be broken, larger ones cost a
+#: node too much.
 MAX_KEYS = 100
 MIN_RSA_BITS, MAX_RSA_BITS = 2_048, 8_192
 MAX_KEY_ID_LENGTH = 1_024
-#: By kind and curve, what a key can be used with.
+#: The algorithms that a key can be used with, by type and curve.
 _ABLE = {
     ("RSA", ""): ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
     ("EC", "P-256"): ("ES256",),
@@ -35,16 +36,16 @@ _ABLE = {
 
 
 class KeySetError(Exception):
-    """The file cannot be used. The message is one line."""
+    """Raised when the file cannot be used. The message is one line."""
 
 
 @dataclass(slots=True, frozen=True)
 class TokenKey:
-    """One key.
+    """One public key.
 
     Arguments:
-        key_id: by which tokens name it; empty: none do.
-        algorithms: with which it is used.
+        key_id: the id by which tokens name it; empty: none.
+        algorithms: the algorithms that it is used with.
     """
 
     key_id: str
@@ -54,22 +55,23 @@ class TokenKey:
 
 @dataclass(slots=True, frozen=True)
 class KeySet:
-    """The keys of one state of the file."""
+    """The keys of one version of the file."""
 
     keys: tuple[TokenKey, ...]
 
     def find(self, key_id: str) -> TokenKey | None:
-        """The key that a token names; of a token that names none, the only key that there is."""
+        """Returns the key that a token names; for a token without a key id, the only key if there is just one."""
         if not key_id:
             return self.keys[0] if len(self.keys) == 1 else None
         return next((key for key in self.keys if key.key_id == key_id), None)
 
 
 def parse_keys(content: bytes, algorithms: Iterable[str]) -> KeySet:
-    """The keys for these algorithms.
+    """Returns the keys that can be used with these algorithms.
 
     Raises:
-        KeySetError: it is no JWKS, has a secret, a weak key, the same name twice, too many keys, or none of use.
+        KeySetError: not a JWKS, or it contains a secret, a weak key, a duplicate key id, too many keys, or no usable
+            key.
     """
     try:
         parsed = json.loads(content)
@@ -91,7 +93,7 @@ def parse_keys(content: bytes, algorithms: Iterable[str]) -> KeySet:
 
 
 def _key(number: int, item: Mapping[str, Any], wanted: frozenset[str]) -> TokenKey | None:
-    """A key, by its place in the file; None where it is of no use here."""
+    """Returns a key, by its position in the file; None if it is not usable here."""
     kind, curve, algorithm, key_id = (item.get(name, "") for name in ("kty", "crv", "alg", "kid"))
     if not all(isinstance(text, str) for text in (kind, curve, algorithm, key_id)):
         raise KeySetError(f"key {number} is none: kty, crv, alg and kid are text")

@@ -1,6 +1,6 @@
-"""The quota of partition changes, at the active controller: who is over it is told how long to wait (KIP-599).
+"""Quota of partition changes at the active controller; beyond it requests fail with the time to wait (KIP-599).
 
-What nodes ask for themselves changes partitions as well, and is never refused.
+Requests of the nodes themselves also change partitions, and are never refused.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from quorumlog.v1.errors_pb2 import Error, ErrorCode
 
 
 class MutationQuota:
-    """Counts partitions that principals have created and deleted.
+    """Counts the partitions that principals create and delete.
 
     Arguments:
-        current: where the quotas are found.
+        current: contains the quotas.
     """
 
     def __init__(self, current: CurrentImage) -> None:
         self._buckets = QuotaBuckets(current, (CONTROLLER_MUTATION_RATE,))
 
     def refusal(self, now: int, principal: str) -> Error | None:
-        """Why a principal may not change partitions now, or None.
+        """Returns the error if a principal may not change partitions now, or None.
 
         Arguments:
             now: microseconds on the node's clock.
@@ -39,7 +39,7 @@ class MutationQuota:
         return error(ErrorCode.THROTTLING_QUOTA_EXCEEDED, problem, throttle_time_ms=min(wait_ms, (1 << 32) - 1))
 
     def charge(self, now: int, principal: str, partitions: int) -> None:
-        """A principal changes so many partitions. It may have been one too many: that is a debt."""
+        """Charges a principal for the partitions that it changes. If they exceed the quota, the rest becomes a debt."""
         bucket = self._buckets.of(now, principal).get(CONTROLLER_MUTATION_RATE)
         if bucket is not None:
             bucket.take(now, partitions)

@@ -1,7 +1,7 @@
-"""Changes of several things of which each succeeds or fails on its own.
+"""Partial denial of changes of several items, each of which succeeds or fails on its own.
 
-What its asker may not change is taken out of the request, the rest goes on, and the answer gets one result for each in
-the request's order again. The node that is asked does so, and the controller once more, by its own newer metadata.
+Denied items are removed from the request, the rest is processed, and the response gets one result per item in the
+request's order again. The contacted node does so, and the controller once more, with its own newer metadata.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ _BY_NAME = (admin_pb2.DeleteTopicsRequest, admin_pb2.DeleteProducersRequest)
 
 
 def names_in(request: ItemChange) -> list[str]:
-    """What a request would change, in its order."""
+    """Returns the names of the items that a request would change, in its order."""
     return list(request.names) if isinstance(request, _BY_NAME) else [topic.name for topic in request.topics]
 
 
 def refuse_items(refusals: Refusals, client: RequestContext, request: ItemChange) -> list[Error | None]:
-    """For each thing that a client would change: why it may not, or None. The audit log is told."""
+    """Returns the error or None for each item that a client would change. Denials are recorded in the audit log."""
     refused = refused_items(refusals.authorizer, client.principal, request)
     operation, kind = operation_of(type(request)), _kind_of(request)
     for name, problem in zip(names_in(request), refused, strict=True):
@@ -59,7 +59,7 @@ def _kind_of(request: ItemChange) -> AclResourceType.ValueType:
 
 
 def refused_items(authorizer: Authorizer, principal: str, request: ItemChange) -> list[Error | None]:
-    """For each thing that a request would change: why its asker may not, or None."""
+    """Returns the error or None for each item that a request would change."""
     if isinstance(request, admin_pb2.CreateTopicsRequest):
         return [_refuse_creation(authorizer, principal, topic) for topic in request.topics]
     operation = operation_of(type(request))
@@ -85,7 +85,7 @@ def refused_items(authorizer: Authorizer, principal: str, request: ItemChange) -
 
 def _refuse_creation(authorizer: Authorizer, principal: str, topic: admin_pb2.NewTopic) -> Error | None:
     if topic.topic_id and not authorizer.may(principal, ACL_OPERATION_ALTER, ACL_RESOURCE_CLUSTER):
-        # Only a restore says which id a topic is to have.
+        # Only a restore specifies the id of a new topic.
         return not_authorized(principal, ACL_OPERATION_ALTER, ACL_RESOURCE_CLUSTER, CLUSTER_NAME)
     if authorizer.may(principal, ACL_OPERATION_CREATE, ACL_RESOURCE_CLUSTER):
         return None
@@ -95,7 +95,7 @@ def _refuse_creation(authorizer: Authorizer, principal: str, topic: admin_pb2.Ne
 
 
 def without_refused(request: ItemChange, refused: Sequence[Error | None]) -> ItemChange:
-    """The request without what is refused; the ids that come beside names stay beside theirs."""
+    """Returns the request without denied items; ids in parallel lists stay aligned with their names."""
     kept = [slot for slot, problem in enumerate(refused) if problem is None]
     reduced = type(request)()
     reduced.CopyFrom(request)  # type: ignore[arg-type]  # of the same type
@@ -108,7 +108,7 @@ def without_refused(request: ItemChange, refused: Sequence[Error | None]) -> Ite
 
 
 def put_refused(response: ProtoMessage, names: Iterable[str], refused: Sequence[Error | None]) -> None:
-    """Puts what was refused into the answer to the rest: one result for each thing that the whole request named."""
+    """Inserts the errors of denied items into the response to the rest: one result per item of the complete request."""
     results: list[ProtoMessage] = list(response.results)  # type: ignore[attr-defined]  # answers to such changes have it
     answered = iter(results)
     response.ClearField("results")

@@ -1,7 +1,8 @@
-"""What each RPC asks for: one row each. A test walks the descriptors of all services, and fails where a row is missing.
+"""Permissions that each RPC requires, one row each. A test walks the descriptors of all services and fails if one is
+missing.
 
-Operations and resources are those for which Kafka asks in the same place. Where Kafka has no such request, the row says
-what comes nearest.
+Operations and resources are those that Kafka requires for the corresponding request. If Kafka has no such request, the
+row uses the nearest equivalent.
 """
 
 from __future__ import annotations
@@ -31,23 +32,23 @@ from quorumlog.v1.acls_pb2 import (
 
 
 class Scope(Enum):
-    """Of what an RPC asks for permission."""
+    """The part of a request that an RPC's permission applies to."""
 
-    OPEN = "of nothing: everybody may"
-    WHOLE = "of the request as a whole: of the cluster, or of the one group that it names"
-    EACH = "of each thing that it names: the others are served"
-    LISTED = "of each thing that the answer would tell of: the others are left out"
-    PEERS = "of nothing: it is for nodes only, which say who they are in their own way"
+    OPEN = "no permission: every client may call it"
+    WHOLE = "the request as a whole: the cluster, or the one group that it names"
+    EACH = "each item that it names: the allowed ones are served"
+    LISTED = "each item in the response: the denied ones are left out"
+    PEERS = "no permission: only for nodes, which are authenticated separately"
 
 
 @dataclass(slots=True, frozen=True)
 class Permission:
-    """What an RPC asks for.
+    """The permission that an RPC requires.
 
     Arguments:
-        operation, kind: what has to be allowed, and of which type of resource; None for scopes that ask for nothing.
-        request: its message; None where no node steps it.
-        is_change: an administrator changes something by it: the audit log tells of it.
+        operation, kind: the required operation and type of resource; None for scopes that require none.
+        request: its message type; None if the request does not reach a node's step.
+        is_change: True if it changes something; it is then recorded in the audit log.
     """
 
     scope: Scope
@@ -63,7 +64,7 @@ def _cluster(operation: AclOperation.ValueType, request: type[ProtoMessage] | No
 
 
 def _group(operation: AclOperation.ValueType, request: type[ProtoMessage]) -> Permission:
-    """About one group; topics that it names, or would tell of, are asked for beside it."""
+    """Returns the permission for a request about one group; topics in it are authorized separately."""
     return Permission(Scope.WHOLE, operation, ACL_RESOURCE_GROUP, request, operation == ACL_OPERATION_DELETE)
 
 
@@ -88,7 +89,7 @@ _PEERS = Permission(Scope.PEERS)
 _DATA_PLANE, _GROUPS, _ADMIN = "quorumlog.v1.DataPlane", "quorumlog.v1.Groups", "quorumlog.v1.Admin"
 _HEALTH, _REFLECTION = "grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection"
 
-#: By service and method.
+#: Permissions by service and method.
 PERMISSIONS: dict[str, Permission] = {
     f"{_DATA_PLANE}/Produce": _each(ACL_OPERATION_WRITE, ACL_RESOURCE_TOPIC, data_plane_pb2.ProduceRequest),
     f"{_DATA_PLANE}/Fetch": _each(ACL_OPERATION_READ, ACL_RESOURCE_TOPIC, data_plane_pb2.FetchRequest),
@@ -97,7 +98,7 @@ PERMISSIONS: dict[str, Permission] = {
     f"{_DATA_PLANE}/InitProducerId": _each(
         ACL_OPERATION_WRITE, ACL_RESOURCE_PRODUCER_NAME, data_plane_pb2.InitProducerIdRequest
     ),
-    # Everybody is told of the brokers: clients could not find the node to ask otherwise.
+    # Brokers are visible to every client: otherwise clients could not find the node to ask.
     f"{_DATA_PLANE}/Metadata": _listed(ACL_RESOURCE_TOPIC, data_plane_pb2.MetadataRequest),
     f"{_GROUPS}/FindCoordinators": _each(
         ACL_OPERATION_DESCRIBE, ACL_RESOURCE_GROUP, groups_pb2.FindCoordinatorsRequest
@@ -113,12 +114,12 @@ PERMISSIONS: dict[str, Permission] = {
     f"{_GROUPS}/DeleteGroups": _change_each(ACL_OPERATION_DELETE, ACL_RESOURCE_GROUP, groups_pb2.DeleteGroupsRequest),
     # And Read on each topic.
     f"{_GROUPS}/DeleteOffsets": _group(ACL_OPERATION_DELETE, groups_pb2.DeleteOffsetsRequest),
-    # What its members read is not said to the coordinator: their fetches are looked at, and their commits.
+    # The coordinator does not know which topics the members read: their fetches and commits are authorized instead.
     f"{_GROUPS}/JoinClassicGroup": _group(ACL_OPERATION_READ, groups_pb2.JoinClassicGroupRequest),
     f"{_GROUPS}/SyncClassicGroup": _group(ACL_OPERATION_READ, groups_pb2.SyncClassicGroupRequest),
     f"{_GROUPS}/ClassicHeartbeat": _group(ACL_OPERATION_READ, groups_pb2.ClassicHeartbeatRequest),
     f"{_GROUPS}/LeaveClassicGroup": _group(ACL_OPERATION_READ, groups_pb2.LeaveClassicGroupRequest),
-    # Create on the cluster does as well.
+    # Create on the cluster is also sufficient.
     f"{_ADMIN}/CreateTopics": _change_each(ACL_OPERATION_CREATE, ACL_RESOURCE_TOPIC, admin_pb2.CreateTopicsRequest),
     f"{_ADMIN}/DeleteTopics": _change_each(ACL_OPERATION_DELETE, ACL_RESOURCE_TOPIC, admin_pb2.DeleteTopicsRequest),
     f"{_ADMIN}/CreatePartitions": _change_each(
@@ -135,7 +136,7 @@ PERMISSIONS: dict[str, Permission] = {
     f"{_ADMIN}/ListReassignments": _cluster(ACL_OPERATION_DESCRIBE, admin_pb2.ListReassignmentsRequest),
     f"{_ADMIN}/ElectLeaders": _cluster(ACL_OPERATION_ALTER, admin_pb2.ElectLeadersRequest),
     f"{_ADMIN}/DescribeLogDir": _cluster(ACL_OPERATION_DESCRIBE, admin_pb2.DescribeLogDirRequest),
-    # As Metadata.
+    # Like Metadata.
     f"{_ADMIN}/WatchCluster": _listed(ACL_RESOURCE_TOPIC, admin_pb2.WatchClusterRequest),
     f"{_ADMIN}/ListProducers": _listed(ACL_RESOURCE_PRODUCER_NAME, admin_pb2.ListProducersRequest),
     f"{_ADMIN}/DeleteProducers": _change_each(
@@ -155,7 +156,7 @@ PERMISSIONS: dict[str, Permission] = {
     f"{_ADMIN}/CreateAcls": _cluster(ACL_OPERATION_ALTER, acls_pb2.CreateAclsRequest),
     f"{_ADMIN}/DescribeAcls": _cluster(ACL_OPERATION_DESCRIBE, acls_pb2.DescribeAclsRequest),
     f"{_ADMIN}/DeleteAcls": _cluster(ACL_OPERATION_ALTER, acls_pb2.DeleteAclsRequest),
-    # Of oneself everybody may ask; of others who may describe the cluster.
+    # Every client may ask about itself; about others, clients that may describe the cluster.
     f"{_ADMIN}/CheckAcls": Permission(
         Scope.EACH, ACL_OPERATION_DESCRIBE, ACL_RESOURCE_CLUSTER, acls_pb2.CheckAclsRequest
     ),
@@ -170,7 +171,7 @@ PERMISSIONS: dict[str, Permission] = {
     f"{_ADMIN}/AlterClientQuotas": _cluster(ACL_OPERATION_ALTER_CONFIGS, quotas_pb2.AlterClientQuotasRequest),
     f"{_ADMIN}/DescribeClientQuotas": _cluster(ACL_OPERATION_DESCRIBE_CONFIGS, quotas_pb2.DescribeClientQuotasRequest),
     f"{_ADMIN}/DescribeNode": _cluster(ACL_OPERATION_DESCRIBE, admin_pb2.DescribeNodeRequest),
-    # Who has not signed in is nobody yet.
+    # An unauthenticated client has no principal yet.
     "quorumlog.v1.SignIn/BeginScram": Permission(Scope.OPEN, request=sign_in_pb2.BeginScramRequest),
     "quorumlog.v1.SignIn/FinishScram": Permission(Scope.OPEN, request=sign_in_pb2.FinishScramRequest),
     "quorumlog.v1.SignIn/SignInByToken": Permission(Scope.OPEN, request=sign_in_pb2.SignInByTokenRequest),
@@ -178,7 +179,7 @@ PERMISSIONS: dict[str, Permission] = {
     "quorumlog.v1.Peer/Control": _PEERS,
     "quorumlog.v1.Peer/Data": _PEERS,
     "quorumlog.v1.Peer/Snapshot": _PEERS,
-    # Whoever balances load or watches nodes has no identity, and learns nothing but whether a node serves.
+    # Load balancers and monitoring have no identity, and learn only whether a node serves.
     f"{_HEALTH}/Check": _OPEN,
     f"{_HEALTH}/List": _OPEN,
     f"{_HEALTH}/Watch": _OPEN,
@@ -190,17 +191,17 @@ _NAMES = {each.request: name.rpartition("/")[2] for name, each in PERMISSIONS.it
 
 
 def permission_of(kind: type[ProtoMessage]) -> Permission:
-    """What the RPC of a kind of request asks for."""
+    """Returns the permission that a kind of request requires."""
     return _BY_REQUEST[kind]
 
 
 def operation_of(kind: type[ProtoMessage]) -> AclOperation.ValueType:
-    """The operation that has to be allowed for a kind of request."""
+    """Returns the operation that a kind of request requires."""
     operation = _BY_REQUEST[kind].operation
     assert operation is not None, f"{kind.__name__} asks for nothing"
     return operation
 
 
 def rpc_of(kind: type[ProtoMessage]) -> str:
-    """The name of the RPC of a kind of request."""
+    """Returns the name of the RPC for a kind of request."""
     return _NAMES[kind]

@@ -1,7 +1,7 @@
-"""The token buckets of all principals at one node, as the quotas in its metadata want them.
+"""Token buckets of all principals at one node, according to the quotas in its metadata.
 
-A principal that is not limited has none: to find that out is what a request costs where there are quotas, and where
-there are none not even that. Debts are kept in memory only, as in Kafka: a node that starts anew has forgotten them.
+A principal without a quota has none: finding that out is the cost of a request where there are quotas, and without
+quotas not even that is needed. Debts are in memory only, as in Kafka: a restart forgets them.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from quorumlog.server.access.token_bucket import TokenBucket
 from quorumlog.server.metadata.image import CurrentImage
 from quorumlog.server.step.request_context import EVERYBODY
 
-#: Principals with buckets of their own. Beyond it, those whose buckets are full make way, and if that is not enough,
-#: newcomers share one set: to forget a debt would be worse.
+#: Maximum number of principals with buckets of their own. Beyond it, full buckets are dropped; if that is not enough,
+#: new principals share one set, because forgetting a debt would be worse.
 MOST_PRINCIPALS = 20_000
-#: How often at most it is looked for full buckets (µs).
+#: Minimum interval between sweeps for full buckets (µs).
 SWEEP_EVERY_US = 1_000_000
-#: By key of a quota.
+#: Buckets by quota key.
 Buckets = Mapping[str, TokenBucket]
 NO_BUCKETS: Buckets = MappingProxyType({})
 
 
 class _Limited:
-    """A principal with buckets, as of one state of the quotas."""
+    """A principal with buckets, for one version of the quotas."""
 
     __slots__ = ("buckets", "index")
 
@@ -34,12 +34,12 @@ class _Limited:
 
 
 class QuotaBuckets:
-    """Finds and makes buckets.
+    """Finds and creates buckets.
 
     Arguments:
-        current: where the quotas are found.
-        keys: of the quotas that are kept here.
-        most: principals with buckets of their own.
+        current: contains the quotas.
+        keys: of the quotas that are enforced here.
+        most: maximum number of principals with buckets of their own.
     """
 
     def __init__(self, current: CurrentImage, keys: Iterable[str], most: int = MOST_PRINCIPALS) -> None:
@@ -51,11 +51,11 @@ class QuotaBuckets:
         self._swept_at: int | None = None
 
     def __len__(self) -> int:
-        """Principals with buckets of their own."""
+        """Returns the number of principals with buckets of their own."""
         return len(self._limited)
 
     def of(self, now: int, principal: str) -> Buckets:
-        """A principal's buckets, by key; none where nothing limits it.
+        """Returns a principal's buckets, by key; empty if it has no quota.
 
         Arguments:
             now: microseconds on the node's clock.
@@ -81,7 +81,7 @@ class QuotaBuckets:
         return known.buckets
 
     def quotas_changed(self) -> None:
-        """The metadata moved on: where no quota is left, nothing is kept."""
+        """Drops all buckets if no quotas are left after a change of the metadata."""
         if self._limited and not self._current.image.client_quotas.by_principal:
             self._limited.clear()
             self._others = _Limited(0, {})
@@ -104,7 +104,7 @@ class QuotaBuckets:
 
 
 def _renew(known: _Limited, now: int, index: int, wanted: Mapping[str, float]) -> None:
-    """Brings buckets to what the quotas want by now."""
+    """Updates buckets to the current quotas."""
     known.index = index
     for key in known.buckets.keys() - wanted.keys():
         del known.buckets[key]

@@ -1,7 +1,7 @@
-"""Whether a request is served: its session goes on, and its certificate is not revoked.
+"""Checks that a request's session is valid and its certificate not revoked.
 
-A session ends with its time, its user, its password, or a revocation, as soon as this node has applied it. With it end
-the streams that were opened in it. Streams of a certificate that is revoked end in the same way.
+A session ends with its lifetime, its user, its password, or a revocation, as soon as this node has applied it. The
+streams that were opened in it end too. Streams of a revoked certificate end in the same way.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from quorumlog.server.step.wire_errors import error
 from quorumlog.v1.errors_pb2 import Error, ErrorCode
 from quorumlog.v1.sign_in_pb2 import BeginScramRequest, FinishScramRequest, SignInByTokenRequest
 
-#: What nobody needs a session for.
+#: Requests that need no session.
 _SIGN_IN = (BeginScramRequest, FinishScramRequest, SignInByTokenRequest)
 
 
 @dataclass(slots=True, frozen=True)
 class _OpenStream:
-    """A stream of a client that was let in.
+    """A stream of an admitted client.
 
-    Arguments:
-        client: who that is.
+    client: the client's context.
+        session: the session that it was opened in; None: it was opened with a certificate.
         session: in which it was opened; None: by certificate.
     """
 
@@ -35,12 +35,12 @@ class _OpenStream:
 
 
 class Admission:
-    """Lets requests in.
+    """Authenticates requests.
 
     Arguments:
-        current: where users and revocations are found.
-        sessions: of this node.
-        token_users: principals that a token may name although there is a user with a password of that name.
+        current: contains users and revocations.
+        sessions: the sessions of this node.
+        token_users: principals that a token may name although a user with a password has that name.
     """
 
     def __init__(self, current: CurrentImage, sessions: Sessions, token_users: frozenset[str] = frozenset()) -> None:
@@ -57,9 +57,9 @@ class Admission:
         hooks.stream_closed(self.stream_closed)
 
     def admit(self, now: int, asked: ClientRequest) -> Error | None:
-        """Why a request is not served, or None. Says on the request who makes it.
+        """Returns the error for a request that is not admitted, or None. Sets the principal on the request.
 
-        A stream whose request is not served ends.
+        If a request on a stream is not admitted, the stream ends.
         """
         if asked.client.proof not in (Listener.CLIENT, Listener.PASSWORD) or isinstance(asked.message, _SIGN_IN):
             return None
@@ -93,10 +93,10 @@ class Admission:
         return error(ErrorCode.SASL_AUTHENTICATION_FAILED, problem, definite=definite)
 
     def refuse_held(self, asked: ClientRequest, credentials_index: int) -> Error | None:
-        """Why a request that was let in, and has waited since, is not served after all; None if it is.
+        """Returns the error for a request that was admitted but must not be served after a wait, or None.
 
         Arguments:
-            credentials_index: the state of users and revocations by which it was let in.
+            credentials_index: the version of users and revocations with which it was admitted.
         """
         if asked.client.proof not in (Listener.CLIENT, Listener.PASSWORD):
             return None
@@ -109,7 +109,7 @@ class Admission:
     # -- what ends --------------------------------------------------------------------------------------------
 
     def metadata_changed(self) -> None:
-        """Users and revocations may have changed: what must not go on ends."""
+        """Ends sessions and streams that changes of users and revocations have invalidated."""
         credentials = self._current.image.credentials
         if credentials.index == self._known_index:
             return
@@ -124,7 +124,7 @@ class Admission:
                 self._end_stream(stream, refused)
 
     def _goes_on(self, session: Session) -> bool:
-        """Whether what a session began with is as good as it was."""
+        """True if the credential that a session was opened with is still valid."""
         credentials, principal = self._current.image.credentials, f"{USER_PREFIX}{session.user}"
         if credentials.is_revoked("", principal):
             return False
@@ -142,39 +142,40 @@ class Admission:
         self._ended.append(EndedStream(stream, why))
 
     def stream_closed(self, stream: int) -> None:
-        """A stream of a client has ended by itself."""
+        """Forgets a stream that its client has ended."""
         opened = self._streams.pop(stream, None)
         if opened is None or opened.session is None:
             return
         opened.session.streams.pop(stream, None)
         if opened.client.listener is Listener.KAFKA:
-            # Its client cannot come back to it: each connection has a sign-in of its own.
+            # Its client cannot return to the session: each connection authenticates separately.
             self._sessions.end(opened.session)
 
     def take_ended(self) -> list[EndedStream]:
-        """Takes out the streams that are to end."""
+        """Removes and returns the streams to close."""
         ended, self._ended = self._ended, []
         return ended
 
     def on_time(self, now: int, wall_ms: int) -> None:
-        """Ends sessions whose time is over."""
+        """Ends expired sessions."""
         for session in self._sessions.take_ended(now):
             self._end_streams(session)
 
     @property
     def next_deadline(self) -> int | None:
-        """When ``on_time`` is due."""
+        """The time at which ``on_time`` is due."""
         return self._sessions.next_end_us
 
 
 def _not_signed_in() -> Error:
-    problem = "whoever calls here signs in: give security_protocol SASL_SSL, and a user and a password, or a token"
+    problem = "authentication required: set security_protocol=SASL_SSL with a user and password, or a token"
     return error(ErrorCode.SASL_AUTHENTICATION_FAILED, problem)
 
 
 def _session_over(*, definite: bool = True) -> Error:
-    """Arguments:
-    definite: nothing was done; False: requests of the stream that are under way may yet take effect.
+    """Returns the error for an expired session.
+
+    ``definite``: no request took effect; False: requests of the stream in progress may still take effect.
     """
-    problem = "this call belongs to no session that goes on: sign in (again)"
+    problem = "session expired: authenticate again"
     return error(ErrorCode.SASL_SESSION_EXPIRED, problem, definite=definite)

@@ -1,4 +1,4 @@
-"""Requests that are refused as a whole: about the cluster, or about the one group that they name."""
+"""Denial of whole requests: those about the cluster, or about the one group that they name."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from quorumlog.v1.errors_pb2 import Error
 
 
 def refuse_whole(refusals: Refusals, asked: ClientRequest) -> Error | None:
-    """Why a request of a client is refused as a whole; None where it is not, or not as a whole."""
+    """Returns the error if a client's request is denied as a whole, or None."""
     permission = permission_of(type(asked.message))
     if permission.scope is not Scope.WHOLE:
         return None
@@ -30,7 +30,7 @@ def refuse_whole(refusals: Refusals, asked: ClientRequest) -> Error | None:
 
 
 def refuse_forwarded(authorizer: Authorizer, principal: str, message: ProtoMessage) -> Error | None:
-    """Why the controller refuses what another node has passed on, as a whole; None where it does not."""
+    """Returns the error if the controller denies a request forwarded by another node as a whole, or None."""
     permission = permission_of(type(message))
     if permission.scope is not Scope.WHOLE or _is_about_its_own_disk(principal, message):
         return None
@@ -41,7 +41,7 @@ def refuse_forwarded(authorizer: Authorizer, principal: str, message: ProtoMessa
 
 
 def _is_about_its_own_disk(principal: str, message: ProtoMessage) -> bool:
-    """Whether a node asks that its own disk be given up: its certificate is its permission for that."""
+    """True if a node asks to give up its own disk: its certificate is sufficient permission."""
     return (
         isinstance(message, AlterNodeRequest)
         and message.action == NODE_ACTION_REPLACE_DISK

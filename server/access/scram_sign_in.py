@@ -1,8 +1,8 @@
-"""Sign-in by password: SCRAM-SHA-256 in two calls, by this node's own metadata.
+"""Authentication by password: SCRAM-SHA-256 in two calls, using this node's own metadata.
 
-Between the calls the node remembers nothing: what it needs to know again is in its nonce, sealed with a key of this
-process. So strangers who begin and never finish take no room. A user who is not there is asked for a proof all the
-same, with a salt that is made up, stays the same, and is the same on every node.
+The node keeps no state between the calls: what it needs to know again is in its nonce, authenticated with a key of this
+process. So clients that start and never finish use no memory. For an unknown user a proof is requested all the same,
+with a derived salt that does not change and is identical on every node.
 """
 
 from __future__ import annotations
@@ -39,22 +39,22 @@ from quorumlog.wire.scram import (
     server_signature,
 )
 
-#: A sign-in takes so long at most (µs).
+#: Maximum duration of an authentication (µs).
 UNDER_WAY_US = 60 * 1_000_000
-#: Sign-ins in that time: more than all sessions that there may be.
+#: Maximum number of authentications in that time; more than the maximum number of sessions.
 MAX_SIGN_INS = 40_000
 _RANDOM_BYTES, _TIME_BYTES, _SEAL_BYTES = 15, 8, 16
-#: Said of every wrong attempt, so that nobody learns which users there are.
+#: The message for every wrong attempt, so that no client learns which users exist.
 WRONG = "the user name or the password is wrong"
 
 
 @dataclass(slots=True, frozen=True)
 class _Proved:
-    """A client that has proved to have a user's password.
+    """A client that has proved that it knows a user's password.
 
     Arguments:
-        nonce: of the sign-in, which counts once.
-        signature: shows the client that the node knows the user.
+        nonce: of the exchange; it can be used once.
+        signature: proves to the client that the node knows the user.
     """
 
     user: PasswordUser
@@ -63,11 +63,11 @@ class _Proved:
 
 
 class ScramSignIns:
-    """Signs clients in.
+    """Authenticates clients by password.
 
     Arguments:
-        rules: of this node.
-        rng: a source that nobody can guess.
+        rules: the rules of this node.
+        rng: a cryptographically secure source.
     """
 
     def __init__(self, rules: SignInRules, replies: Replies, rng: random.Random) -> None:
@@ -77,9 +77,9 @@ class ScramSignIns:
         self._sessions = rules.sessions
         self._replies = replies
         self._rng = rng
-        #: Drawn when somebody signs in for the first time: nodes where nobody does draw nothing more than they did.
+        #: Drawn at the first authentication, so that nodes without any draw the same random numbers as before.
         self._seal_key = b""
-        #: Nonces that have become sessions, with the time at which they would have been too old.
+        #: Nonces that were used for sessions, with the time at which they expire.
         self._used: dict[str, int] = {}
 
     def register(self, hooks: ServiceHooks) -> None:
@@ -91,7 +91,7 @@ class ScramSignIns:
     # -- the two calls ----------------------------------------------------------------------------------------
 
     def begin(self, time: StepTime, asked: ClientRequest, request: BeginScramRequest) -> None:
-        """A client says who it is: it is told with what its password was salted."""
+        """Handles a client's first message: replies with the salt of its password."""
         try:
             first = ClientFirst.of(request.client_first)
         except ScramMessageError as problem:
@@ -104,7 +104,7 @@ class ScramSignIns:
         self._replies.reply(asked.request_id, BeginScramResponse(server_first=answer.text))
 
     def finish(self, time: StepTime, asked: ClientRequest, request: FinishScramRequest) -> None:
-        """A client proves it."""
+        """Handles a client's proof."""
         self._replies.reply(asked.request_id, self._finished(time.now, asked.client, request))
 
     def _finished(self, now: int, client: RequestContext, request: FinishScramRequest) -> FinishScramResponse:
@@ -135,7 +135,7 @@ class ScramSignIns:
     def _prove(self, now: int, client: RequestContext, first: ClientFirst, final: ClientFinal) -> _Proved | Error:
         user, part = self._find(first.user), _part_of(final.nonce, first.nonce)
         if part is None or not self._is_under_way(now, first, user, part, final.nonce):
-            late = "this sign-in took too long, or the password was changed meanwhile: begin again"
+            late = "authentication took too long, or the password has just been changed: start again"
             return error(ErrorCode.SASL_SESSION_EXPIRED, late)
         said = auth_message(first, _answer(first, user, part), final)
         if not proves(final.proof, user.stored_key, said):
@@ -144,7 +144,7 @@ class ScramSignIns:
         return _Proved(user, final.nonce, server_signature(user.server_key, said))
 
     def _refuse(self, user: PasswordUser) -> Error | None:
-        """Why somebody with the right password is not let in, or None."""
+        """Returns the error if a user with the right password must not be admitted, or None."""
         principal = f"{USER_PREFIX}{user.name}"
         problem = self._rules.problem_with_revoked(user.name)
         if problem is None and principal in self._super_users and not user.for_super_user:
@@ -155,7 +155,7 @@ class ScramSignIns:
         return None if problem is None else error(ErrorCode.SASL_AUTHENTICATION_FAILED, problem)
 
     def _session(self, now: int, user: PasswordUser, token: str) -> str | None:
-        """The token of a session of a user: of the one that it had, or of a new one; None where there is no room."""
+        """Returns the token of a user's session, renewed or new; None if there are too many sessions."""
         known = self._sessions.find(now, token) if token else None
         if known is not None and (known.user, known.credential_index) == (user.name, user.changed_index):
             return self._sessions.renew(now, known)
@@ -166,21 +166,21 @@ class ScramSignIns:
     # -- what is not remembered -------------------------------------------------------------------------------
 
     def _find(self, name: str) -> PasswordUser:
-        """A user; one that is made up, the same each time, where there is none."""
+        """Returns a user; for an unknown name a derived one, the same each time."""
         credentials = self._current.image.credentials
         known = credentials.users.get(name)
 
         def made_up(what: bytes) -> bytes:
             return hmac.digest(credentials.salt_key, what + name.encode(), "sha256")
 
-        # Also for users that there are, who must not be told by the time that it takes.
+        # This is also computed for existing users, so that the response time does not reveal them.
         salt, stored, server = made_up(b"salt "), made_up(b"stored key "), made_up(b"server key ")
         if known is not None:
             return known
         return PasswordUser(name, salt[:MIN_SALT_BYTES], stored, server, DEFAULT_ITERATIONS, False, 0, 0)
 
     def _seal(self, first: ClientFirst, user: PasswordUser, part: bytes) -> bytes:
-        """Binds a nonce to who began with it, and to the password as it was."""
+        """Binds a nonce to the client's first message, and to the current password."""
         self._seal_key = self._seal_key or self._rng.randbytes(32)
         sealed = part + user.changed_index.to_bytes(8, "big") + first.bare.encode()
         return hmac.digest(self._seal_key, sealed, "sha256")[:_SEAL_BYTES]
@@ -194,13 +194,13 @@ class ScramSignIns:
     # -- time -------------------------------------------------------------------------------------------------
 
     def on_time(self, now: int, wall_ms: int) -> None:
-        """Forgets nonces that are too old to be used again."""
+        """Forgets expired nonces."""
         for nonce in [nonce for nonce, until in self._used.items() if until <= now]:
             del self._used[nonce]
 
     @property
     def next_deadline(self) -> int | None:
-        """When ``on_time`` is due."""
+        """The time at which ``on_time`` is due."""
         return next(iter(self._used.values()), None)
 
 
@@ -209,7 +209,7 @@ def _answer(first: ClientFirst, user: PasswordUser, part: bytes) -> ServerFirst:
 
 
 def _part_of(nonce: str, client_nonce: str) -> bytes | None:
-    """The node's part of a nonce; None where it has none."""
+    """Returns the node's part of a nonce; None if it has none."""
     if not nonce.startswith(client_nonce):
         return None
     try:
@@ -220,4 +220,4 @@ def _part_of(nonce: str, client_nonce: str) -> bytes | None:
 
 
 def _malformed(problem: ScramMessageError) -> Error:
-    return error(ErrorCode.INVALID_REQUEST, f"this is no sign-in by SCRAM-SHA-256: {problem}")
+    return error(ErrorCode.INVALID_REQUEST, f"invalid SCRAM-SHA-256 message: {problem}")

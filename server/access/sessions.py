@@ -1,7 +1,7 @@
-"""Who has signed in at this node, and until when. Sessions are this node's alone, and end with its process.
+"""Sessions of clients authenticated at this node. They are local to the node, and end with its process.
 
-A token is 256 bits that nobody can guess, and the node keeps a hash of it only: what it writes anywhere, such as a
-crash dump, lets nobody in.
+A token has 256 random bits, and the node keeps only its hash: nothing that the node writes, such as a crash dump,
+allows authentication.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 TOKEN_BYTES = 32
-#: Sessions at one node, and of one user.
+#: Maximum number of sessions at one node, and of one user.
 MAX_SESSIONS = 20_000
 MAX_SESSIONS_OF_USER = 1_000
-#: Ends that are none any more, of sessions that were renewed or have ended, are kept up to about so many.
+#: Approximate maximum number of stale entries in the heap, of sessions that were renewed or have ended.
 _STALE_ENDS = 1_000
-#: An end that leaves a session to its lifetime.
+#: An end time that leaves a session its normal lifetime.
 NEVER = 1 << 62
 
 
 @dataclass(slots=True)
 class Session:
-    """One sign-in, and its renewals.
+    """One authentication, and its renewals.
 
     Arguments:
-        user: who.
-        credential_index: of the entry that set the password with which it began: it ends with that. None: it began with
-            a token.
-        ends_us: when it ends unless it is renewed, on the node's clock.
-        tokens: hashes of those that are good: the newest, and the one before it for calls that are on their way.
+        user: the user's name.
+        credential_index: index of the entry that set the password that was used: the session ends if that changes.
+            None: a token was used.
+        ends_us: when it expires unless it is renewed, on the node's clock.
+        tokens: hashes of the valid tokens: the newest, and the one before it for calls in transit.
         streams: numbers of streams that end with it.
     """
 
@@ -48,8 +48,8 @@ class Sessions:
     """The sessions of one node.
 
     Arguments:
-        rng: a source that nobody can guess.
-        lifetime_us: how long a token is good. Clients renew their session before that.
+        rng: a cryptographically secure source.
+        lifetime_us: validity of a token. Clients renew their session before that.
     """
 
     def __init__(self, rng: random.Random, lifetime_us: int) -> None:
@@ -58,21 +58,24 @@ class Sessions:
         self._numbers = 0
         self._sessions: dict[int, Session] = {}
         self._of_user: dict[str, dict[int, None]] = {}
-        #: By the hash of a token: the session, and until when the token is good.
+        #: By hash of a token: the session, and when the token expires.
         self._tokens: dict[bytes, tuple[Session, int]] = {}
-        #: (end, number) of sessions, the earliest first; one that was renewed is in it again.
+        #: A heap of (end, number); it contains a renewed session again.
         self._ends: list[tuple[int, int]] = []
 
     def __len__(self) -> int:
         return len(self._sessions)
 
     def __iter__(self) -> Iterator[Session]:
-        """Those that there are now, in the order in which they began."""
+        """Iterates over a copy of the sessions, in the order in which they started."""
         return iter(list(self._sessions.values()))
 
     def has_room_for(self, user: str) -> bool:
-        """Whether a user may have another session. The user's oldest one that has no stream makes way for it: whoever
-        still uses it signs in again."""
+        """True if a user may have another session.
+
+        The user's oldest session without a stream is ended for it if necessary: a client that still uses that one
+        authenticates again.
+        """
         own = self._of_user.get(user, {})
         if len(own) >= MAX_SESSIONS_OF_USER:
             idle = next((number for number in own if not self._sessions[number].streams), None)
@@ -82,10 +85,10 @@ class Sessions:
         return len(self._sessions) < MAX_SESSIONS
 
     def begin(self, now: int, user: str, credential_index: int | None, until_us: int = NEVER) -> str:
-        """A new session; returns its token.
+        """Starts a session and returns its token.
 
         Arguments:
-            until_us: when it ends at the latest.
+            until_us: the latest end of the session.
         """
         self._numbers += 1
         session = Session(self._numbers, user, credential_index, now)
@@ -94,10 +97,10 @@ class Sessions:
         return self.renew(now, session, until_us)
 
     def renew(self, now: int, session: Session, until_us: int = NEVER) -> str:
-        """Gives a session more time, and a new token. The one before that stays good until its time is over.
+        """Extends a session and returns a new token. The previous token stays valid until it expires.
 
         Arguments:
-            until_us: when it ends at the latest.
+            until_us: the latest end of the session.
         """
         token = base64.urlsafe_b64encode(self._rng.randbytes(TOKEN_BYTES)).rstrip(b"=").decode()
         session.ends_us = min(now + self.lifetime_us, until_us)
@@ -113,12 +116,12 @@ class Sessions:
         return token
 
     def find(self, now: int, token: str) -> Session | None:
-        """The session that a token is good for."""
+        """Returns the session of a valid token, or None."""
         session, ends_us = self._tokens.get(_hash(token), (None, 0))
         return session if now < ends_us else None
 
     def end(self, session: Session) -> None:
-        """From now on its tokens are good for nothing."""
+        """Ends a session, which invalidates its tokens."""
         del self._sessions[session.number]
         for token in session.tokens:
             del self._tokens[token]
@@ -128,7 +131,7 @@ class Sessions:
             del self._of_user[session.user]
 
     def take_ended(self, now: int) -> list[Session]:
-        """Ends those whose time is over, and returns them."""
+        """Ends expired sessions and returns them."""
         ended = []
         while self._ends and self._ends[0][0] <= now:
             _, number = heapq.heappop(self._ends)
@@ -140,12 +143,12 @@ class Sessions:
 
     @property
     def ends_kept(self) -> int:
-        """How many ends are kept, with those that are none any more."""
+        """The size of the heap of ends, including stale entries."""
         return len(self._ends)
 
     @property
     def next_end_us(self) -> int | None:
-        """When ``take_ended`` may have something to do."""
+        """The time at which ``take_ended`` may have something to do; None if no session exists."""
         return self._ends[0][0] if self._ends else None
 
 

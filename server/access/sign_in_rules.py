@@ -1,4 +1,4 @@
-"""What every way to sign in goes by: where it is taken, who has to wait, and who is not let in."""
+"""Rules shared by all kinds of authentication: allowed listeners, delays, and revoked users."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from quorumlog.v1.errors_pb2 import Error, ErrorCode
 
 
 class SignInRules:
-    """The rules of one node.
+    """The authentication rules of one node.
 
     Arguments:
-        options: who is a super user.
-        current: where users and revocations are found.
-        sessions: of this node.
-        audit: is told of failures.
+        options: contains the super users.
+        current: contains users and revocations.
+        sessions: the sessions of this node.
+        audit: records failures.
     """
 
     def __init__(
@@ -32,10 +32,10 @@ class SignInRules:
         self._failures = FailedSignIns()
 
     def refuse_attempt(self, now: int, client: RequestContext, user: str) -> Error | None:
-        """Why nobody tries now to sign in as a user; None if one may.
+        """Returns the error if no attempt may be made for a user now, or None.
 
         Arguments:
-            user: the name that was given, whether or not there is such a user.
+            user: the given name, whether or not the user exists.
         """
         if client.proof is not Listener.PASSWORD:
             return error(ErrorCode.INVALID_REQUEST, "sign-in is for listeners that ask for passwords")
@@ -46,24 +46,24 @@ class SignInRules:
         return error(ErrorCode.SERVER_BUSY, busy)
 
     def failed(self, now: int, client: RequestContext, user: str, reason: str = "") -> None:
-        """Somebody has proved nothing: the next attempts wait, and the audit log is told.
+        """Records a failed authentication: it delays the next attempts, and is written to the audit log.
 
         Arguments:
-            reason: for the audit log; nothing that was secret.
+            reason: for the audit log; without secrets.
         """
         self._failures.failed(now, user, client.host)
         self._audit.failed_sign_in(client, user, reason)
 
     def refused(self, client: RequestContext, user: str, reason: str) -> None:
-        """Somebody has proved who they are, and is not let in."""
+        """Records a client that proved its identity but is not admitted."""
         self._audit.failed_sign_in(client, user, reason)
 
     def succeeded(self, client: RequestContext, user: str) -> None:
-        """Somebody has proved who they are."""
+        """Records a successful authentication."""
         self._failures.succeeded(user, client.host)
 
     def problem_with_revoked(self, user: str) -> str | None:
-        """Why a user is not let in any more; None if it is."""
+        """Returns why a user is revoked; None if it is not."""
         principal = f"{USER_PREFIX}{user}"
         if not self.current.image.credentials.is_revoked("", principal):
             return None
@@ -71,6 +71,6 @@ class SignInRules:
 
 
 def no_room(user: str) -> Error:
-    """The error where a user may have no other session now."""
-    full = f"{user}, or all users, sign in too often at this node: try again after a pause"
+    """Returns the error if a user cannot have another session now."""
+    full = f"{user}, or all users together, have too many sessions at this node: try again later"
     return error(ErrorCode.SERVER_BUSY, full)

@@ -1,13 +1,13 @@
-"""Has requests wait whose principal is over a quota, until the debt is paid: Kafka's throttling, on the node's side.
+"""Throttles principals that exceed a quota: their requests wait until the debt is paid, as in Kafka, but at the node.
 
-A request that finds no debt is served, and charged: Produce with its size when it comes, Fetch with what it hands out
-when it is answered. One that finds a debt waits in line with those of the same principal and kind, and the stream that
-it came on is read no further: so what waits is one request of each stream, and what a Fetch would hand out is not even
-looked for. In the end a Fetch is answered without records, and all else with an error that says when to come again:
-half of the time that its client gives it has passed then, and nothing was done.
+A request that finds no debt is served and charged: Produce with its size when it arrives, Fetch with the size of its
+response. One that finds a debt queues behind those of the same principal and kind, and its stream is not read further:
+so at most one request of each stream waits, and a Fetch reads nothing while it waits. When its time is over, a Fetch is
+answered without records, and any other request with an error that says when to retry: half of the client's timeout has
+passed then, and nothing was done.
 
-Heartbeats of consumer groups and sign-in are neither counted nor held up, so that nobody loses a membership over data.
-What other nodes say does not come this way at all.
+Heartbeats of consumer groups and authentication are neither counted nor delayed, so that no member loses its membership
+because of data. Messages of other nodes do not pass through here.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ from quorumlog.v1.errors_pb2 import Error, ErrorCode
 from quorumlog.v1.groups_pb2 import ClassicHeartbeatRequest, GroupHeartbeatRequest
 from quorumlog.v1.sign_in_pb2 import BeginScramRequest, FinishScramRequest, SignInByTokenRequest
 
-#: A request waits so long at most, whatever its client says; and a Fetch at least, so that nobody asks again and again.
+#: Maximum wait of a request, whatever its client's timeout; and minimum wait of a Fetch, so that its client does not
+#: poll continuously.
 MOST_WAIT_US = 30_000_000
 LEAST_FETCH_WAIT_US = 1_000_000
 _UNLIMITED = (
@@ -45,7 +46,7 @@ _UNLIMITED = (
     SignInByTokenRequest,
     DescribeNodeRequest,
 )
-#: The quotas that a kind of request goes by; what a Produce brings is charged to the first.
+#: The quotas that apply to a kind of request; the size of a Produce is charged to the first.
 _PRODUCE = (PRODUCER_BYTE_RATE, REQUEST_RATE)
 _FETCH = (CONSUMER_BYTE_RATE, REQUEST_RATE)
 _OTHER = (REQUEST_RATE,)
@@ -53,12 +54,12 @@ _OTHER = (REQUEST_RATE,)
 
 @dataclass(slots=True, frozen=True)
 class ThrottleLimits:
-    """How much may wait here. Past it, requests are answered at once as if their time were over.
+    """Bounds on waiting requests. Beyond them, requests are answered at once as if their time were over.
 
     Arguments:
-        requests: of all principals together.
-        size_bytes: of all these requests.
-        principal_requests, principal_bytes: of one principal; one request of whatever size may always wait.
+        requests: for all principals together.
+        size_bytes: total size of these requests.
+        principal_requests, principal_bytes: for one principal; one request of any size may always wait.
     """
 
     requests: int = 10_000
@@ -68,22 +69,22 @@ class ThrottleLimits:
 
 
 class ThrottledServer(Protocol):
-    """What becomes of requests that have waited."""
+    """Serves or refuses the requests that have waited."""
 
     def serve_held(self, request: ClientRequest, credentials_index: int) -> None:
-        """The debt is paid: serves a request, if its client is still let in.
+        """Serves a request whose debt is paid, if its client is still admitted.
 
         Arguments:
-            credentials_index: the state of users and revocations by which it was let in.
+            credentials_index: the version of users and revocations with which it was admitted.
         """
 
     def refuse_throttled(self, request: ClientRequest, problem: Error) -> None:
-        """The time of a request is over."""
+        """Answers a request whose time is over."""
 
 
 @dataclass(slots=True, eq=False)
 class _Line:
-    """Requests of one principal and kind that wait, the first first."""
+    """Waiting requests of one principal and kind, in order of arrival."""
 
     principal: str
     keys: tuple[str, ...]
@@ -96,8 +97,8 @@ class _HeldRequest:
 
     Arguments:
         deadline: when it is answered at the latest (µs).
-        since: when it came.
-        is_over: nobody waits for it here any more.
+        since: when it arrived (µs).
+        is_over: it no longer waits.
     """
 
     asked: ClientRequest
@@ -109,28 +110,28 @@ class _HeldRequest:
 
     @property
     def request_id(self) -> int:
-        """Its number."""
+        """The request's number."""
         return self.asked.request_id
 
 
 @dataclass(slots=True)
 class _PrincipalShare:
-    """How much of a principal waits."""
+    """Number and size of a principal's waiting requests."""
 
     requests: int = 0
     size_bytes: int = 0
 
 
 class Throttle:
-    """Charges principals for what they do, and has them wait.
+    """Charges principals for their requests, and delays requests of those in debt.
 
     Arguments:
-        current: where the quotas are found.
-        time: of the step under way.
-        server: serves what has waited.
+        current: contains the quotas.
+        time: the time of the current step.
+        server: serves the requests that have waited.
 
     Attributes:
-        throttled_seconds: how long requests have waited, by principal.
+        throttled_seconds: total wait of requests, by principal.
     """
 
     def __init__(
@@ -143,13 +144,13 @@ class Throttle:
         self._buckets = QuotaBuckets(current, (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, REQUEST_RATE))
         self._known_index = current.image.client_quotas.index
         self._lines: dict[tuple[str, tuple[str, ...]], _Line] = {}
-        #: When to look at each line again, with a number that makes their order one.
+        #: When to look at each line again, with a number that makes the order unique.
         self._due: list[tuple[int, int, _Line]] = []
         self._numbers = 0
         self._held: PendingCalls[_HeldRequest] = PendingCalls(self._limits.requests)
         self._held_bytes = 0
         self._held_of: dict[str, _PrincipalShare] = {}
-        #: By stream: how many of its requests wait.
+        #: By stream: the number of its waiting requests.
         self._paused: dict[int, int] = {}
         self._pauses: list[StreamPause] = []
         self.throttled_seconds = PrincipalTotals()
@@ -162,13 +163,13 @@ class Throttle:
         hooks.calls(self._held)
 
     def __len__(self) -> int:
-        """Requests that wait."""
+        """Returns the number of waiting requests."""
         return len(self._held)
 
     # -- requests ---------------------------------------------------------------------------------------------
 
     def holds(self, asked: ClientRequest) -> bool:
-        """Whether a request has to wait; if not, it is charged, and to be served now."""
+        """True if a request has to wait or was refused; otherwise it is charged, and must be served now."""
         if not self._current.image.client_quotas.by_principal and not self._lines:
             return False
         if isinstance(asked.message, _UNLIMITED):
@@ -225,7 +226,7 @@ class Throttle:
         buckets = self._buckets.of(now, asked.principal)
         over = max(keys, key=lambda key: buckets[key].wait_us(now) if key in buckets else -1)
         rate = f" ({over} = {buckets[over].rate:g} per second)" if over in buckets else ""
-        # Who waits in line is never told to come again at once: there are others before it.
+        # A request behind others in the queue must not be retried at once.
         wait_ms = max(1, -(-_wait_us(now, buckets, keys) // 1_000))
         problem = f"{asked.principal} is over its quota{rate}, and nothing was done: try again in {wait_ms} ms"
         refusal = error(ErrorCode.THROTTLING_QUOTA_EXCEEDED, problem, throttle_time_ms=min(wait_ms, (1 << 32) - 1))
@@ -234,24 +235,24 @@ class Throttle:
     # -- what is handed out -----------------------------------------------------------------------------------
 
     def most_bytes(self, principal: str, wanted: int) -> int:
-        """Bytes that one answer to a principal may hold: no more than a full bucket, or its next one would be late.
+        """Returns the maximum size of one response to a principal: a full bucket, otherwise its next one would be late.
 
         Arguments:
-            wanted: by the client and the node.
+            wanted: limit of the client and the node.
         """
         bucket = self._buckets.of(self._time.now, principal).get(CONSUMER_BYTE_RATE)
         return wanted if bucket is None else max(1, min(wanted, int(bucket.burst)))
 
     def handed_out(self, principal: str, size_bytes: int) -> None:
-        """Bytes of entries are in an answer to a principal."""
+        """Charges a principal for the entries in a response."""
         bucket = self._buckets.of(self._time.now, principal).get(CONSUMER_BYTE_RATE)
         if bucket is not None:
             bucket.take(self._time.now, size_bytes)
 
-    # -- what happens meanwhile -------------------------------------------------------------------------------
+    # -- changes while requests wait -------------------------------------------------------------------------------
 
     def metadata_changed(self) -> None:
-        """Quotas may have changed: who waits may have waited long enough."""
+        """Checks all waiting requests again if quotas have changed."""
         index = self._current.image.client_quotas.index
         if index == self._known_index:
             return
@@ -261,7 +262,7 @@ class Throttle:
         heapq.heapify(self._due)
 
     def on_time(self, now: int, wall_ms: int) -> None:
-        """Serves those whose debt is paid, and answers those whose time is over."""
+        """Serves requests whose debt is paid, and answers those whose time is over."""
         while self._due and self._due[0][0] <= now:
             self._advance(now, heapq.heappop(self._due)[2])
         for held in self._held.take_expired(now):
@@ -287,7 +288,7 @@ class Throttle:
         del self._lines[line.principal, line.keys]
 
     def _leave(self, now: int, held: _HeldRequest) -> None:
-        """A request waits no more."""
+        """Removes a request from the waiting ones."""
         held.is_over = True
         principal, stream = held.asked.principal, held.asked.stream
         self.throttled_seconds.add(principal, (now - held.since) / 1e6)
@@ -305,7 +306,7 @@ class Throttle:
 
     @property
     def next_deadline(self) -> int | None:
-        """When ``on_time`` is due."""
+        """The time at which ``on_time`` is due."""
         return self._due[0][0] if self._due else None
 
     def client_gone(self, request_id: int) -> None:
@@ -317,7 +318,7 @@ class Throttle:
         self._paused.pop(stream, None)
 
     def take_pauses(self) -> list[StreamPause]:
-        """Takes out which streams are to be read no further, and which are again, in order."""
+        """Removes and returns the streams to pause and to resume, in order."""
         pauses, self._pauses = self._pauses, []
         return pauses
 
@@ -340,11 +341,11 @@ def _charge(now: int, buckets: Buckets, keys: tuple[str, ...], size_bytes: int) 
 
 
 def _patience_us(message: ProtoMessage) -> int:
-    """How long a request may wait: so that its client still listens when it is served, or answered."""
+    """Returns how long a request may wait: short enough that its client still waits for the response (µs)."""
     if isinstance(message, FetchRequest):
         return min(max(message.max_wait_ms * 1_000, LEAST_FETCH_WAIT_US), MOST_WAIT_US)
     if isinstance(message, ProduceRequest) and not message.acks:
-        return MAX_WAIT_US  # Nobody waits for an answer, and nobody would hear that it was dropped.
+        return MAX_WAIT_US  # No client waits for a response, and none would learn that it was dropped.
     if isinstance(message, ProduceRequest):
         return min(message.timeout_ms * 1_000 // 2, MOST_WAIT_US)
     timeout_ms = getattr(message, "timeout_ms", 0)

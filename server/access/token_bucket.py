@@ -1,24 +1,24 @@
-"""One limit per second: a bucket that fills at that rate, and takes debt."""
+"""One rate limit: a bucket that fills at the rate, and allows debt."""
 
 from __future__ import annotations
 
 import math
 
-#: What a full bucket holds, in seconds of its rate: so much may come at once.
+#: Capacity of a bucket, in seconds of its rate.
 BURST_S = 1
 _SECOND_US = 1_000_000
 
 
 class TokenBucket:
-    """Tokens that come at a rate, up to a burst of them.
+    """Tokens that are added at a rate, up to a burst.
 
-    Whoever finds no debt takes what they need, be it more than there is: a request is larger than a bucket, or not
-    known before it is answered. Whoever comes next waits until the debt is paid. So no more passes from one moment to
-    another than the rate gives in that time, one burst, and what was taken last (KIP-599).
+    A caller that finds no debt takes as much as it needs, even more than the bucket has: a request may be larger than a
+    bucket, or its size may only be known when it is answered. The next caller waits until the debt is paid. So the
+    total in any period is at most the rate times its length, plus one burst, plus the last amount taken (KIP-599).
 
     Arguments:
         rate: tokens per second, above 0.
-        now: microseconds on the node's clock. The bucket is full.
+        now: microseconds on the node's clock. The bucket starts full.
     """
 
     __slots__ = ("_at", "_balance", "_rate")
@@ -39,23 +39,23 @@ class TokenBucket:
         return self._rate * BURST_S
 
     def change_rate(self, now: int, rate: float) -> None:
-        """From now on tokens come at another rate. A debt stays."""
+        """Changes the rate from now on. A debt is kept."""
         self._fill(now)
         self._rate = rate
         self._balance = min(self._balance, self.burst)
 
     def take(self, now: int, amount: float) -> None:
-        """Takes tokens, whether there are as many or not."""
+        """Takes tokens, even if that results in a debt."""
         self._fill(now)
         self._balance -= amount
 
     def wait_us(self, now: int) -> int:
-        """How long until there is no debt any more, in microseconds, rounded up."""
+        """Returns the time until the debt is paid, in microseconds, rounded up."""
         self._fill(now)
         return 0 if self._balance >= 0 else math.ceil(-self._balance / self._rate * _SECOND_US)
 
     def is_full(self, now: int) -> bool:
-        """Whether it is as one that nobody has taken from: nothing is lost with it."""
+        """True if it is full, so that nothing is lost if it is dropped."""
         self._fill(now)
         return self._balance >= self.burst
 

@@ -1,10 +1,11 @@
-"""Sign-in by bearer token (OAUTHBEARER): one call with a token of an issuer whom the operator trusts.
+"""Authentication by bearer token (OAUTHBEARER): one call with a token of a trusted issuer.
 
-A token proves a name, and nothing about who has that name here. So it is nobody's name who proves otherwise who they
-are, a super user's or that of a user with a password, unless the operator says that these are the same person.
+A token proves a name, but not that the name belongs to the same person here. So it cannot name a user that
+authenticates differently, a super user or a user with a password, unless the operator declares that they are the same
+person.
 
-A token is verified in the step: some 0.1 ms. The session gate reads sixteen sign-ins at a time, so that many are about
-the most that one step verifies.
+A token is verified in the step, which takes some 0.1 ms. The session gate reads sixteen authentications at a time,
+which limits how many one step verifies.
 """
 
 from __future__ import annotations
@@ -20,16 +21,16 @@ from quorumlog.server.step.wire_errors import error
 from quorumlog.v1.errors_pb2 import Error, ErrorCode
 from quorumlog.v1.sign_in_pb2 import SignInByTokenRequest, SignInByTokenResponse
 
-#: Characters of a name that is remembered of a token that has proved nothing.
+#: Maximum length of the name remembered from an unverified token, in characters.
 _MOST_REMEMBERED = 249
 
 
 class TokenSignIns:
-    """Signs clients in.
+    """Authenticates clients by bearer token.
 
     Arguments:
-        rules: of this node.
-        keys: the newest ones.
+        rules: the rules of this node.
+        keys: the newest keys.
     """
 
     def __init__(self, rules: SignInRules, keys: TokenKeys, replies: Replies) -> None:
@@ -41,7 +42,7 @@ class TokenSignIns:
         hooks.serve(SignInByTokenRequest, self.sign_in)
 
     def sign_in(self, time: StepTime, asked: ClientRequest, request: SignInByTokenRequest) -> None:
-        """A client shows its token."""
+        """Handles a client's token."""
         answer = self._signed_in(time, asked.client, request)
         if isinstance(answer, Error):
             answer = SignInByTokenResponse(error=answer)
@@ -66,10 +67,10 @@ class TokenSignIns:
         return SignInByTokenResponse(session_token=token, lifetime_ms=lifetime_ms)
 
     def _prove(self, time: StepTime, client: RequestContext, compact: str) -> ProvedToken | Error:
-        """Whom a token names, once it is sure that it may."""
+        """Verifies a token."""
         verifier = self._keys.verifier
         if verifier is None:
-            return error(ErrorCode.UNSUPPORTED_VERSION, "this node takes no tokens (sasl_oauthbearer_jwks_file)")
+            return error(ErrorCode.UNSUPPORTED_VERSION, "this node accepts no tokens: set sasl_oauthbearer_jwks_file")
         user, token, problem = "", None, None
         try:
             token = verifier.read(compact)
@@ -88,10 +89,10 @@ class TokenSignIns:
         return error(ErrorCode.SASL_AUTHENTICATION_FAILED, f"the token is not taken: {problem}")
 
     def _problem_with(self, user: str) -> str | None:
-        """Why a name that was proved is nobody's here; None if it is somebody's."""
+        """Returns why a verified name cannot be used here, or None."""
         principal = f"{USER_PREFIX}{user}"
         if problem_with_name(user) is not None:
-            return "it names nobody who could be a user"
+            return "it names an invalid user"
         if principal not in self._rules.options.token_users:
             if principal in self._rules.options.super_users:
                 return f"{principal} is a super user (sasl_oauthbearer_shared_users)"
@@ -100,7 +101,7 @@ class TokenSignIns:
         return self._rules.problem_with_revoked(user)
 
     def _session(self, now: int, user: str, token: str, until_us: int) -> str | None:
-        """The token of a session of a user: of the one that it had, or of a new one; None where there is no room."""
+        """Returns the token of a user's session, renewed or new; None if there are too many sessions."""
         sessions = self._rules.sessions
         known = sessions.find(now, token) if token else None
         if known is not None and (known.user, known.credential_index) == (user, None):

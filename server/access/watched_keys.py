@@ -1,6 +1,6 @@
-"""A JWKS file that is read again when it has changed: keys come and go while a node runs.
+"""A JWKS file that is read again when it changes: keys are added and removed while a node runs.
 
-What is read is taken only when it is whole and of use. Until then the keys before it stay in use.
+A new version is used only if it is complete and valid. Until then the previous keys stay in use.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from quorumlog.server.access.jwt_verifier import JwtVerifier
 from quorumlog.server.access.key_set import KeySet, KeySetError, parse_keys
 from quorumlog.server.step.bearer_tokens import TokenOptions, TokenVerifier
 
-#: The file is looked at once in so many seconds at most.
+#: Minimum interval between two checks of the file, in seconds.
 LOOKED_AT_S = 1.0
-#: Bytes of the file.
+#: Maximum size of the file in bytes.
 MAX_FILE_BYTES = 256 << 10
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 def read_keys(options: TokenOptions) -> KeySet:
-    """Reads the file, and checks it.
+    """Reads and validates the file.
 
     Raises:
-        KeySetError: it cannot be read, others than its owner may write it, or it has no keys that can be used.
+        KeySetError: it cannot be read, others than its owner may write it, or it has no usable key.
     """
     path = options.key_file
     try:
-        # A pipe would keep the node waiting for whoever writes it.
+        # Opening a pipe would block the node until another process writes to it.
         with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
             status = os.fstat(file.fileno())
             content = file.read(MAX_FILE_BYTES + 1) if stat.S_ISREG(status.st_mode) else None
@@ -42,7 +42,7 @@ def read_keys(options: TokenOptions) -> KeySet:
         raise KeySetError(f"{path} is no file: give one")
     mode = stat.S_IMODE(status.st_mode)
     if mode & _OTHERS_WRITE:
-        # Whoever writes it can sign in as anybody.
+        # Anyone who can write the file can authenticate as any user.
         raise KeySetError(f"{path} may be written by others than its owner (mode {mode:o}): chmod go-w {path}")
     if len(content) > MAX_FILE_BYTES:
         raise KeySetError(f"{path} has more than {MAX_FILE_BYTES} bytes")
@@ -53,11 +53,11 @@ def read_keys(options: TokenOptions) -> KeySet:
 
 
 class WatchedKeys:
-    """The keys of a file as it is now. May be asked on any thread.
+    """The current keys of a file. May be used on any thread.
 
     Arguments:
-        on_refused: told why a changed file was not taken, once per reason.
-        on_taken: told how many keys took the place of those before.
+        on_refused: called with the reason why a changed file was rejected, once per reason.
+        on_taken: called with the number of new keys.
 
     Raises:
         KeySetError: the file cannot be used.
@@ -76,7 +76,7 @@ class WatchedKeys:
         self._refusal = ""
 
     def current(self) -> TokenVerifier:
-        """A verifier with the keys as they are now. As long as nothing changes it is the same object."""
+        """Returns a verifier with the current keys; the same object as long as nothing changes."""
         now_s = time.monotonic()
         if now_s < self._looked_at_s + LOOKED_AT_S:
             return self._verifier
@@ -96,7 +96,7 @@ class WatchedKeys:
                 self._on_refused(self._refusal)
             return
         if stamp != _stamp(self._options.key_file):
-            return  # Replaced while it was read: perhaps half of it is of before. The next look decides.
+            return  # Replaced while it was read, so the content may be mixed. The next check decides.
         self._seen, self._refusal = stamp, ""
         self._verifier = JwtVerifier(keys, self._options)
         self._on_taken(len(keys.keys))
@@ -107,5 +107,5 @@ def _stamp(path: Path) -> tuple[int, ...]:
         status = path.stat()
     except OSError:
         return ()
-    # A change of who may write it changes neither its time nor its size.
+    # A change of permissions changes neither time nor size.
     return status.st_mtime_ns, status.st_size, status.st_ino, status.st_mode

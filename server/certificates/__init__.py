@@ -1,4 +1,4 @@
-"""X.509 certificates as files: what they say, whether a node can use them, and how new ones are made.
+"""X.509 certificates as files: reading, checking and issuing them.
 
 - `names`: how a certificate says which node or user it is of.
 - `x509`: from when until when a certificate is valid, its serial number, whether a file of them is whole.

@@ -1,4 +1,4 @@
-"""What a certificate says of itself, and what is wrong with it."""
+"""Inspection of certificates: their content, and what is wrong with them."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from cryptography.hazmat.primitives import serialization
 from quorumlog.server.certificates.names import node_host, node_of, user_of
 from quorumlog.server.certificates.x509 import CertificateError
 
-#: A certificate that ends within so many days is to be replaced.
+#: A certificate that expires within this number of days should be replaced.
 SOON_DAYS = 30
 
 
 @dataclass(slots=True, frozen=True)
 class CertificateView:
-    """What a certificate says.
+    """Content of a certificate.
 
     Arguments:
         kind: authority, node, user or other.
-        node_id, user: of whom it is.
-        names: hosts and addresses that it is good for.
+        node_id, user: the subject that it identifies.
+        names: hosts and addresses that it is valid for.
         serial: in hexadecimal digits.
     """
 
@@ -42,24 +42,24 @@ class CertificateView:
 
     @property
     def days_left(self) -> int:
-        """Until its end, rounded down; negative once it is over."""
+        """Days until it expires, rounded down; negative after that."""
         return (self.ends - datetime.now(UTC)).days
 
 
 def view_of(path: Path) -> CertificateView:
-    """What the first certificate in a file says.
+    """Returns the content of the first certificate in a file.
 
     Raises:
-        CertificateError: there is none, or it cannot be read.
+        CertificateError: the file has none, or it cannot be read.
     """
     return _view(_load(path))
 
 
 def views_of(path: Path) -> list[CertificateView]:
-    """What each certificate in a file says: of authorities there may be several.
+    """Returns the content of each certificate in a file, which may have several of authorities.
 
     Raises:
-        CertificateError: there is none, or one cannot be read.
+        CertificateError: the file has none, or one cannot be read.
     """
     return [_view(certificate) for certificate in _load_all(path)]
 
@@ -83,11 +83,11 @@ def _view(certificate: x509.Certificate) -> CertificateView:
 
 
 def problems_of(path: Path, key: Path | None, authority: Path | None) -> Iterator[str]:
-    """What is wrong with a certificate, one line for each.
+    """Yields what is wrong with a certificate, one line for each problem.
 
     Arguments:
-        key: its key, to be looked at as well.
-        authority: by which it should have been signed; of several in the file, by one of them.
+        key: its key, to be checked, too.
+        authority: by which it should have been signed; if the file has several, by one of them.
 
     Raises:
         CertificateError: a file cannot be read.
@@ -95,15 +95,15 @@ def problems_of(path: Path, key: Path | None, authority: Path | None) -> Iterato
     certificate, view = _load(path), view_of(path)
     now = datetime.now(UTC)
     if now > view.ends:
-        yield f"{path} was valid until {view.ends:%Y-%m-%d}: make a new one"
+        yield f"{path} expired on {view.ends:%Y-%m-%d}: make a new one"
     elif now < view.begins:
-        yield f"{path} is valid from {view.begins:%Y-%m-%d} on: look at the clock"
+        yield f"{path} is valid from {view.begins:%Y-%m-%d} on: check the clock"
     elif view.days_left < SOON_DAYS:
-        yield f"{path} ends in {view.days_left} days: make a new one soon"
+        yield f"{path} expires in {view.days_left} days: make a new one soon"
     if view.kind == "node" and view.node_id is not None and node_host(view.node_id) not in view.names:
-        yield f"{path} is not good for {node_host(view.node_id)}, by which other nodes know it: make a new one"
+        yield f"{path} is not valid for {node_host(view.node_id)}, by which other nodes address it: make a new one"
     if view.kind == "other":
-        yield f"{path} names neither a node nor a user: its common name will be taken for a user's"
+        yield f"{path} names neither a node nor a user: its common name will be used as a user's"
     if key is not None:
         yield from _problems_of_key(certificate, path, key)
     if authority is not None and not any(_has_signed(signer, certificate) for signer in _load_all(authority)):
@@ -117,11 +117,11 @@ def _problems_of_key(certificate: x509.Certificate, path: Path, key: Path) -> It
     except OSError as error:
         raise CertificateError(f"cannot read {key}: {error.strerror}") from None
     except (ValueError, TypeError):
-        raise CertificateError(f"{key} is no key in PEM without a password") from None
+        raise CertificateError(f"{key} is not a PEM key without a password") from None
     if loaded.public_key() != certificate.public_key():
         yield f"{key} is not the key of {path}"
     if mode & (stat.S_IRWXG | stat.S_IRWXO):
-        yield f"{key} may be read by others than its owner: chmod 600 {key}"
+        yield f"{key} is readable by users other than its owner: chmod 600 {key}"
 
 
 def _has_signed(signer: x509.Certificate, certificate: x509.Certificate) -> bool:

@@ -1,4 +1,4 @@
-"""Makes certificate authorities, and certificates of nodes and of users. Keys are of P-256, and their owner's alone."""
+"""Issues certificate authorities, and certificates of nodes and of users. Keys are P-256, readable by their owner."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from quorumlog.server.certificates.names import NODE_DOMAIN, USER_NAME, node_host, node_uri, user_uri
 from quorumlog.server.certificates.x509 import CertificateError
 
-#: Lives of authorities and of certificates, in days. (Longer ones than 398 are what browsers stopped to take.)
+#: Validity of authorities and of certificates, in days. (Browsers do not accept more than 398.)
 AUTHORITY_DAYS = 3_650
 CERTIFICATE_DAYS = 398
-#: Clocks of machines differ: what is made now is valid there, too.
+#: Clocks of machines differ: a new certificate must be valid on all of them.
 _BACKDATED = timedelta(minutes=5)
 _OWNERS_ALONE, _EVERYBODYS = 0o600, 0o644
 
 
 class Issued(NamedTuple):
-    """Where a certificate and its key were written."""
+    """Paths of a certificate and its key."""
 
     certificate: Path
     key: Path
 
 
 def create_authority(directory: Path, name: str, days: float = AUTHORITY_DAYS) -> Issued:
-    """Makes a certificate authority: ``NAME.crt`` and ``NAME.key``.
+    """Creates a certificate authority: ``NAME.crt`` and ``NAME.key``.
 
     Arguments:
-        directory: made where there is none.
+        directory: created if it does not exist.
 
     Raises:
-        CertificateError: a file is there already, or cannot be written.
+        CertificateError: a file exists already, or cannot be written.
     """
     files = _free(directory, name)
     key = ec.generate_private_key(ec.SECP256R1())
@@ -56,7 +56,7 @@ def create_authority(directory: Path, name: str, days: float = AUTHORITY_DAYS) -
 def create_node(
     directory: Path, authority: Issued, node_id: int, hosts: Sequence[str], days: float = CERTIFICATE_DAYS
 ) -> Issued:
-    """Makes the certificate of a node: ``node-N.crt`` and ``node-N.key``. It serves and dials with it.
+    """Creates the certificate of a node: ``node-N.crt`` and ``node-N.key``, used to serve and to connect.
 
     Arguments:
         hosts: names and addresses by which clients reach the node.
@@ -74,13 +74,13 @@ def create_node(
 
 
 def create_client(directory: Path, authority: Issued, user: str, days: float = CERTIFICATE_DAYS) -> Issued:
-    """Makes the certificate of a user: ``USER.crt`` and ``USER.key``.
+    """Creates the certificate of a user: ``USER.crt`` and ``USER.key``.
 
     Raises:
-        CertificateError: as for an authority; or nobody can have such a name.
+        CertificateError: as for an authority; or it is not a valid name of a user.
     """
     if not USER_NAME.fullmatch(user) or user in (".", ".."):
-        raise CertificateError(f"'{user}' is no name of a user: use letters, digits and . _ @ + -, at most 249")
+        raise CertificateError(f"'{user}' is not a valid user name: use letters, digits and . _ @ + -, at most 249")
     names = [x509.UniformResourceIdentifier(user_uri(user))]
     return _create(directory, authority, user, user, names, [ExtendedKeyUsageOID.CLIENT_AUTH], days)
 
@@ -97,7 +97,7 @@ def _create(
     files = _free(directory, file_name)
     issuer, issuer_key = _load(authority)
     key = ec.generate_private_key(ec.SECP256R1())
-    # A common name has 64 characters at most; the URI has the whole name.
+    # A common name has at most 64 characters; the URI has the whole name.
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name[:64])])
     built = (
         _builder(subject, issuer.subject, key, days)
@@ -152,8 +152,10 @@ def _host_name(host: str) -> x509.GeneralName:
     ):
         raise CertificateError(f"'{host}' is neither the name of a host nor an address")
     if f".{host.lower()}".endswith(f".{NODE_DOMAIN}"):
-        # With another node's name this node could answer as that one.
-        raise CertificateError(f"'{host}' is the name of a node, and not of a host: names in {NODE_DOMAIN} are given")
+        # With another node's name, this node could impersonate that one.
+        raise CertificateError(
+            f"'{host}' is the name of a node, not of a host: names in {NODE_DOMAIN} are added automatically"
+        )
     return x509.DNSName(host)
 
 
@@ -163,10 +165,10 @@ def _load(authority: Issued) -> tuple[x509.Certificate, ec.EllipticCurvePrivateK
         key = serialization.load_pem_private_key(authority.key.read_bytes(), None)
     except OSError as error:
         raise CertificateError(
-            f"cannot read {error.filename}: {error.strerror}; quorumlog certs create-ca makes an authority"
+            f"cannot read {error.filename}: {error.strerror}; create an authority with quorumlog certs create-ca"
         ) from None
     except (ValueError, TypeError):
-        raise CertificateError(f"{authority.certificate} and {authority.key} are no authority in PEM") from None
+        raise CertificateError(f"{authority.certificate} and {authority.key} are not an authority in PEM") from None
     if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != certificate.public_key():
         raise CertificateError(f"{authority.key} is not the key of {authority.certificate}")
     return certificate, key
@@ -176,9 +178,7 @@ def _free(directory: Path, name: str) -> Issued:
     files = Issued(directory / f"{name}.crt", directory / f"{name}.key")
     for path in files:
         if path.exists() or path.is_symlink():
-            raise CertificateError(
-                f"{path} is there already, and is not overwritten: remove it, or choose another --dir"
-            )
+            raise CertificateError(f"{path} exists already and is not overwritten: remove it, or choose another --dir")
     return files
 
 
@@ -196,7 +196,7 @@ def _write(files: Issued, certificate: x509.Certificate, key: ec.EllipticCurvePr
 
 
 def _write_new(path: Path, content: bytes, mode: int) -> None:
-    # Never over a file, nor through a link that somebody has put there.
+    # Never overwrite a file, nor follow a link that another user may have placed.
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
     with os.fdopen(descriptor, "wb") as file:
         file.write(content)

@@ -1,8 +1,8 @@
-"""A certificate with its key, and the authorities whose certificates are trusted, as files that change now and then.
+"""A certificate with its key and the trusted authorities, read from files that may change.
 
-An operator replaces files while the node runs. What is read must be one state of them: a certificate whose key has not
-been replaced yet is no pair, and the one before stays in use. Authorities may be several, one after the other in their
-file: the former one and the next, while everybody gets new certificates.
+An operator replaces files while the node runs. They must be read in one consistent state: a certificate whose key has
+not been replaced yet is not a pair, and the previous pair stays in use. A file of authorities may have several, one
+after the other: the former one and the next, while all nodes and users get new certificates.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from pathlib import Path
 from quorumlog.server.certificates.x509 import CertificateError, Validity, check_certificates, validity
 from quorumlog.server.config.options import PairFiles
 
-#: Files are looked at once in so many seconds at most.
+#: Minimum interval between checks of the files (s).
 LOOKED_AT_S = 1.0
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 @dataclass(slots=True, frozen=True)
 class Pair:
-    """The content of such files, in PEM."""
+    """Content of the files, in PEM."""
 
     certificate: bytes
     key: bytes
@@ -37,14 +37,16 @@ def read_pair(files: PairFiles, wall_s: Callable[[], float] = time.time) -> Pair
     """Reads the files, and checks that they can be used.
 
     Raises:
-        CertificateError: one cannot be read, others than its owner may read the key, the key is not the certificate's,
-            or the certificate is not valid now.
+        CertificateError: one cannot be read, users other than its owner may read the key, the key does not belong to
+            the
+            certificate, or the certificate is not valid now.
     """
     certificate, key = _read(files.certificate), _read(files.key)
     mode = files.key.stat().st_mode
     if mode & _OTHERS:
         raise CertificateError(
-            f"{files.key} may be read by others than its owner (mode {stat.S_IMODE(mode):o}): chmod 600 {files.key}"
+            f"{files.key} is readable by users other than its owner (mode {stat.S_IMODE(mode):o}):"
+            f" chmod 600 {files.key}"
         )
     authorities = None if files.authorities is None else _read(files.authorities)
     valid = _validity(certificate, files.certificate)
@@ -56,18 +58,18 @@ def read_pair(files: PairFiles, wall_s: Callable[[], float] = time.time) -> Pair
         _check_authorities(authorities, files.authorities)
     now_s = wall_s()
     if now_s > valid.ends_s:
-        raise CertificateError(f"{files.certificate} was valid until {_when(valid.ends_s)}: replace it")
+        raise CertificateError(f"{files.certificate} expired at {_when(valid.ends_s)}: replace it")
     if now_s < valid.begins_s:
-        raise CertificateError(f"{files.certificate} is valid from {_when(valid.begins_s)} on: look at the clock")
+        raise CertificateError(f"{files.certificate} is valid from {_when(valid.begins_s)} on: check the clock")
     return Pair(certificate, key, authorities, valid)
 
 
 class WatchedPair:
-    """A pair that is read again when its files have changed. May be asked on any thread.
+    """A pair that is read again when its files have changed. Thread-safe.
 
     Arguments:
-        on_refused: told why a changed pair was not taken, once per reason.
-        on_taken: told of a pair that took the place of the one before.
+        on_refused: called with the reason for which a changed pair was refused, once for each reason.
+        on_taken: called with a pair that has replaced the previous one.
 
     Raises:
         CertificateError: the files cannot be used.
@@ -83,7 +85,7 @@ class WatchedPair:
         self._refusal = ""
 
     def current(self) -> Pair:
-        """The pair as it is now. As long as nothing changes it is the same object."""
+        """Returns the current pair; the same object while nothing changes."""
         now_s = time.monotonic()
         if now_s < self._looked_at_s + LOOKED_AT_S:
             return self.pair
@@ -103,7 +105,7 @@ class WatchedPair:
                 self._on_refused(self._refusal)
             return
         if stamp != self._stamp():
-            return  # Replaced while it was read: perhaps half of it is of before. The next look decides.
+            return  # Replaced while it was read, so it may be inconsistent. The next check decides.
         self._seen, self._refusal = stamp, ""
         if pair != self.pair:
             self.pair = pair
@@ -121,9 +123,9 @@ class WatchedPair:
 
 
 def changed_since(watched: WatchedPair, known: Pair) -> Pair | None:
-    """The pair as it is now, where it is another one than ``known``; else None.
+    """Returns the current pair if it is not ``known``; otherwise None.
 
-    Each of those that serve with a pair knows which one it has: whoever else looks at it takes no change from them.
+    Each server that uses a pair tracks its own: another caller's check must not hide a change from it.
     """
     pair = watched.current()
     return None if pair is known else pair
@@ -154,7 +156,7 @@ def _read(path: Path) -> bytes:
                 raise IsADirectoryError
             return file.read(1 << 20)
     except IsADirectoryError:
-        raise CertificateError(f"{path} is a directory: give a file") from None
+        raise CertificateError(f"{path} is a directory: specify a file") from None
     except OSError as error:
         raise CertificateError(f"cannot read {path}: {error.strerror}") from None
 

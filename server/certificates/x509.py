@@ -1,6 +1,6 @@
-"""Reads certificates in PEM: from when until when they are valid, and their serial numbers.
+"""Reads certificates in PEM: their validity, and their serial numbers.
 
-gRPC checks the validity in the handshake only. A stream may outlive it, so whoever serves one must know its end.
+gRPC checks the validity only in the handshake. A stream may outlive it, so code that serves one must know the end.
 
 The library ``cryptography`` is imported when the first certificate is read: it takes 8 MiB, and a node without TLS
 reads none.
@@ -17,7 +17,7 @@ _BEGIN, _END = b"-----BEGIN CERTIFICATE-----", b"-----END CERTIFICATE-----"
 
 
 class CertificateError(Exception):
-    """A certificate, a key or a file of them cannot be used. The message is one line that says what to do."""
+    """Raised if a certificate, a key or a file of them cannot be used. The message is one line that says what to do."""
 
 
 class Validity(NamedTuple):
@@ -53,16 +53,16 @@ def check_certificates(pem: bytes) -> None:
         CertificateError: the text has no certificate, or one of them is cut short or damaged.
     """
     if not len(_load(pem)) == pem.count(_BEGIN) == pem.count(_END):
-        raise CertificateError("one of the certificates in it is not whole")
+        raise CertificateError("one of its certificates is incomplete")
 
 
 def _load(pem: bytes) -> list[Certificate]:
-    """Returns the certificates that are whole, at least one."""
+    """Returns the complete certificates, at least one."""
     from cryptography import x509
 
     if _BEGIN not in pem:
-        raise CertificateError("there is no certificate in it: expected PEM, -----BEGIN CERTIFICATE----- and so on")
+        raise CertificateError("it has no certificate: expected PEM (-----BEGIN CERTIFICATE-----)")
     try:
         return x509.load_pem_x509_certificates(pem)
     except (ValueError, x509.InvalidVersion):
-        raise CertificateError("the certificate in it is damaged") from None
+        raise CertificateError("its certificate is damaged") from None

@@ -1,9 +1,9 @@
 """The configuration of a node.
 
-- `settings`: a node's settings: flags over environment over file over defaults.
-- `setting_values`: their values as typed; `plain_numbers`: numbers in text.
-- `options`: what a node gets when it is made; `consumer_group_limits`: the part about consumer groups.
-- `listening`: checks addresses before anything starts.
+- `settings`: a node's settings: flags override the environment, the environment a file, the file the defaults.
+- `setting_values`: types and parsers for values of settings; `plain_numbers`: numbers in text.
+- `options`: the options that a node is built with; `consumer_group_limits`: the part about consumer groups.
+- `listening`: checks listen addresses before anything starts.
 
 May import: `step`.
 """

@@ -1,4 +1,4 @@
-"""Bounds of what a coordinator keeps and takes, and the intervals that it asks for."""
+"""Bounds of a group coordinator's state, and the intervals that it asks members to keep."""
 
 from __future__ import annotations
 
@@ -11,25 +11,27 @@ from quorumlog.v1.errors_pb2 import ErrorCode
 
 @dataclass(slots=True, frozen=True)
 class ConsumerGroupLimits:
-    """Bounds of a coordinator. Past each comes an error that names it. Times are in milliseconds.
+    """Bounds of a coordinator. A request beyond one gets an error that names it. Times are in milliseconds.
 
     Arguments:
-        groups: that one coordinator keeps.
-        coordinator_bytes: that one coordinator keeps of all its groups: what members say of themselves, assignments,
-            committed offsets. They are in memory, and one snapshot has all of them.
-        members: of one group.
-        offsets: committed ones of one group.
-        topics_per_member: that a member names in its subscription.
-        pattern_length: characters of a topic pattern.
-        metadata_bytes: of the text beside a committed offset.
-        min_session_timeout_ms: a member must not be taken for dead while a coordinator is elected.
-        classic_member_bytes: of what one member of a classic group says of itself, in all of its protocols.
-        classic_group_bytes: of what all its members say; as many again of assignments.
-        classic_protocols: that one such member can take part in.
-        initial_rebalance_delay_ms: how long the first round of a classic group waits for further members.
-        session_timeout_ms: of members that do not choose one; see ``usual_session_ms``.
-        heartbeat_interval_ms: after which a member is to be heard again, or a third of its session if that is shorter.
-        waiting_interval_ms: the same of a member that waits for partitions, and whose heartbeats do not wait for news.
+        groups: maximum per coordinator.
+        coordinator_bytes: size of all groups of one coordinator: member data, assignments, committed offsets. All of it
+            is in memory and in one snapshot.
+        members: maximum per group.
+        offsets: maximum number of committed offsets per group.
+        topics_per_member: maximum number of topics in a member's subscription.
+        pattern_length: maximum length of a topic pattern, in characters.
+        metadata_bytes: maximum size of the metadata string of a committed offset.
+        min_session_timeout_ms: a member must not expire while a coordinator is elected.
+        classic_member_bytes: maximum size of the subscription data of one member of a classic group, over all its
+            protocols.
+        classic_group_bytes: maximum size of all members' subscription data; the assignments have the same limit.
+        classic_protocols: maximum number of protocols of one classic member.
+        initial_rebalance_delay_ms: how long the first rebalance of a classic group waits for more members.
+        session_timeout_ms: session timeout of members that do not choose one; see ``usual_session_ms``.
+        heartbeat_interval_ms: heartbeat interval, or a third of the member's session timeout if that is shorter.
+        waiting_interval_ms: heartbeat interval of a member that waits for partitions, whose heartbeats are answered at
+            once.
     """
 
     groups: int = 10_000
@@ -52,14 +54,13 @@ class ConsumerGroupLimits:
 
     @property
     def usual_session_ms(self) -> int:
-        """The session of members that do not choose one: within what others may choose."""
+        """The session timeout of members that do not choose one, clamped to the range that members may choose from."""
         return min(max(self.session_timeout_ms, self.min_session_timeout_ms), self.max_session_timeout_ms)
 
 
 def refuse_growth(group_id: str, limits: ConsumerGroupLimits) -> errors_pb2.Error:
-    """The error of somebody for whom a coordinator would have to keep more than it may."""
+    """Returns the error for a request that would make a coordinator exceed its size limit."""
     return error(
         ErrorCode.GROUP_MAX_SIZE_REACHED,
-        f"the coordinator of group {group_id} keeps {limits.coordinator_bytes >> 20} MiB of its groups and takes no"
-        " more: delete groups that nobody needs",
+        f"the coordinator of group {group_id} is full ({limits.coordinator_bytes >> 20} MiB): delete unused groups",
     )

@@ -1,4 +1,4 @@
-"""Where a node listens: checked before anything starts, so that what is wrong is said in one line."""
+"""Checks of listen addresses before anything starts, so that a problem is reported in one line."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from quorumlog.server.config.setting_values import parse_address
 from quorumlog.server.config.settings import Settings
 from quorumlog.server.step.request_context import Listener
 
-#: Listeners at which everybody has to prove who they are.
+#: Listeners that require authentication.
 _PROVED = frozenset((Listener.PEER, Listener.CLIENT, Listener.PASSWORD))
 
 
 class ListenError(Exception):
-    """The address cannot be listened on. The message is one line that says what to do."""
+    """Raised when a node cannot listen on an address. The message is one line that says what to do."""
 
 
 def check_listening(settings: Settings) -> None:
-    """Checks that the node may and can listen where it is told to.
+    """Checks that the node may and can listen on its configured addresses.
 
     Raises:
-        ListenError: the address is beyond loopback without ``insecure``, does not exist here, or is taken.
+        ListenError: an address is beyond loopback without ``insecure``, does not exist on this machine, or is in use.
     """
     settings_of = {
         Listener.PLAINTEXT: "plaintext_listen" if settings.has_tls else "listen",
@@ -41,14 +41,14 @@ def check_listening(settings: Settings) -> None:
         beyond = [ip for ip in _resolve(name, address) if not ip.is_loopback]
         if beyond and listener not in _PROVED and not settings.insecure:
             raise ListenError(
-                f"{name} = {address} is beyond loopback, and nobody proves there who they are: listen on 127.0.0.1,"
-                " set up TLS (docs/security.md), or say --insecure if everyone who can reach it may do everything"
+                f"{name} = {address} is beyond loopback and has no authentication: listen on 127.0.0.1,"
+                " set up TLS (docs/security.md), or set --insecure if every host that can reach it may do everything"
             )
         flag = "advertise" if name != "kafka_listen" else "kafka_advertise"
         if not name.startswith("metrics_") and any(ip.is_unspecified for ip in beyond) and not getattr(settings, flag):
             raise ListenError(
-                f"{name} = {address} is every address of this machine: give --{flag.replace('_', '-')}, where others"
-                " reach this one"
+                f"{name} = {address} is every address of this machine: set --{flag.replace('_', '-')} to the"
+                " address at which other hosts reach it"
             )
         try_to_bind(name, address)
 
@@ -63,10 +63,10 @@ def _resolve(name: str, address: str) -> list[ipaddress.IPv4Address | ipaddress.
 
 
 def try_to_bind(name: str, address: str) -> None:
-    """Listens for a moment: gRPC would say less about what went wrong, and in more lines.
+    """Binds and listens briefly: gRPC's own error says less, and in more lines.
 
     Raises:
-        ListenError: which names the setting and the address.
+        ListenError: names the setting and the address.
     """
     _, port = parse_address(address)
     ip = _resolve(name, address)[0]
@@ -79,7 +79,7 @@ def try_to_bind(name: str, address: str) -> None:
             if error.errno == errno.EADDRINUSE:
                 what = f"port {port} is in use by another process: stop it, or choose another port"
             elif error.errno == errno.EADDRNOTAVAIL:
-                what = f"{ip} is no address of this machine"
+                what = f"{ip} is not an address of this machine"
             else:
                 what = f"cannot listen there: {error.strerror}"
             raise ListenError(f"{name} = {address}: {what}") from None

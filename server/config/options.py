@@ -1,4 +1,4 @@
-"""What a node is told when it is made: who it is, whom it forms a cluster with, and its limits."""
+"""Options that a node is built with: its identity, its cluster and its limits."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from quorumlog.server.step.request_context import Listener
 
 @dataclass(slots=True, frozen=True)
 class NodeLimits:
-    """Bounds of everything that could grow. Past each comes a retriable error."""
+    """Bounds of everything that could grow. A request beyond one gets a retriable error."""
 
     #: Bytes of batches in one produce request.
     request_bytes: int = 32 << 20
@@ -22,72 +22,72 @@ class NodeLimits:
     pending_produces: int = 10_000
     #: Fetches waiting for data.
     parked_fetches: int = 10_000
-    #: Look-ups of offsets waiting until a quorum has confirmed their leader.
+    #: Offset look-ups waiting until a quorum has confirmed their leader.
     waiting_look_ups: int = 10_000
     #: Deletions of records waiting for their log start to move.
     waiting_deletions: int = 1_000
-    #: Fetch sessions, and partitions in all of them together. Clients beyond them name all partitions in each fetch.
+    #: Fetch sessions, and their partitions in total. Clients beyond these limits name all partitions in each fetch.
     fetch_sessions: int = 1_000
     fetch_session_partitions: int = 100_000
     #: Bytes of entries in one fetch response.
     fetch_bytes: int = 16 << 20
-    #: Calls of groups, and heartbeats of members, that one coordinator has yet to decide.
+    #: Group calls and member heartbeats that one coordinator has yet to process.
     group_calls: int = 10_000
-    #: Heartbeats that wait at one coordinator until there is news for their members.
+    #: Heartbeats that wait at one coordinator until something changes for their members.
     parked_heartbeats: int = 10_000
-    #: Requests to the controller that wait for an answer.
+    #: Pending requests to the controller.
     controller_requests: int = 1_000
     #: Bytes of entries in one data frame; a single larger entry still travels alone.
     frame_bytes: int = 1 << 20
     #: Bytes of one slice of a snapshot, on disk and in one frame.
     snapshot_slice_bytes: int = 256 << 10
-    #: Slices of a snapshot on their way to a follower that are not known to be durable there.
+    #: Slices of a snapshot in transit to a follower that are not known to be durable there.
     snapshot_window: int = 2
-    #: Snapshots that a node sends at once, and as many that it receives.
+    #: Snapshots that a node sends at the same time, and the same number that it receives.
     snapshot_transfers: int = 4
-    #: The same for those of one slice: a node that comes back may need one for each of thousands of partitions.
+    #: The same for snapshots of one slice: a node that restarts may need one for each of thousands of partitions.
     small_snapshot_transfers: int = 64
-    #: Bytes of a snapshot that a node receives.
+    #: Maximum size of a snapshot that a node receives, in bytes.
     snapshot_bytes: int = 1 << 40
     #: Bytes of entries waiting for the disk at which appends are refused until it catches up.
     gathered_bytes: int = 64 << 20
-    #: Bytes of one compacted batch, about; and of batches that compaction reads before anything else may go on.
+    #: Approximate size of a compacted batch; and bytes of batches that compaction reads before it yields.
     compaction_batch_bytes: int = 256 << 10
     compaction_chunk_bytes: int = 1 << 20
-    #: Bytes and records that one pass of compaction takes in anew: their keys are in memory meanwhile.
+    #: Bytes and records that one pass of compaction adds; their keys are in memory during the pass.
     compaction_pass_bytes: int = 64 << 20
     compaction_pass_records: int = 4_000_000
-    #: Bytes that compaction reads in a second at most, over all partitions.
+    #: Maximum bytes per second that compaction reads, over all partitions.
     compaction_bytes_per_second: int = 32 << 20
-    #: Bytes per second that this node sends of replicas that are being added elsewhere; 0: no limit.
+    #: Maximum bytes per second that this node sends to replicas that are being added on other nodes; 0: no limit.
     copy_bytes_per_second: int = 0
-    #: Producers without a name whose sequences a partition remembers, and beside them four fifths as many with one. No
-    #: setting: replicas must forget the same ones.
+    #: Producers without a name whose sequences a partition remembers; four fifths of that number are kept with a name.
+    #: It is not a setting because replicas must forget the same ones.
     producers_per_partition: int = 5_000
-    #: Applied entries of 48 bytes each after which a witness gives up its log.
+    #: Applied entries, of 48 bytes each, after which a witness drops its log.
     witness_traces: int = 1_000
-    #: Fraction of the storage in use above which appends are refused, and below which they are taken again.
+    #: Fraction of the storage in use above which appends are refused, and below which they are accepted again.
     storage_refuse_above: float = 0.85
     storage_resume_below: float = 0.80
-    #: Appends are refused as well when fewer bytes than this are free.
+    #: Appends are also refused when fewer bytes than this are free.
     storage_reserve_bytes: int = 64 << 20
 
     def transfers_of(self, slices: int) -> int:
-        """How many snapshots may be on their way at once: of one slice, or of more."""
+        """Returns how many snapshots with this number of slices may be in transit at the same time."""
         return self.snapshot_transfers if slices > 1 else self.small_snapshot_transfers
 
 
 @dataclass(slots=True, frozen=True)
 class BalanceOptions:
-    """How leaderships return to the preferred leaders. Times are in microseconds.
+    """Options for returning leaderships to the preferred leaders. Times are in microseconds.
 
     Arguments:
-        enabled: by themselves, not only when asked for.
-        check_interval_us: how often a node looks what it leads in another's place. Kafka's 300 s would leave a cluster
-            lopsided for minutes after each restart; here a handing over takes milliseconds and no producer notices,
-            so 30 s only keeps a node that comes and goes from taking its leaderships along each time.
+        enabled: leaderships return automatically, not only on request.
+        check_interval_us: how often a node looks for leaderships that belong to another node. Kafka's 300 s would leave
+            a cluster unbalanced for minutes after each restart. Here a handover takes milliseconds and no producer
+            notices, so 30 s only keeps a node that restarts repeatedly from taking its leaderships back each time.
         grace_us: the preferred leader must have been connected, and able to lead, for this long.
-        max_transfers: under way at once.
+        max_transfers: maximum number in progress.
     """
 
     enabled: bool = True
@@ -98,11 +98,12 @@ class BalanceOptions:
 
 @dataclass(slots=True, frozen=True)
 class RepairOptions:
-    """What the controller moves without being asked. Times are in microseconds; 0: nothing.
+    """Automatic moves by the controller. Times are in microseconds; 0 disables.
 
     Arguments:
-        rebalance_interval_us: how often it looks whether replicas, bytes and leaders are even, and moves a few.
-        recovery_after_us: after this time without a node its replicas are made anew on others.
+        rebalance_interval_us: how often the controller checks the balance of replicas, bytes and leaders, and moves a
+            few.
+        recovery_after_us: after this long without a node its replicas are recreated on others.
     """
 
     rebalance_interval_us: int = 0
@@ -111,15 +112,15 @@ class RepairOptions:
 
 @dataclass(slots=True, frozen=True)
 class ConsumerGroupOptions:
-    """How consumer groups are coordinated. Times are in milliseconds.
+    """Options of consumer group coordination. Times are in milliseconds.
 
     Arguments:
-        coordinators: how many there are to be, when the first is looked for; the controller's counts.
-        coordinators_factor: replicas of each; 0: three in a cluster of three nodes and more, else one.
-        offsets_retention_ms: how long committed offsets are kept that nobody needs.
-        limits: what members may ask for. The least session must be several election timeouts: a leader that was cut off
-            must have noticed before its successor gives away what is not its.
-        checkpoint_entries, checkpoint_bytes: of a coordinator's log, after which a snapshot replaces them.
+        coordinators: the number of coordinators, used when the first is looked up; only the controller's value counts.
+        coordinators_factor: replicas of each; 0: three in a cluster of at least three nodes, otherwise one.
+        offsets_retention_ms: how long unused committed offsets are kept.
+        limits: bounds of members' requests. The minimum session timeout must be several election timeouts: a leader
+            that was cut off must notice before its successor reassigns its members' partitions.
+        checkpoint_entries, checkpoint_bytes: size of a coordinator's log at which a snapshot replaces it.
     """
 
     coordinators: int = 16
@@ -132,11 +133,11 @@ class ConsumerGroupOptions:
 
 @dataclass(slots=True, frozen=True)
 class ScrubOptions:
-    """How a node scrubs.
+    """Options of a node's scrub.
 
     Arguments:
-        bytes_per_second: read at most; 0: never.
-        interval_ms: from the beginning of one pass to that of the next, or longer where a pass takes longer.
+        bytes_per_second: maximum read rate; 0: no scrub.
+        interval_ms: from the start of one pass to that of the next; longer if a pass takes longer.
     """
 
     bytes_per_second: int = 4 << 20
@@ -145,10 +146,11 @@ class ScrubOptions:
 
 @dataclass(slots=True, frozen=True)
 class PairFiles:
-    """Where a certificate (with what is between it and its authority), its key, and the trusted authorities are.
+    """Paths of a certificate (with the intermediates between it and its authority), its key, and the trusted
+    authorities.
 
     Arguments:
-        authorities: None where nobody is asked for a certificate.
+        authorities: None if no certificate is requested from clients.
     """
 
     certificate: Path
@@ -158,7 +160,7 @@ class PairFiles:
 
 @dataclass(slots=True, frozen=True)
 class Endpoint:
-    """Where others reach a node through one of its listeners."""
+    """The address at which clients and peers reach one of a node's listeners."""
 
     listener: Listener
     host: str
@@ -167,14 +169,15 @@ class Endpoint:
 
 @dataclass(slots=True, frozen=True)
 class AuthorizationOptions:
-    """Whether clients are asked for permission.
+    """Options of authorization.
 
     Arguments:
-        enabled: what no rule allows is refused. Otherwise everybody may do everything.
-        super_users: principals that may do everything, whatever rules say.
-        audited: refusals and changes are told for the audit log.
-        image_max_age_ms: records are served only by metadata that are no older, but to super users; 0: of any age.
-        token_users: principals of super users and of users with a password that a bearer token may name as well.
+        enabled: operations that no ACL allows are denied. Otherwise every client may do everything.
+        super_users: principals that may do everything, regardless of ACLs.
+        audited: denials and changes are reported for the audit log.
+        image_max_age_ms: records are only served if the metadata are no older than this, except to super users; 0: no
+            limit.
+        token_users: principals of super users, and of users with a password, that a bearer token may also name.
     """
 
     enabled: bool = False
@@ -184,7 +187,7 @@ class AuthorizationOptions:
     token_users: frozenset[str] = frozenset()
 
 
-#: Of a sign-in, unless it is renewed.
+#: Lifetime of an authenticated session that is not renewed.
 SESSION_LIFETIME_US = 15 * 60 * 1_000_000
 
 
@@ -194,14 +197,14 @@ class NodeOptions:
 
     Arguments:
         node_id: unique in the cluster, at least 0.
-        address: host:port at which peers reach this node, and clients where there are no endpoints.
-        endpoints: of each listener, where it has others than one for everybody.
-        peer_listener: at which other nodes are dialled.
+        address: host:port at which peers reach this node, and also clients if there are no endpoints.
+        endpoints: the address of each listener, if there is more than one listener.
+        peer_listener: the listener at which other nodes are dialled.
         controllers: node id -> host:port of the voters of the metadata group, as configured at formation.
         rack: for placement; empty when unknown.
-        witness_only: it takes witnesses of partitions, and no replicas.
-        session_lifetime_us: how long a sign-in is good unless it is renewed.
-        data_dir: where its storage is, to be told.
+        witness_only: it accepts witnesses of partitions, and no replicas.
+        session_lifetime_us: lifetime of an authenticated session that is not renewed.
+        data_dir: the path of its storage, for reports.
     """
 
     node_id: int
@@ -240,13 +243,16 @@ class NodeOptions:
 
     @property
     def lease_interval_us(self) -> int:
-        """How often a node tells another that it lives: a lease may be late or lost without anybody waking."""
+        """The interval at which a node tells another that it is alive: one lease may be late or lost without waking
+        any group."""
         return max(self.heartbeat_interval_us, self.raft.election_timeout_us // 3)
 
     @property
     def told_everybody(self) -> tuple[str, int]:
-        """Host and port for those who know of no endpoints, or look for a kind that this node does not have: without
-        TLS if it listens so, else for clients by certificate."""
+        """Host and port for clients that do not support endpoints, or look for a kind that this node does not have.
+
+        It is the listener without TLS if there is one, otherwise the one for clients with certificates.
+        """
         for wanted in (Listener.PLAINTEXT, Listener.CLIENT):
             for each in self.endpoints:
                 if each.listener is wanted:

@@ -1,7 +1,7 @@
-"""Numbers in text: ASCII digits with at most a minus before them.
+"""Numbers in text: ASCII digits, optionally preceded by a minus sign.
 
-Python's ``int`` and ``float`` also read ``1_000``, ``+5000``, spaces and the digits of every script. Clients in other
-languages read none of these, so a value that is stored as it was typed would be no number to them.
+Python's ``int`` and ``float`` also accept ``1_000``, ``+5000``, spaces and the digits of every script. Clients in other
+languages accept none of these, so a value stored as it was typed would not be a number to them.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ _DECIMAL = re.compile(r"-?(?:[0-9]{1,20}(?:\.[0-9]{0,20})?|\.[0-9]{1,20})(?:[eE]
 
 
 def parse_integer(text: str) -> int:
-    """Returns the integer that ``text`` is, of at most 20 digits.
+    """Returns the integer in ``text``, which has at most 20 digits.
 
     Raises:
-        ValueError: it is something else.
+        ValueError: the text is not an integer.
     """
     if _INTEGER.fullmatch(text) is None:
-        raise ValueError("not an integer: write digits alone")
+        raise ValueError("not an integer: use digits only")
     return int(text)
 
 
 def parse_decimal(text: str) -> float:
-    """Returns the number that ``text`` is, such as ``0.5`` or ``1e-3``.
+    """Returns the number in ``text``, such as ``0.5`` or ``1e-3``.
 
     Raises:
-        ValueError: it is something else.
+        ValueError: the text is not a number.
     """
     if _DECIMAL.fullmatch(text) is None:
-        raise ValueError("not a number: write digits, and a point if need be")
+        raise ValueError("not a number: use digits and an optional decimal point")
     return float(text)

@@ -1,4 +1,4 @@
-"""Values of settings as they are typed: addresses, lists, and numbers within their bounds."""
+"""Types and parsers for settings: addresses, lists, and numbers within bounds."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from quorumlog.wire.request_limits import LEAST_THROTTLE
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """Host and port of ``host:port`` or ``[v6]:port``.
+    """Returns host and port of ``host:port`` or ``[v6]:port``.
 
     Raises:
-        ValueError: it is no such address.
+        ValueError: it is not such an address.
     """
     host, colon, port = text.rpartition(":")
     bracketed = host.startswith("[") and host.endswith("]")
@@ -35,7 +35,7 @@ def _address(value: object) -> str:
 
 
 def _controllers(value: object) -> dict[int, str]:
-    """The controllers in ``1@host:port,2@host:port``, or a list of such items."""
+    """Parses ``1@host:port,2@host:port``, or a list of such items."""
     items = value.split(",") if isinstance(value, str) else value
     if isinstance(items, dict):
         items = [f"{node_id}@{address}" for node_id, address in items.items()]
@@ -56,7 +56,7 @@ def _controllers(value: object) -> dict[int, str]:
 
 
 def _items(value: object) -> list[str]:
-    """What stands between commas, or in a list; nothing in an empty text."""
+    """Splits text at commas; accepts a list too. Empty text gives an empty list."""
     items = (value.split(",") if value else []) if isinstance(value, str) else value
     if not isinstance(items, list | tuple | set | frozenset):
         raise ValueError("not a list")
@@ -64,7 +64,7 @@ def _items(value: object) -> list[str]:
 
 
 def _users(value: object) -> frozenset[str]:
-    """The principals in ``User:admin,User:ops``, or a list of such items."""
+    """Parses ``User:admin,User:ops``, or a list of such items."""
     users = frozenset(_items(value))
     for user in users:
         if not user.startswith(USER_PREFIX) or user in (USER_PREFIX, EVERYBODY) or not user.isprintable():
@@ -73,11 +73,11 @@ def _users(value: object) -> frozenset[str]:
 
 
 def _algorithms(value: object) -> tuple[str, ...]:
-    """The algorithms in ``RS256,ES256``, or a list of such items."""
+    """Parses ``RS256,ES256``, or a list of such items; removes duplicates."""
     algorithms = tuple(dict.fromkeys(_items(value)))
     for algorithm in algorithms:
         if algorithm not in KNOWN_ALGORITHMS:
-            raise ValueError(f"{algorithm!r} is none of {', '.join(KNOWN_ALGORITHMS)}")
+            raise ValueError(f"{algorithm!r} is not one of {', '.join(KNOWN_ALGORITHMS)}")
     if not algorithms:
         raise ValueError("no algorithm")
     return algorithms
@@ -93,7 +93,7 @@ Address = Annotated[str, BeforeValidator(_address)]
 Controllers = Annotated[dict[int, str], NoDecode, BeforeValidator(_controllers)]
 Users = Annotated[frozenset[str], NoDecode, BeforeValidator(_users)]
 Algorithms = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_algorithms)]
-#: What a token says of itself, and the names under which it does.
+#: A claim's value, or the name of a claim.
 ClaimText = Annotated[str, Field(min_length=1, max_length=1_024)]
 Milliseconds = Annotated[int, Field(ge=1, le=86_400_000)]
 SizeBytes = Annotated[int, Field(ge=1024, le=1 << 50)]

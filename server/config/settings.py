@@ -1,4 +1,4 @@
-"""Configuration of a node: flags over environment (``QUORUMLOG_*``) over a TOML file over defaults.
+"""Settings of a node: flags override the environment (``QUORUMLOG_*``), which overrides a TOML file and the defaults.
 
 Every setting has one name: ``node_id`` in the file is ``QUORUMLOG_NODE_ID`` in the environment and ``--node-id`` on
 the command line.
@@ -57,29 +57,29 @@ from quorumlog.server.step.request_context import Listener
 from quorumlog.wire.request_limits import LEAST_THROTTLE
 
 ENV_PREFIX = "QUORUMLOG_"
-#: An environment variable this close to a setting's name is a typing error; others may belong to somebody else.
+#: An environment variable this similar to a setting's name is a typing error; others may belong to another program.
 _TYPO_LIKENESS = 0.85
 _MS = 1_000
-#: The least session of a group's member, in election timeouts, and in milliseconds unless it is set.
+#: The minimum session timeout of a group member in election timeouts, and in milliseconds by default.
 ELECTIONS_PER_SESSION = 3
 LEAST_SESSION_MS = 2_000
-#: Heartbeats in the least age that metadata may be limited to: how old they are is asked for every fifth.
+#: Heartbeat intervals in the smallest age limit for metadata: the age is checked every fifth of the limit.
 INTERVALS_OF_IMAGE_AGE = 20
 
 
 class SettingsError(Exception):
-    """A setting is wrong. The message is one line: which, its value, and what is expected."""
+    """Raised when a setting is wrong. The message is one line: the setting, its value, and what is expected."""
 
 
 _A_TIME = "a whole number of milliseconds"
 _A_SIZE = "a whole number of bytes, at least 1024"
-#: Annotations of such fields, as pydantic has them.
+#: Annotations of whole-number fields, as pydantic reports them.
 _WHOLE_NUMBERS = (int, Milliseconds | None)
 _AN_ADDRESS = "host:port, for example 127.0.0.1:19092"
 
 
 class Settings(BaseSettings):
-    """Everything that a node is told at its start. A field's description says what is expected of it."""
+    """All settings of a node. A field's description says which values are expected."""
 
     model_config = SettingsConfigDict(env_prefix=ENV_PREFIX, extra="forbid", frozen=True, env_ignore_empty=True)
 
@@ -94,13 +94,13 @@ class Settings(BaseSettings):
         None, description=f"{_AN_ADDRESS}: where this node serves its peers, by certificate; with tls_certificate"
     )
     password_listen: Address | None = Field(
-        None, description=f"{_AN_ADDRESS}: where this node serves clients that sign in by password or token, over TLS"
+        None, description=f"{_AN_ADDRESS}: where this node serves clients with a password or a token, over TLS"
     )
     plaintext_listen: Address | None = Field(
         None, description=f"{_AN_ADDRESS}: where this node serves without TLS while a cluster goes over to it"
     )
     tls_certificate: Path | None = Field(None, description="a file in PEM: this node's certificate")
-    tls_key: Path | None = Field(None, description="a file in PEM: its key, readable by nobody else")
+    tls_key: Path | None = Field(None, description="a file in PEM: its key, readable by its owner only")
     node_ca: Path | None = Field(None, description="a file in PEM: the authorities of nodes' certificates")
     client_ca: Path | None = Field(None, description="a file in PEM: the authorities of clients' certificates")
     security_inter_broker_protocol: Literal["PLAINTEXT", "SSL"] | None = Field(
@@ -137,7 +137,7 @@ class Settings(BaseSettings):
         900_000, description=f"{_A_TIME}, at least 2000: how long a sign-in is good; clients renew it"
     )
     sasl_oauthbearer_jwks_file: Path | None = Field(
-        None, description="a file of public keys (JWKS) that nobody else may write: whose tokens are taken for sign-in"
+        None, description="a file of public keys (JWKS) that only its owner may write: they verify bearer tokens"
     )
     sasl_oauthbearer_expected_issuer: ClaimText | None = Field(None, description="what tokens say as iss, exactly")
     sasl_oauthbearer_expected_audience: ClaimText | None = Field(None, description="what tokens say in aud, exactly")
@@ -207,7 +207,7 @@ class Settings(BaseSettings):
         4 << 20, description="a whole number of bytes that the scrub of the storage reads in a second; 0: no scrub"
     )
     scrub_interval_ms: Milliseconds = Field(
-        24 * 3_600_000, description=f"{_A_TIME}: how often the scrub begins anew with all of the storage"
+        24 * 3_600_000, description=f"{_A_TIME}: how often the scrub starts a pass over the whole storage"
     )
     compaction_bytes_per_second: SizeBytes = Field(
         32 << 20, description=f"{_A_SIZE}: the most that compaction reads in a second"
@@ -216,7 +216,7 @@ class Settings(BaseSettings):
         0, description=f"{_A_TIME}: how often partitions are spread evenly by themselves; 0: never"
     )
     replica_recovery_after_ms: Annotated[int, Field(ge=0, le=1 << 42)] = Field(
-        0, description=f"{_A_TIME}: after that long without a node, its replicas are made anew on others; 0: never"
+        0, description=f"{_A_TIME}: after that long without a node, its replicas are recreated on others; 0: never"
     )
     replica_copy_bytes_per_second: CopyRate = Field(
         0,
@@ -230,7 +230,7 @@ class Settings(BaseSettings):
         0, description="1, 3, 5 or 7 replicas of each coordinator, or 0: 3 in a cluster of 3 nodes and more, else 1"
     )
     offsets_retention_ms: Annotated[int, Field(ge=1_000, le=1 << 42)] = Field(
-        604_800_000, description=f"{_A_TIME}, at least 1000: how long committed offsets are kept that nobody needs"
+        604_800_000, description=f"{_A_TIME}, at least 1000: how long unused committed offsets are kept"
     )
     group_min_session_timeout_ms: Milliseconds | None = Field(
         None, description=f"{_A_TIME}, at least three times election_timeout_ms (by default that or 2000): least"
@@ -269,28 +269,29 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Only what ``load`` hands over: it asks the sources itself, to say in errors where a value came from."""
+        """Reads only what ``load`` passes: it queries the sources itself, so that errors can name the source of a
+        value."""
         return (init_settings,)
 
     @property
     def address(self) -> str:
-        """Where peers reach this node."""
+        """The address at which peers reach this node."""
         return self.advertised(self.peer_listener)
 
     @property
     def has_tls(self) -> bool:
-        """Whether it listens with certificates."""
+        """True if the node serves TLS."""
         return self.tls_certificate is not None
 
     @property
     def peer_listener(self) -> Listener:
-        """At which kind of listener this node dials its peers."""
+        """The kind of listener at which this node dials its peers."""
         wanted = self.security_inter_broker_protocol or ("SSL" if self.peer_listen is not None else "PLAINTEXT")
         return Listener.PEER if wanted == "SSL" else Listener.PLAINTEXT
 
     @property
     def listeners(self) -> dict[Listener, str]:
-        """Where it listens: host:port of each kind."""
+        """The addresses (host:port) that the node listens on, by kind."""
         if not self.has_tls:
             return {Listener.PLAINTEXT: self.listen}
         wanted = {
@@ -303,13 +304,14 @@ class Settings(BaseSettings):
 
     @property
     def kafka_proof(self) -> Listener | None:
-        """The listener in whose way Kafka's clients prove who they are; None: they do not."""
+        """The listener whose kind of authentication applies to Kafka clients; None: they are not authenticated."""
         by_default = "PLAINTEXT" if not self.has_tls else "SSL" if self.password_listen is None else "SASL_SSL"
         proofs = {"SSL": Listener.CLIENT, "SASL_SSL": Listener.PASSWORD}
         return proofs.get(self.kafka_security_protocol or by_default)
 
     def advertised(self, listener: Listener) -> str:
-        """Where others reach one of its listeners: where it listens, at the host that is advertised if there is one."""
+        """Returns the address at which others reach a listener: the listen address, with the advertised host if one
+        is set."""
         address = self.listeners[listener]
         if self.advertise is None:
             return address
@@ -318,16 +320,16 @@ class Settings(BaseSettings):
         return f"{self.advertise.rpartition(':')[0]}:{address.rpartition(':')[2]}"
 
     def pair_files(self, listener: Listener) -> PairFiles:
-        """The files with which it serves a listener that has TLS; with those of PEER it also dials its peers."""
+        """Returns the files for a listener with TLS; those of PEER are also used to dial peers."""
         assert self.tls_certificate is not None and self.tls_key is not None, "checked by node_options"
         authorities = {Listener.PEER: self.node_ca, Listener.CLIENT: self.client_ca}.get(listener)
         return PairFiles(self.tls_certificate, self.tls_key, authorities)
 
     def node_options(self) -> NodeOptions:
-        """The node's part of it.
+        """Returns the options that the node is built with.
 
         Raises:
-            SettingsError: values that are right by themselves contradict each other.
+            SettingsError: values that are valid on their own contradict each other.
         """
         self._check_tls()
         self.token_options()
@@ -350,12 +352,12 @@ class Settings(BaseSettings):
         if self.election_timeout_ms < 2 * self.heartbeat_interval_ms:
             raise SettingsError(_wrong("election_timeout_ms", self.election_timeout_ms, "a setting"))
         if self.authorization and not self.super_users:
-            # Nobody could ever create the first rule, or mend the last one.
+            # No client could ever create the first ACL, or repair the last one.
             raise SettingsError(_wrong("super_users", "", "with authorization"))
         if self.authorization and self.insecure:
             raise SettingsError(
-                "authorization is on, and insecure lets in clients from everywhere that cannot prove who they are: give"
-                " one of the two up"
+                "authorization is on, but insecure admits unauthenticated clients from everywhere: remove"
+                " one of the two"
             )
         return NodeOptions(
             node_id=self.node_id,
@@ -370,7 +372,7 @@ class Settings(BaseSettings):
             raft=RaftOptions(
                 election_timeout_us=self.election_timeout_ms * _MS,
                 heartbeat_interval_us=self.heartbeat_interval_ms * _MS,
-                # A data replica is silent once it has missed three heartbeats.
+                # A data replica counts as silent after three missed heartbeats.
                 witness_silence_us=max(RaftOptions().witness_silence_us, 3 * self.heartbeat_interval_ms * _MS),
             ),
             limits=NodeLimits(
@@ -408,10 +410,10 @@ class Settings(BaseSettings):
         )
 
     def token_options(self) -> TokenOptions | None:
-        """By which tokens clients sign in; None: by none.
+        """Returns the requirements on bearer tokens; None if tokens are not accepted.
 
         Raises:
-            SettingsError: what belongs together is not all there.
+            SettingsError: a setting that another one requires is missing.
         """
         if self.sasl_oauthbearer_jwks_file is None:
             for name in sorted(self.model_fields_set):
@@ -440,7 +442,7 @@ class Settings(BaseSettings):
         return tuple(found)
 
     def _check_tls(self) -> None:
-        """Raises SettingsError where what belongs together for TLS is not all there."""
+        """Raises SettingsError if settings that TLS requires together are not all set."""
         needed = ("tls_key", "peer_listen", "node_ca", "client_ca")
         if self.has_tls:
             for name in needed:
@@ -461,9 +463,7 @@ class Settings(BaseSettings):
     def _authorization_options(self) -> AuthorizationOptions:
         limit_ms = self.acl_image_max_age_ms
         if limit_ms and not self.authorization:
-            raise SettingsError(
-                f"acl_image_max_age_ms is {limit_ms}, but authorization is off: no rules are decided by"
-            )
+            raise SettingsError(f"acl_image_max_age_ms is {limit_ms}, but authorization is off: no ACLs are checked")
         if 0 < limit_ms < INTERVALS_OF_IMAGE_AGE * self.heartbeat_interval_ms:
             raise SettingsError(_wrong("acl_image_max_age_ms", limit_ms, "a setting"))
         return AuthorizationOptions(
@@ -476,7 +476,7 @@ class Settings(BaseSettings):
 
     def _group_options(self) -> ConsumerGroupOptions:
         factor, longest = self.group_coordinators_replication_factor, self.group_max_session_timeout_ms
-        # A leader that was cut off must have noticed before its successor gives away what its members have.
+        # A leader that was cut off must notice before its successor reassigns its members' partitions.
         least = ELECTIONS_PER_SESSION * self.election_timeout_ms
         shortest = self.group_min_session_timeout_ms or max(LEAST_SESSION_MS, least)
         session = self.group_session_timeout_ms
@@ -502,10 +502,10 @@ class Settings(BaseSettings):
 
 
 def load(flags: Mapping[str, object], config: Path | None = None) -> Settings:
-    """Settings from all sources.
+    """Returns the settings from all sources.
 
     Arguments:
-        flags: settings given on the command line, by field name; those that are None were not given.
+        flags: settings from the command line, by field name; None: not given.
         config: a TOML file.
 
     Raises:
@@ -521,11 +521,11 @@ def load(flags: Mapping[str, object], config: Path | None = None) -> Settings:
 
 
 def check(values: Mapping[str, object], origin: str) -> None:
-    """Checks settings that a node would be started with, whatever the environment of this process says.
+    """Checks the settings that a node would be started with; the environment of this process is ignored.
 
     Arguments:
         values: all of them, by name.
-        origin: where they come from, for messages.
+        origin: their source, for messages.
 
     Raises:
         SettingsError: an unknown name, a wrong or a missing value, or values that contradict each other.
@@ -571,7 +571,7 @@ def _suggestion(name: str) -> str:
 
 
 def _explain(error: ValidationError, origins: Mapping[str, str]) -> str:
-    """The first thing that is wrong, in one line."""
+    """Returns the first problem, in one line."""
     first = error.errors()[0]
     name = str(first["loc"][0])
     if first["type"] == "missing":

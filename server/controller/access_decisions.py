@@ -1,4 +1,5 @@
-"""Decisions on ACLs, users, revocations and quotas: requests are checked here, the log decides what they change."""
+"""Decisions on ACLs, users, revocations and quotas: requests are validated here, and take effect as commands of the
+log."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ class AclDecisions:
     """Decides on the creation and deletion of ACLs.
 
     Arguments:
-        image: the controller's.
+        image: the controller's image.
     """
 
     def __init__(self, image: MetadataImage) -> None:
@@ -41,7 +42,7 @@ class AclDecisions:
     def create(self, wall_ms: int, number: int, request: CreateAclsRequest) -> ControllerDecision:
         """Decides on a request to create ACLs."""
         refused = (
-            refuse_below_second(self._image, "rules of who may do what are kept")
+            refuse_below_second(self._image, "ACLs are stored")
             or check_acl_creation(request)
             or self._image.acls.check_creation(request.acls)
         )
@@ -55,7 +56,7 @@ class AclDecisions:
         """Decides on a request to delete ACLs."""
         refused = check_acl_deletion(request)
         if refused is None and not request.created_up_to:
-            unsaid = "the request does not say up to which entry the rules were created: a node adds that"
+            unsaid = "the request has no created_up_to: send it through a node, which adds it"
             refused = error(ErrorCode.INVALID_REQUEST, unsaid)
         if refused is not None:
             return answer_now(number, peer_pb2.ControllerResponse(delete_acls=DeleteAclsResponse(error=refused)))
@@ -69,7 +70,7 @@ class AclDecisions:
 def check_acl_creation(request: CreateAclsRequest) -> Error | None:
     """Returns the error for ACLs that are invalid whatever ACLs exist, or None."""
     if not 1 <= len(request.acls) <= MAX_ACLS_CHANGED:
-        problem = f"{len(request.acls)} rules are to be created: give 1 to {MAX_ACLS_CHANGED} in one request"
+        problem = f"{len(request.acls)} ACLs in one request: send 1 to {MAX_ACLS_CHANGED}"
         return error(ErrorCode.INVALID_REQUEST, problem)
     return next((refused for acl in request.acls if (refused := check_rule(acl)) is not None), None)
 
@@ -77,7 +78,7 @@ def check_acl_creation(request: CreateAclsRequest) -> Error | None:
 def check_acl_deletion(request: DeleteAclsRequest) -> Error | None:
     """Returns the error for filters that are invalid whatever ACLs exist, or None."""
     if not 1 <= len(request.filters) <= MAX_ACL_FILTERS:
-        problem = f"{len(request.filters)} filters say which rules to delete: give 1 to {MAX_ACL_FILTERS}"
+        problem = f"{len(request.filters)} filters in one request: send 1 to {MAX_ACL_FILTERS}"
         return error(ErrorCode.INVALID_REQUEST, problem)
     return next((refused for each in request.filters if (refused := check_filter(each)) is not None), None)
 
@@ -86,9 +87,10 @@ class CredentialDecisions:
     """Decides on changes of users, and on revocations.
 
     Arguments:
-        image: the controller's.
-        super_users: principals that may do everything: nobody else gets or takes a password for one, or locks one out.
-        rng: a source that nobody can guess.
+        image: the controller's image.
+        super_users: principals with all rights: no other principal may set or delete the password of one, and none can
+            be revoked.
+        rng: a cryptographically secure source.
     """
 
     def __init__(self, image: MetadataImage, super_users: Iterable[str], rng: random.Random) -> None:
@@ -102,11 +104,11 @@ class CredentialDecisions:
         """Decides on a request to create, change or delete users.
 
         Arguments:
-            principal: the client's.
+            principal: the client's principal.
         """
         credentials = self._image.credentials
         refused = (
-            refuse_below_second(self._image, "users who sign in by password are kept")
+            refuse_below_second(self._image, "users with passwords are stored")
             or check_users(request)
             or self._refuse_super_users(principal, request)
             or credentials.check_users(request.upsertions, request.deletions)
@@ -121,25 +123,30 @@ class CredentialDecisions:
         return ControllerDecision(number, commands=(command,))
 
     def _refuse_super_users(self, principal: str, request: AlterUserScramCredentialsRequest) -> Error | None:
-        """Why somebody who is no super user may not alter these users, or None. A super user says of each password that
-        it is to be good for that: the name alone could be a coincidence."""
+        """Returns the error if a principal may not alter these users; None if it may.
+
+        Only a super user may set or delete the password of a super user, and must mark it as one: the name alone could
+        be a coincidence.
+        """
         known, may = self._image.credentials.users, principal in self._super_users
         for each in request.upsertions:
             is_named_so = f"{USER_PREFIX}{each.user}" in self._super_users
             if is_named_so and may and not each.for_super_user:
-                return _of_super_user(f"{each.user} is a super user's name: say that its password is to be good for it")
+                return _of_super_user(
+                    f"{each.user} is a super user's name: confirm its password with for_super_user (--super-user)"
+                )
             held = each.user in known and known[each.user].for_super_user
             if (is_named_so or each.for_super_user or held) and not may:
                 return _of_super_user(f"only a super user sets a password for a super user, such as {each.user}")
         for name in request.deletions:
             if not may and name in known and known[name].for_super_user:
-                return _of_super_user(f"only a super user takes away the password of a super user, such as {name}")
+                return _of_super_user(f"only a super user deletes the password of a super user, such as {name}")
         return None
 
     def alter_revocations(self, wall_ms: int, number: int, request: AlterRevocationsRequest) -> ControllerDecision:
         """Decides on a request to revoke certificates and principals, or to restore them."""
         refused = (
-            refuse_below_second(self._image, "revocations are kept")
+            refuse_below_second(self._image, "revocations are stored")
             or check_revocations(request, self._super_users)
             or self._image.credentials.check_revocations(request.revoke, request.restore)
         )
@@ -161,12 +168,12 @@ def decide_on_quotas(
     """Decides on a request to change quotas.
 
     Arguments:
-        image: the controller's.
+        image: the controller's image.
         wall_ms: milliseconds since the epoch.
-        number: of the request.
+        number: id of the request.
     """
     refused = (
-        refuse_below_second(image, "quotas are kept")
+        refuse_below_second(image, "quotas are stored")
         or check_quotas(request)
         or image.client_quotas.check(request.alterations)
     )

@@ -1,6 +1,5 @@
-"""What the controller moves without being asked, where the settings wish that: towards balance, and off nodes that have
-been gone for long. Both are off by default: data on its way costs disk and network, and an operator may know better.
-"""
+"""Automatic moves of the controller, where the settings enable them: towards balance, and off nodes that have been down
+for long. Both are off by default: moving data costs disk and network, and an operator may know better."""
 
 from __future__ import annotations
 
@@ -15,23 +14,23 @@ from quorumlog.server.metadata.records import SECOND_FEATURE_LEVEL, PartitionRec
 from quorumlog.server.step.deadlines import earlier
 from quorumlog.v1 import metadata_log_pb2
 
-#: Partitions that one look at the balance changes. The next look finds what is left.
+#: Maximum number of partitions that one balancing pass changes. The next pass continues.
 BALANCED_AT_ONCE = 20
-#: How often it is looked who has been gone for too long (µs).
+#: Interval between checks for nodes that have been down for too long (µs).
 CHECK_INTERVAL_US = 1_000_000
 
 
 class AutoRepair:
-    """Proposes moves that nobody has asked for.
+    """Proposes moves that no client has requested.
 
-    A controller counts from its own beginning: one that has just been elected lets a node that is gone have its whole
-    time once more, and balances nothing before a whole interval has passed.
+    A controller counts from its own start: a newly elected one gives a node that is down its whole time again, and does
+    not balance before a whole interval has passed.
 
     Arguments:
-        image: the controller's, read only here.
-        sizes: bytes of the logs of partitions, by group, as far as they are known.
-        evacuation: plans how a node is emptied.
-        patience_us: after which a proposal that was not applied counts as lost.
+        image: the controller's image, read only here.
+        sizes: sizes of the logs of partitions in bytes, by group, as far as they are known.
+        evacuation: plans the drain of a node.
+        patience_us: time after which a proposal that was not applied counts as lost.
     """
 
     def __init__(
@@ -50,21 +49,21 @@ class AutoRepair:
         self._patience_us = patience_us
         self._balance_due = now + options.rebalance_interval_us
         self._look_due = now
-        #: Since when each node has been gone.
+        #: Time since when each node has been down.
         self._gone_since: dict[int, int] = {}
-        #: When each proposal counts as lost, by group.
+        #: Time at which each proposal counts as lost, by group.
         self._proposed: dict[int, int] = {}
 
     @property
     def next_deadline(self) -> int | None:
-        """When ``due`` is to be called (µs); None where nothing of it is wished."""
+        """Time at which ``due`` must be called (µs); None if neither kind of move is enabled."""
         return earlier(
             self._balance_due if self._options.rebalance_interval_us else None,
             self._look_due if self._options.recovery_after_us else None,
         )
 
     def due(self, now: int, wall_ms: int) -> list[metadata_log_pb2.MetadataCommand]:
-        """What is to be proposed now."""
+        """Returns the commands to propose now."""
         commands = []
         if self._options.recovery_after_us and now >= self._look_due:
             self._look_due = now + CHECK_INTERVAL_US
@@ -75,7 +74,7 @@ class AutoRepair:
         return commands
 
     def _balance(self, wall_ms: int) -> list[metadata_log_pb2.MetadataCommand]:
-        """A few moves, while all nodes are up and nothing else is under way: who is missing may come back."""
+        """Returns a few moves, while all nodes are up and no other move is in progress: a missing node may return."""
         image = self._image
         busy = image.moves.groups() or any(image.replica_index.on(each.node_id) for each in image.departures.leaving())
         if busy or image.feature_level < SECOND_FEATURE_LEVEL or any(each.fenced for each in image.brokers.values()):
@@ -84,10 +83,10 @@ class AutoRepair:
         return [_command(wall_ms, partition, wanted) for partition, wanted in plan.moves()]
 
     def _recover(self, now: int, wall_ms: int) -> list[metadata_log_pb2.MetadataCommand]:
-        """Moves off nodes that have been gone for too long. Not while half of the nodes are gone: then it is the
-        network, or the power, and their disks are well."""
+        """Returns moves off nodes that have been down for too long. None while half of the nodes are down: then the
+        cause is the network, or the power, and their disks are intact."""
         image, index = self._image, self._image.replica_index
-        # One whose disk is being replaced gets its replicas back.
+        # A node whose disk is being replaced gets its replicas back.
         gone = [node for node, broker in image.brokers.items() if broker.fenced and not broker.is_lost]
         self._gone_since = {node: self._gone_since.get(node, now) for node in gone}
         self._proposed = {group: expires for group, expires in self._proposed.items() if now < expires}

@@ -1,7 +1,7 @@
-"""Which brokers the active controller counts as present: heartbeats in, fencing and unfencing out.
+"""Liveness of brokers on the active controller: heartbeats in, fencing and unfencing out.
 
-Heartbeats are soft state of one controller: its successor knows none of them and starts by giving everybody the
-benefit of one session. What follows from them, fenced or not, is in the metadata log.
+Heartbeats are soft state of one controller: its successor has none of them and starts by giving every broker one
+session. The result, fenced or not, is in the metadata log.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from quorumlog.server.metadata.records import BrokerRecord
 
 @dataclass(slots=True)
 class _Session:
-    """What was heard from one life of a broker."""
+    """The heartbeats of one broker epoch."""
 
     epoch: int
     heard: int
@@ -25,12 +25,12 @@ class _Session:
 
 
 class BrokerLiveness:
-    """Sessions of brokers, compared with what the image says about them.
+    """Sessions of brokers, compared with the image.
 
     Arguments:
         image: read only.
         now: microseconds on the node's clock.
-        session_timeout_us: silence after which a broker counts as gone.
+        session_timeout_us: time without a heartbeat after which a broker counts as down.
     """
 
     def __init__(self, image: MetadataImage, now: int, session_timeout_us: int) -> None:
@@ -44,24 +44,24 @@ class BrokerLiveness:
         self._schedule(now)
 
     def heard(self, now: int, node_id: int, *, applied_index: int, stopping: bool, lost_index: int = 0) -> None:
-        """A heartbeat came from a broker's current life.
+        """Records a heartbeat of a broker's current epoch.
 
         Arguments:
-            lost_index: of the newest loss of a disk that it will not forget.
+            lost_index: index of the newest loss of a disk that it has stored durably.
         """
         self._notice(now)
         session = self._sessions[node_id]
         session.heard = now
         session.applied_index = applied_index
         session.lost_index = max(session.lost_index, lost_index)
-        # Once a process has said that it stops, an earlier heartbeat that arrives late must not bring it back.
+        # Once a process has announced its stop, an earlier heartbeat that arrives late must not unfence it.
         session.stopping = session.stopping or stopping
         self._schedule(now)
 
     def due(self, now: int) -> tuple[list[BrokerRecord], list[BrokerRecord]]:
-        """Brokers to fence and to unfence, as of ``now``.
+        """Returns the brokers to fence and to unfence, as of ``now``.
 
-        Each is named once; again only if a whole session later the image still has not changed, because then the
+        Each is returned once; again only if a whole session later the image still has not changed, because then the
         command was lost. Both commands are compare-and-set, so that a second one does no harm.
         """
         self._notice(now)
@@ -77,19 +77,19 @@ class BrokerLiveness:
         return fence, unfence
 
     def knows_of_loss(self, node_id: int, index: int) -> bool:
-        """Whether a broker's current life has said that it will not forget the loss of a disk.
+        """True if a broker's current epoch has confirmed that the loss of a disk is stored durably.
 
         Arguments:
-            index: of the entry that gave it up.
+            index: index of the entry that gave it up.
         """
         session = self._sessions.get(node_id)
         return session is not None and session.lost_index >= index
 
     def _notice(self, now: int) -> None:
-        """Takes the clock's new reading.
+        """Follows the clock.
 
-        Time in which this process itself did not run is nobody's silence: a controller that was suspended would
-        otherwise wake up and fence the whole cluster before it has read the heartbeats that wait for it.
+        Time in which this process itself did not run does not count as silence: a controller that was suspended would
+        otherwise resume and fence the whole cluster before it has read the queued heartbeats.
         """
         gap = now - self._last_ran
         if gap > self._timeout // 2:
@@ -107,14 +107,14 @@ class BrokerLiveness:
                 self._sessions[node_id] = _Session(broker.epoch, now)
 
     def _mismatches(self, now: int) -> Iterator[tuple[BrokerRecord, bool]]:
-        """Brokers whose state in the image is not what was heard, with whether they ought to be fenced."""
+        """Yields brokers whose state in the image differs from the heartbeats, with True if they must be fenced."""
         for node_id, broker in self._image.brokers.items():
             session = self._sessions[node_id]
             gone = session.stopping or now - session.heard >= self._timeout
             if gone and not broker.fenced:
                 yield broker, True
             elif broker.fenced and not gone and session.applied_index >= broker.epoch:
-                # It has applied its own registration, so that it knows in which epoch it lives.
+                # It has applied its own registration, so it knows its epoch.
                 yield broker, False
 
     def _forget_settled(self, now: int) -> None:
@@ -125,8 +125,9 @@ class BrokerLiveness:
                 del self._proposed[key]
 
     def _schedule(self, now: int) -> None:
-        """Looks again at the earliest expiry, and often enough to tell a pause of this process from silence."""
-        # Heartbeats put the first of these off, again and again: what was proposed and lost has its own.
+        """Schedules the next check at the earliest expiry, and often enough to tell a pause of this process from
+        silence."""
+        # Heartbeats postpone the session deadlines again and again, so lost proposals have deadlines of their own.
         deadline = min((now + self._timeout // 6, *self._proposed.values()))
         for broker, target in self._mismatches(now):
             if (broker.node_id, broker.epoch, target) not in self._proposed:

@@ -1,9 +1,8 @@
-"""The active controller: what is decided before anything goes into the metadata log.
+"""The active controller: decisions before anything is proposed to the metadata log.
 
 It exists on the node that leads group 0, once that has applied everything up to an entry of its own term, and is
-dropped when that node stops leading. It checks requests, places replicas and watches brokers; whatever two requests
-could contend for is decided again when the command is applied (``MetadataImage.apply``). Pure: time and randomness are
-given.
+dropped when that node stops leading. It validates requests, places replicas and watches brokers; conflicts between
+requests are decided again when a command is applied (``MetadataImage.apply``). Pure: time and randomness are arguments.
 """
 
 from __future__ import annotations
@@ -44,14 +43,14 @@ class ControllerOptions:
     """Times in microseconds, and limits.
 
     Arguments:
-        session_timeout_us: silence after which a broker is fenced.
-        request_changes: leader reports or ISR changes in one request.
-        brokers: nodes in one cluster.
-        topics: what topics may ask for.
-        coordinators: what the internal topic of consumer groups is to be like.
-        raises_features: the feature level rises by itself.
-        repair: what is moved without being asked.
-        authorization: whether clients are asked for permission.
+        session_timeout_us: time without a heartbeat after which a broker is fenced.
+        request_changes: maximum number of leader reports or ISR changes in one request.
+        brokers: maximum number of nodes in one cluster.
+        topics: limits for topics.
+        coordinators: configuration of the internal topic of consumer groups.
+        raises_features: True if the feature level rises automatically.
+        repair: automatic moves.
+        authorization: authorization of clients.
     """
 
     session_timeout_us: int = 3_000_000
@@ -68,12 +67,12 @@ class Controller:
     """Decides on requests and on brokers' liveness.
 
     Arguments:
-        image: the node's own, read only here; the node applies committed commands to it.
-        now: microseconds on the node's clock. Every broker has a whole session from now on to be heard.
-        rng: for topic ids.
+        image: the node's own image, read only here; the node applies committed commands to it.
+        now: microseconds on the node's clock. Every broker's session starts now.
+        rng: source of topic ids.
         options: times and limits.
-        members: the members of the metadata group at the moment.
-        is_changing: whether a change of them may be in its log that does not hold yet.
+        members: returns the current members of the metadata group.
+        is_changing: returns True if the log may have a change of the members that is not effective yet.
     """
 
     def __init__(
@@ -99,7 +98,8 @@ class Controller:
         self._quorum = QuorumDecisions(image, voters)
         self._features = FeatureLevels(image, options.raises_features)
         self._evacuation = NodeDrain(image, voters, options.topics, options.session_timeout_us)
-        #: Bytes of the logs of partitions, by group, as their leaders tell them. A new controller is told anew.
+        #: Sizes of the logs of partitions in bytes, by group, as their leaders report them. A new controller receives
+        #: them again.
         self._sizes: dict[int, int] = {}
         self._rebalance = RebalanceDecisions(image, self._sizes)
         self._repair = AutoRepair(image, self._sizes, self._evacuation, options.repair, options.session_timeout_us, now)
@@ -112,14 +112,14 @@ class Controller:
 
     @property
     def next_deadline(self) -> int:
-        """When ``on_time`` is due, at the latest, in microseconds."""
+        """Latest time at which ``on_time`` is due, in microseconds."""
         moves = earlier(self._evacuation.next_deadline, self._repair.next_deadline)
         others = earlier(moves, self._disks.next_deadline)
         return self._liveness.next_deadline if others is None else min(self._liveness.next_deadline, others)
 
     def on_time(self, now: int, wall_ms: int) -> list[metadata_log_pb2.MetadataCommand]:
-        """What is to be proposed because of the time or of heartbeats heard. Due as soon as ``next_deadline`` is
-        reached, which a request just handled may have brought forward to ``now``.
+        """Returns the commands that are due because of the time or of heartbeats. Due as soon as ``next_deadline`` is
+        reached, which a request just handled may have moved to ``now``.
 
         Arguments:
             wall_ms: milliseconds since the epoch, for the commands.
@@ -139,7 +139,7 @@ class Controller:
         return commands
 
     def handle(self, now: int, wall_ms: int, request: peer_pb2.ControllerRequest) -> ControllerDecision:
-        """Decides on one request; of what a client has asked for, on the part that it may ask for.
+        """Decides on one request; of a client's request, on the part for which the client is authorized.
 
         Arguments:
             now: microseconds on the node's clock.
@@ -213,7 +213,7 @@ class Controller:
         elif not 1 <= len(registration.directory_id) <= 64:
             problem = f"node {registration.node_id} has no data directory id of 1 to 64 characters"
         elif not 1 <= len(registration.host) <= 255 or not 1 <= registration.port <= 65535:
-            problem = f"node {registration.node_id} gives no address at which it can be reached"
+            problem = f"node {registration.node_id} has no address at which it can be reached"
         elif len(registration.rack) > 255 or len(registration.version) > 64:
             problem = f"node {registration.node_id} has a rack or version of unreasonable length"
         elif registration.node_id not in self._image.brokers and len(self._image.brokers) >= self._options.brokers:
@@ -292,7 +292,7 @@ class Controller:
         return error(ErrorCode.INVALID_REQUEST, f"{changes} changes in one request: at most {limit} are allowed")
 
     def _unchanged(self, number: int, groups: list[int], refusals: list[errors_pb2.Error | None]) -> ControllerDecision:
-        """Answers at once: nothing in the request would change the image, so that nothing needs to be written."""
+        """Answers immediately: the request would not change the image, so nothing needs to be written."""
         results = [self._image.change_result(group, refused) for group, refused in zip(groups, refusals, strict=True)]
         changes = peer_pb2.PartitionChangesResponse(results=results)
         return answer_now(number, peer_pb2.ControllerResponse(partition_changes=changes))
@@ -324,7 +324,7 @@ class Controller:
             names=request.names, claimed_before_ms=request.claimed_before_ms, claims=request.claims
         )
         command = metadata_log_pb2.MetadataCommand(timestamp_ms=wall_ms)
-        # A command of its own: a node of a version that does not know of claims would delete whoever has the name.
+        # A separate command: a node of a version without claims would delete the present holder of the name.
         (command.delete_producer_claims if request.claims else command.delete_producers).CopyFrom(body)
         return ControllerDecision(number, commands=(command,))
 
@@ -339,7 +339,8 @@ class Controller:
         return ControllerDecision(number, commands=(command,))
 
     def _check_claims_known(self, request: admin_pb2.DeleteProducersRequest) -> errors_pb2.Error | None:
-        """By names alone, as older nodes do it, a deletion could take a name from whoever has claimed it since."""
+        """Returns the error for a deletion by claims that older nodes would execute by names alone, which could take a
+        name from its newer holder."""
         return refuse_below_second(self._image, "producer names are deleted") if request.claims else None
 
 

@@ -1,8 +1,8 @@
-"""What the controller makes of the wish for coordinators: the internal topic whose partitions they are.
+"""Creation of the coordinators: the internal topic whose partitions they are.
 
-It is created once, when a client first looks for a coordinator, and by then every voter of the metadata quorum must
-have registered: the number of replicas is not looked at again, and a group whose coordinator has
-one replica because two nodes started late would be lost with that node.
+It is created once, when a client first looks for a coordinator. Before that every voter of the metadata quorum must
+have registered: the number of replicas never changes afterwards, and a group whose coordinator has one replica because
+two nodes started late would be lost with that node.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from quorumlog.v1 import errors_pb2, metadata_log_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 from quorumlog.wire.topic_names import GROUPS_TOPIC
 
-#: Replicas of a coordinator where there are nodes for them.
+#: Replicas of a coordinator if there are enough nodes for them.
 REPLICAS = 3
 
 
 @dataclass(slots=True, frozen=True)
 class CoordinatorPlan:
-    """How many coordinators a cluster gets.
+    """Number of coordinators of a cluster, and of their replicas.
 
     Arguments:
         coordinators: partitions of the internal topic.
-        factor: replicas of each; 0: three in a cluster of three nodes and more, else one.
+        factor: replicas of each; 0 means three in a cluster of three nodes and more, otherwise one.
     """
 
     coordinators: int = 16
@@ -53,26 +53,26 @@ def plan_coordinators(
     rng: random.Random,
     limits: TopicLimits,
 ) -> metadata_log_pb2.CreateTopic | errors_pb2.Error:
-    """The command that creates the coordinators, or why they cannot be created, or not yet.
+    """Returns the command that creates the coordinators, or the error if they cannot be created, or not yet.
 
     Arguments:
         under_way: replicas that are proposed and not yet applied; they count as load.
-        voters: how many nodes vote in the metadata quorum now.
+        voters: current number of voters of the metadata quorum.
     """
     registered = len(image.brokers)
     factor = plan.factor or _usual_factor(image, voters)
     needed = max(voters, factor)
     if registered < needed:
         return _not_yet(f"{registered} of {needed} nodes have registered")
-    # They are placed once and for all, so that nodes that are being drained have to do where the others are too few.
+    # They are placed permanently, so nodes that are being drained must be used if the others are too few.
     nodes = candidates(image, under_way, factor, drained=True)
     if len(nodes) < factor:
-        return _not_yet(f"{len(nodes)} nodes can have one, and each coordinator is to have {factor} replicas")
+        return _not_yet(f"{len(nodes)} nodes can have one, and each coordinator needs {factor} replicas")
     refused = check_partitions(plan.coordinators, limits) or image.topic_table.check_new(GROUPS_TOPIC)
     if refused is not None:
         return refused
     if factor % 2 == 0 and image.feature_level < SECOND_FEATURE_LEVEL:
-        return _not_yet(f"{factor} replicas need a witness, and that feature level {SECOND_FEATURE_LEVEL}")
+        return _not_yet(f"{factor} replicas need a witness, and a witness needs feature level {SECOND_FEATURE_LEVEL}")
     sets = replica_sets(image, under_way, place(plan.coordinators, factor, nodes))
     if isinstance(sets, errors_pb2.Error):
         return _not_yet(f"{factor} replicas need a witness on another node")
@@ -90,7 +90,7 @@ def plan_coordinators(
 
 
 def _usual_factor(image: MetadataImage, voters: int) -> int:
-    """Three where there are as many nodes for it; two, and a witness, where one of three takes witnesses only."""
+    """Returns three if there are enough nodes; two, and a witness, if one of three accepts witnesses only."""
     nodes = max(voters, len(image.brokers))
     if nodes < REPLICAS:
         return 1

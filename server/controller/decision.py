@@ -1,4 +1,4 @@
-"""What the controller makes of a request: an answer, or commands for the metadata log and then an answer."""
+"""The controller's decision on a request: an answer, or commands for the metadata log and then an answer."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ def _first_response(results: Sequence[ApplyResult]) -> peer_pb2.ControllerRespon
 
 @dataclass(slots=True, frozen=True)
 class ControllerDecision:
-    """What becomes of a request: either ``response`` answers it now, or ``commands`` are to be proposed, and once all
-    of them have been applied ``answer`` makes the response.
+    """The outcome of a request: either ``response`` answers it now, or ``commands`` must be proposed, and once all of
+    them have been applied ``answer`` builds the response.
 
     If one of them is not committed, the request fails as a whole, and indefinitely if any was proposed.
 
     Arguments:
-        merge: makes the response from what applying the commands gave, in their order.
+        merge: builds the response from the results of the commands, in their order.
     """
 
     request_id: int
@@ -30,7 +30,7 @@ class ControllerDecision:
     merge: Callable[[Sequence[ApplyResult]], peer_pb2.ControllerResponse] = _first_response
 
     def answer(self, results: Sequence[ApplyResult]) -> peer_pb2.ControllerResponse:
-        """The response, from what applying ``commands`` gave, in their order."""
+        """Returns the response, from the results of ``commands``, in their order."""
         assert len(results) == len(self.commands)
         response = self.merge(results)
         response.request_id = self.request_id

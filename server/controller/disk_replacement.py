@@ -1,13 +1,13 @@
-"""Replaces lost disks: what the controller proposes for that, step by step.
+"""Replaces lost disks: the commands that the controller proposes for that, step by step.
 
-There is no state of it but the metadata, so the next controller goes on where the last one was:
+Its only state is the metadata, so the next controller continues where the last one was:
 
-1. every partition with a replica on the disk goes on without it, and so does the metadata quorum;
-2. once nothing names the node any more, its place is vacant, and another data directory may register;
-3. each partition gets its replica back, as a new one, and the metadata quorum its voter.
+1. every partition with a replica on the disk continues without it, and so does the metadata quorum; 2. once nothing
+names the node any longer, its place is vacant, and another data directory may register; 3. each partition gets its
+replica back, as a new one, and the metadata quorum its voter.
 
-A replica only returns when every other node of its partition has heard of the loss and will not forget it. A node that
-has not might still take the vote of the former disk, and another one that of the new disk: two leaders in one term.
+A replica only returns when every other node of its partition has stored the loss durably. A node that has not might
+still accept the vote of the former disk, and another one that of the new disk: two leaders in one term.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from quorumlog.v1 import metadata_log_pb2
 
 _Body = metadata_log_pb2.ReassignReplicas | metadata_log_pb2.WantQuorum | metadata_log_pb2.ReplaceDisk
 
-#: What a proposal is, of what, and how many came before.
+#: Identity of a proposal: its kind, its target, and the number of changes before it.
 _Key = tuple[str, int, int]
 
 
 @dataclass(slots=True, frozen=True)
 class LossPlan:
-    """What the loss of a node's disk comes to.
+    """The consequences of the loss of a node's disk.
 
     Arguments:
-        replicas: partitions of which the node is to get a copy anew.
+        replicas: partitions of which the node needs a new copy.
         without_majority: those of them that the loss leaves without a majority of their replicas.
-        with_witness: those of them that have a witness: what is left of it can elect nobody without the other.
-        voters: who is to vote in the metadata quorum in the end; empty if the node has no vote.
-        has_voters: whether a majority of them is left meanwhile.
+        with_witness: those of them that have a witness: the remaining voters can elect no leader without the node.
+        voters: the voters of the metadata quorum in the end; empty if the node has no vote.
+        has_voters: True if a majority of them is left in the meantime.
     """
 
     replicas: tuple[PartitionRecord, ...]
@@ -49,13 +49,13 @@ class LossPlan:
 
 
 class DiskReplacement:
-    """Plans and proposes what replaces lost disks.
+    """Plans and proposes the replacement of lost disks.
 
     Arguments:
-        image: the controller's, read only here.
-        members: the members of the metadata group at the moment.
-        liveness: knows what each node has heard of.
-        patience_us: after which a proposal that was not applied counts as lost.
+        image: the controller's image, read only here.
+        members: returns the current members of the metadata group.
+        liveness: knows which losses each node has stored.
+        patience_us: time after which a proposal that was not applied counts as lost.
     """
 
     def __init__(
@@ -70,18 +70,19 @@ class DiskReplacement:
         self._liveness = liveness
         self._patience_us = patience_us
         self._due = 0
-        #: When each proposal counts as lost, by what it is and what it is based on.
+        #: Time at which each proposal counts as lost, by its kind and its base.
         self._proposed: dict[_Key, int] = {}
-        #: Nodes whose loss was granted, and may stand in the log without being applied: when (ms since the epoch).
+        #: Nodes whose loss was granted, and may be in the log without being applied: time of the grant (ms since the
+        #: epoch).
         self._granted: dict[int, int] = {}
 
     @property
     def next_deadline(self) -> int | None:
-        """When ``due`` is to be called (µs); None while no disk has ever been lost."""
+        """Time at which ``due`` must be called (µs); None while no disk has ever been lost."""
         return self._due if self._image.lost_disks.by_node else None
 
     def plan(self, wall_ms: int, node_id: int) -> LossPlan:
-        """What the loss of a node's disk comes to."""
+        """Returns the consequences of the loss of a node's disk."""
         image = self._image
         gone = {node_id} | {node for node, broker in image.brokers.items() if broker.is_lost}
         gone.update(
@@ -94,18 +95,18 @@ class DiskReplacement:
         lost = image.lost_disks.by_node.get(node_id)
         votes = node_id in before or (lost is not None and lost.voted)
         voters = tuple(sorted({*before, node_id})) if votes else ()
-        # Not of those that are to vote in the end: who votes now decides on that.
+        # Not the majority of the future voters: the current voters decide on the change.
         has_voters = all(_is_left(tuple(half), gone) for half in self._members().halves)
         witnessed = [each for each in mine if each.witness_hosts]
         return LossPlan(tuple(mine), tuple(stuck), tuple(witnessed), voters, has_voters)
 
     def grant(self, wall_ms: int, node_id: int) -> None:
-        """The loss of a node's disk is about to be proposed. The next one is judged as if it were applied: nodes that
-        have moved their storage aside ask by themselves, and may do so in one moment."""
+        """Records that the loss of a node's disk is about to be proposed. The next one is judged as if it were applied:
+        nodes that have moved their storage aside request it automatically, and may do so at the same time."""
         self._granted[node_id] = wall_ms
 
     def due(self, now: int, wall_ms: int) -> list[metadata_log_pb2.MetadataCommand]:
-        """What is to be proposed now."""
+        """Returns the commands to propose now."""
         image = self._image
         if not image.lost_disks.by_node or now < self._due:
             return []
@@ -141,9 +142,9 @@ class DiskReplacement:
                 )
 
     def _vacancies(self, lost: list[BrokerRecord]) -> Iterator[_Body]:
-        """Frees the places of nodes that nothing names any more: no partition, and no member of the metadata group. (As
-        a member its progress would be taken over: the leader would believe that the new directory has what the former
-        one had.)"""
+        """Yields commands that free the places of nodes that no partition and no member of the metadata group names.
+        (As a member its progress would be taken over: the leader would believe that the new directory has the entries
+        of the former one.)"""
         image = self._image
         named = {node for each in image.partitions.values() for node in each.hosts}
         named.update(image.quorum.voters, self._members().members)
@@ -178,7 +179,7 @@ class DiskReplacement:
         return broker is not None and not broker.is_lost and not broker.fenced and not broker.leaving
 
     def _throttle(self, coming: frozenset[int]) -> int:
-        """The lowest of the limits that hold for what these nodes get back; 0: none."""
+        """Returns the lowest of the limits that apply to the replicas these nodes get back; 0 for none."""
         lost = self._image.lost_disks.by_node
         limits = (lost[node].throttle for node in coming if node in lost)
         return min((limit for limit in limits if limit), default=0)
@@ -189,13 +190,13 @@ class DiskReplacement:
         return all(self._liveness.knows_of_loss(node, newest) for node in partition.replicas)
 
     def _quorum(self) -> Iterator[_Body]:
-        """Takes the voters from the metadata quorum that have lost their disks, and gives those their vote back that
-        have new ones."""
+        """Yields the change of the metadata quorum that removes the voters with lost disks, and restores the votes of
+        those that have new ones."""
         image = self._image
         before = set(image.quorum.voters or self._members().electors)
         gone = {node for node, broker in image.brokers.items() if broker.is_lost}
         back = {node for node, lost in image.lost_disks.by_node.items() if lost.voted and self._may_return(node)}
-        # Where only a lost one was to vote, those that vote now go on.
+        # If only lost nodes were to vote, the current voters continue.
         left = before.difference(gone) or set(self._members().electors).difference(gone)
         wanted = left | back
         if wanted and wanted != before:
@@ -203,7 +204,7 @@ class DiskReplacement:
 
 
 def _is_left(voters: tuple[int, ...], gone: set[int]) -> bool:
-    """Whether a majority remains, if there are any at all."""
+    """True if a majority of the voters remains, or if there are no voters."""
     return not voters or 2 * len([node for node in voters if node not in gone]) > len(voters)
 
 

@@ -1,4 +1,5 @@
-"""What a cluster cannot do before all of its nodes are upgraded, because older ones would stop at it."""
+"""Feature levels: features that a cluster cannot use before all of its nodes are upgraded, because older ones would
+stop."""
 
 from __future__ import annotations
 
@@ -12,12 +13,12 @@ from quorumlog.wire.request_limits import LEAST_THROTTLE
 
 
 class FeatureLevels:
-    """Raises the feature level, one at a time, once no node is left that would misread what it brings.
+    """Raises the feature level, one at a time, once no node is left that would misread the new records.
 
     Arguments:
-        image: the controller's.
-        automatic: it rises by itself; otherwise when it is told to, which leaves the way back to the former version
-            open until then. A cluster without topics has nothing to go back for.
+        image: the controller's image.
+        automatic: True if it rises automatically; otherwise it rises on request, so that a downgrade to the former
+            version stays possible until then. A cluster without topics has no reason to downgrade.
     """
 
     def __init__(self, image: MetadataImage, automatic: bool) -> None:
@@ -27,11 +28,12 @@ class FeatureLevels:
         self._stays_at: int | None = None
 
     def is_due(self) -> bool:
-        """Whether it may rise by itself now."""
+        """True if the level may rise automatically now."""
         return (self._automatic or not self._image.topics) and self._may_rise()
 
     def _may_rise(self) -> bool:
-        """Asked at every heartbeat: all nodes are looked at only after something has changed."""
+        """Returns True if all nodes support the next level. Called at every heartbeat: all nodes are examined only
+        after a change."""
         level, layout = self._image.feature_level + 1, self._image.layout_version
         if level > FEATURE_LEVEL or layout == self._stays_at:
             return False
@@ -41,12 +43,12 @@ class FeatureLevels:
         return False
 
     def raising(self, wall_ms: int) -> metadata_log_pb2.MetadataCommand:
-        """What is to be proposed then."""
+        """Returns the command that raises the level."""
         body = metadata_log_pb2.RaiseFeatureLevel(level=self._image.feature_level + 1)
         return metadata_log_pb2.MetadataCommand(timestamp_ms=wall_ms, raise_feature_level=body)
 
     def decide(self, wall_ms: int, number: int, request: admin_pb2.UpgradeFeaturesRequest) -> ControllerDecision:
-        """An operator wants it to rise."""
+        """Decides on an operator's request to raise the level."""
         level = self._image.feature_level
         if level < FEATURE_LEVEL and not self._may_rise():
             older = ", ".join(map(str, self._image.older_nodes(level + 1)))
@@ -59,18 +61,18 @@ class FeatureLevels:
 
 
 def refuse_below_second(image: MetadataImage, what: str) -> errors_pb2.Error | None:
-    """Why something cannot be done before feature level 2, or None.
+    """Returns the error if something cannot be done before feature level 2; None if it can.
 
     Arguments:
-        what: as the subject and verb of a sentence: "producer names are deleted".
+        what: subject and verb of a sentence: "producer names are deleted".
     """
     if image.feature_level >= SECOND_FEATURE_LEVEL:
         return None
     nodes = image.older_nodes(SECOND_FEATURE_LEVEL)
     if not nodes and not image.topics:
-        # It rises by itself with the next heartbeats: a restore may well come before them.
+        # It rises automatically with the next heartbeats: a restore may arrive before them.
         return error(ErrorCode.SERVER_BUSY, f"the cluster has just formed, and {what} in a moment: try again")
-    older = ", ".join(map(str, nodes)) or "none any more"
+    older = ", ".join(map(str, nodes)) or "none"
     problem = (
         f"{what} at feature level {SECOND_FEATURE_LEVEL}, the cluster is at {image.feature_level}: upgrade all nodes"
         f" (older: {older}), see quorumlog features describe"
@@ -79,12 +81,12 @@ def refuse_below_second(image: MetadataImage, what: str) -> errors_pb2.Error | N
 
 
 def refuse_throttle(image: MetadataImage, bytes_per_second: int) -> errors_pb2.Error | None:
-    """Why moves cannot be limited like this, or None. 0: no limit."""
+    """Returns the error if moves cannot be limited to this rate; None if they can. 0 means no limit."""
     if not bytes_per_second:
         return None
     if bytes_per_second < LEAST_THROTTLE:
         problem = (
-            f"a throttle of {bytes_per_second} bytes per second is too slow, moves would hardly end: give"
+            f"a throttle of {bytes_per_second} bytes per second is too slow for moves to finish: use"
             f" {LEAST_THROTTLE} or more, or none"
         )
         return error(ErrorCode.INVALID_REQUEST, problem)

@@ -1,6 +1,7 @@
-"""Permission for what nodes pass on from clients: the controller decides again, for its metadata are newer.
+"""Authorization of requests that nodes forward from clients: the controller decides again, because its metadata are
+newer.
 
-A request of a client carries its principal. One that carries none is nobody's: it gets what the anonymous may do.
+A request of a client contains its principal. A request without one is anonymous and has the rights of that principal.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from quorumlog.server.step.request_context import ANONYMOUS
 from quorumlog.v1 import peer_pb2
 from quorumlog.v1.acls_pb2 import ACL_OPERATION_WRITE, ACL_RESOURCE_PRODUCER_NAME
 
-#: What nodes ask for themselves. All else is asked for clients.
+#: Requests that nodes make for themselves. All others are made for clients.
 OWN_REQUESTS = frozenset(
     (
         "register_broker",
@@ -49,24 +50,24 @@ Decide = Callable[[peer_pb2.ControllerRequest], ControllerDecision]
 
 
 class ControllersImage(NamedTuple):
-    """The image of one controller, which stays the same as long as that exists."""
+    """The image of one controller, which stays the same during its existence."""
 
     image: MetadataImage
 
 
 class ForwardedRequests:
-    """Asks for the permission of clients.
+    """Authorizes the requests of clients.
 
     Arguments:
-        options: whether anybody is asked, and who need not be.
-        image: the controller's.
+        options: whether authorization is enforced, and the super users.
+        image: the controller's image.
     """
 
     def __init__(self, options: AuthorizationOptions, image: MetadataImage) -> None:
         self._authorizer = Authorizer(options, ControllersImage(image))
 
     def decide(self, request: peer_pb2.ControllerRequest, decide: Decide) -> ControllerDecision:
-        """Has a request decided on, or the part of it that its client may ask for."""
+        """Decides on a request, or on the part of it for which its client is authorized."""
         kind = request.WhichOneof("body")
         if kind is None or kind in OWN_REQUESTS or not self._authorizer.enforced:
             return decide(request)

@@ -31,7 +31,7 @@ Respond = Callable[[peer_pb2.ControllerResponse], None]
 
 @dataclass(slots=True)
 class _PendingDecision:
-    """A decision whose commands are in the log. ``indexes``: of those not applied yet."""
+    """A decision whose commands are in the log. ``indexes``: indexes of those not applied yet."""
 
     decision: ControllerDecision
     respond: Respond
@@ -40,13 +40,13 @@ class _PendingDecision:
 
 
 class MetadataListener(Protocol):
-    """Who hears of every change of the image, on every node."""
+    """Receives every change of the image, on every node."""
 
     def metadata_applied(self, result: ApplyResult) -> None:
-        """A command was applied to the image."""
+        """Handles a command that was applied to the image."""
 
     def metadata_restored(self) -> None:
-        """A snapshot has replaced the image."""
+        """Handles a snapshot that has replaced the image."""
 
 
 class MetadataReplica:
@@ -97,7 +97,7 @@ class MetadataReplica:
         self._rows_due = True
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Replaces the image by a snapshot's."""
+        """Replaces the image by that of a snapshot."""
         self.image = self._read_image(snapshot)
         self.snapshot = snapshot
         self.last_applied = snapshot.last
@@ -107,24 +107,24 @@ class MetadataReplica:
         return MetadataImage.from_snapshot(read_snapshot(self._reader, METADATA_GROUP, snapshot.data))
 
     def take_rows(self) -> dict[bytes, bytes | None]:
-        """The applied index, as a hint how far the log was committed."""
+        """Returns the row with the applied index, a lower bound of the commit index after a restart."""
         if not self._rows_due:
             return {}
         self._rows_due = False
         return {**applied_row(self.image.applied_index)}
 
     def checkpointed(self, snapshot: Snapshot) -> None:
-        """A snapshot of the image is durable: from now on it is the one to offer."""
+        """Records that a snapshot of the image is durable: from now on it is the one to offer."""
         self.snapshot = snapshot
 
     @property
     def entries_since_snapshot(self) -> int:
-        """How many entries were applied that the newest snapshot does not hold."""
+        """Number of applied entries that the newest snapshot does not contain."""
         return self.last_applied.index - (self.snapshot.last.index if self.snapshot is not None else 0)
 
     @property
     def is_durable(self) -> bool:
-        """Whether all that was applied is on this node's own disk."""
+        """True if all that was applied is on this node's own disk."""
         return self.raft.durable_index >= self.last_applied.index
 
     # -- the controller ---------------------------------------------------------------------------------------
@@ -159,7 +159,8 @@ class MetadataReplica:
         self.on_time(now, wall_ms)
 
     def on_time(self, now: int, wall_ms: int) -> bool:
-        """Lets the controller fence silent brokers and unfence those heard; True when it proposed something."""
+        """Proposes the controller's commands that are due, such as fencing silent brokers; returns True if there were
+        any."""
         if self.controller is None or self.controller.next_deadline > now:
             return False
         commands = self.controller.on_time(now, wall_ms)
@@ -169,7 +170,7 @@ class MetadataReplica:
 
     @property
     def next_deadline(self) -> int | None:
-        """When ``on_time`` is due."""
+        """Time at which ``on_time`` is due."""
         return self.controller.next_deadline if self.controller is not None else None
 
     def _append(self, now: int, command: metadata_log_pb2.MetadataCommand) -> int | None:
@@ -208,7 +209,7 @@ class MetadataReplica:
     def _not_controller(self, request_id: int, *, definite: bool) -> peer_pb2.ControllerResponse:
         problem = error(
             ErrorCode.NOT_CONTROLLER,
-            "this node is not the active controller; ask again",
+            "this node is not the active controller; retry",
             definite=definite,
             leader=self.raft.leader_id,
             leader_epoch=self.raft.term,
@@ -217,11 +218,11 @@ class MetadataReplica:
 
 
 def applied_row(index: int) -> dict[bytes, bytes]:
-    """The row of the table that says how far the metadata log was known to be committed."""
+    """Returns the row of the table with the index up to which the metadata log was known to be committed."""
     return {META_ROW: _META.pack(index)}
 
 
 def decode_applied(table: dict[bytes, bytes]) -> int:
-    """How far the metadata log was known to be committed when its table was last written."""
+    """Returns the index up to which the metadata log was known to be committed when its table was last written."""
     row = table.get(META_ROW)
     return int(_META.unpack(row)[0]) if row is not None else 0

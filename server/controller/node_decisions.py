@@ -1,4 +1,4 @@
-"""The controller's decisions on what is to become of a node: emptied, kept, struck off."""
+"""The controller's decisions on the future of a node: drained, kept, removed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import admin_pb2, errors_pb2, metadata_log_pb2, peer_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 
-#: Moves that an answer names. A plan of all partitions of a large cluster would not fit between nodes.
+#: Maximum number of moves in an answer. A plan of all partitions of a large cluster would not fit into a message
+#: between nodes.
 MAX_NAMED_MOVES = 1_000
 
 
@@ -25,12 +26,12 @@ class NodeDecisions:
     """Decides on requests about nodes.
 
     Arguments:
-        image: the controller's, read only here.
-        voters: the voters of the metadata group at the moment, of both halves while they are being replaced.
-        evacuation: plans how a node is emptied.
-        is_changing: whether a change of the voters may be in the log that does not hold yet.
-        sizes: bytes of the logs of partitions, by group, as far as they are known.
-        disks: plans how a lost disk is replaced.
+        image: the controller's image, read only here.
+        voters: returns the current voters of the metadata group, of both halves while they are being replaced.
+        evacuation: plans the drain of a node.
+        is_changing: returns True if the log may have a change of the voters that is not effective yet.
+        sizes: sizes of the logs of partitions in bytes, by group, as far as they are known.
+        disks: plans the replacement of a lost disk.
     """
 
     def __init__(
@@ -50,7 +51,7 @@ class NodeDecisions:
         self._disks = disks
 
     def decide(self, wall_ms: int, number: int, request: admin_pb2.AlterNodeRequest) -> ControllerDecision:
-        """Decides on one request; nothing is changed by one that is to be validated only, or that changes nothing."""
+        """Decides on one request; a request with `validate_only`, or one without effect, changes nothing."""
         problem = refuse_below_second(self._image, "nodes are drained and removed")
         if problem is not None:
             return refusal(number, problem)
@@ -67,13 +68,16 @@ class NodeDecisions:
             case admin_pb2.NODE_ACTION_REPLACE_DISK:
                 return self._replace_disk(wall_ms, number, broker, request)
             case _:
-                return refusal(number, error(ErrorCode.INVALID_REQUEST, f"no action with nodes is {request.action}"))
+                return refusal(
+                    number,
+                    error(ErrorCode.INVALID_REQUEST, f"unknown node action {request.action}: use one of NodeAction"),
+                )
 
     def _unknown(self, node_id: int) -> errors_pb2.Error:
         nodes = ", ".join(map(str, sorted(self._image.brokers)))
         return error(ErrorCode.INVALID_REQUEST, f"node {node_id} is not registered; the nodes are {nodes}")
 
-    # -- emptied ------------------------------------------------------------------------------------------------------
+    # -- drain --------------------------------------------------------------------------------------------------------
 
     def _drain(
         self, wall_ms: int, number: int, broker: BrokerRecord, request: admin_pb2.AlterNodeRequest
@@ -120,9 +124,7 @@ class NodeDecisions:
         if heir is None:
             return self._unknown(successor)
         if heir.node_id == broker.node_id:
-            problem = (
-                f"node {successor} cannot take over from itself, but for a lost disk: that is an action of its own"
-            )
+            problem = f"node {successor} cannot take over from itself: for a lost disk, request REPLACE_DISK"
         elif heir.fenced:
             problem = f"node {successor} is down and could take over nothing: start it first"
         elif heir.leaving:
@@ -131,7 +133,7 @@ class NodeDecisions:
             return None
         return error(ErrorCode.INVALID_REQUEST, problem)
 
-    # -- kept ---------------------------------------------------------------------------------------------------------
+    # -- undrain ------------------------------------------------------------------------------------------------------
 
     def _undrain(
         self, wall_ms: int, number: int, broker: BrokerRecord, request: admin_pb2.AlterNodeRequest
@@ -157,12 +159,12 @@ class NodeDecisions:
         if voters:
             wish = metadata_log_pb2.WantQuorum(voters=voters, wishes=self._image.quorum.wishes)
             commands.append(metadata_log_pb2.MetadataCommand(timestamp_ms=wall_ms, want_quorum=wish))
-        # Last, so that a repetition finds what is left to be called off. And always: a drain may stand in the log that
-        # is not applied yet.
+        # It comes last, so that a repetition finds what is left to cancel. And always: the log may have a drain that is
+        # not applied yet.
         commands.append(_want(wall_ms, broker, leaving=False))
         return ControllerDecision(number, commands=tuple(commands), merge=lambda results: _merged(results, response))
 
-    # -- struck off ---------------------------------------------------------------------------------------------------
+    # -- removal ------------------------------------------------------------------------------------------------------
 
     def _remove(
         self, wall_ms: int, number: int, broker: BrokerRecord, request: admin_pb2.AlterNodeRequest
@@ -171,12 +173,12 @@ class NodeDecisions:
         if problem is None and broker.node_id in {*self._voters(), *self._image.quorum.voters}:
             node = broker.node_id
             message = (
-                f"node {node} votes in the metadata quorum: let another vote first (quorumlog quorum replace {node}"
+                f"node {node} votes in the metadata quorum: replace its vote first (quorumlog quorum replace {node}"
                 " --with NODE)"
             )
             problem = error(ErrorCode.INVALID_REQUEST, message)
         if problem is None and self._is_changing():
-            # It may be on its way to a vote, or be so again.
+            # The node may be about to get a vote, or to get it back.
             message = "the metadata quorum is being changed: wait until that is done, then repeat the removal"
             problem = error(ErrorCode.SERVER_BUSY, message)
         if problem is not None:
@@ -188,13 +190,13 @@ class NodeDecisions:
         command = metadata_log_pb2.MetadataCommand(timestamp_ms=wall_ms, remove_node=body)
         return ControllerDecision(number, commands=(command,), merge=lambda results: _merged(results, response))
 
-    # -- its disk is lost ---------------------------------------------------------------------------------------------
+    # -- disk replacement ---------------------------------------------------------------------------------------------
 
     def _replace_disk(
         self, wall_ms: int, number: int, broker: BrokerRecord, request: admin_pb2.AlterNodeRequest
     ) -> ControllerDecision:
         plan = self._disks.plan(wall_ms, broker.node_id)
-        # Asked for once more, because an answer was lost, it must not be the next disk that is given up.
+        # A repetition, because an answer was lost, must not give up the next disk.
         is_done = self._image.lost_disks.is_given_up(broker.node_id, request.directory_id)
         problem = None if is_done else self._refuse_loss(broker, plan, request.directory_id)
         problem = problem or refuse_throttle(self._image, request.bytes_per_second)
@@ -216,8 +218,8 @@ class NodeDecisions:
         return ControllerDecision(number, commands=(command,), merge=lambda results: _merged(results, response))
 
     def _throttled_anew(self, broker: BrokerRecord, request: admin_pb2.AlterNodeRequest) -> bool:
-        """Whether the same disk is given up once more, with another limit. A node that reports its own loss again and
-        again names none: it must not lift the one that an operator has set."""
+        """True if the same disk is given up again, with another limit. A node that reports its own loss repeatedly
+        sends none: it must not remove the limit that an operator has set."""
         if not broker.is_lost or not request.HasField("bytes_per_second"):
             return False
         return self._image.lost_disks.by_node[broker.node_id].throttle != request.bytes_per_second
@@ -225,7 +227,9 @@ class NodeDecisions:
     def _refuse_loss(self, broker: BrokerRecord, plan: LossPlan, directory_id: str) -> errors_pb2.Error | None:
         node, known = broker.node_id, broker.registration.directory_id
         if directory_id != known:
-            problem = f"node {node} has data directory {known}, not {directory_id or '(none named)'}: look again"
+            problem = (
+                f"node {node} has data directory {known}, not {directory_id or '(none named)'}: check the directory id"
+            )
             return error(ErrorCode.INVALID_REQUEST, problem)
         return self._image.lost_disks.refuse_loss(broker) or _check_loss(broker, plan)
 
@@ -234,22 +238,22 @@ def _check_loss(broker: BrokerRecord, plan: LossPlan) -> errors_pb2.Error | None
     node = broker.node_id
     if not plan.has_voters:
         problem = (
-            f"without the disk of node {node} no majority of the metadata quorum would be left: bring back another"
+            f"without the disk of node {node} no majority of the metadata quorum would be left: restart another"
             " voter with its data first"
         )
     elif plan.with_witness:
         topics = sorted({each.topic.name for each in plan.with_witness})
         shown = ", ".join(topics[:5]) + (", …" if len(topics) > 5 else "")
         problem = (
-            f"{len(plan.with_witness)} partitions on node {node} have a witness, and cannot go on with what is left of"
-            f" them alone ({shown}): start a node with another id, and type nodes replace {node} --with that one"
+            f"{len(plan.with_witness)} partitions on node {node} have a witness, and cannot continue with the rest of"
+            f" them alone ({shown}): start a node with another id, and run nodes replace {node} --with that one"
         )
     elif plan.without_majority:
         topics = sorted({each.topic.name for each in plan.without_majority})
         shown = ", ".join(topics[:5]) + (", …" if len(topics) > 5 else "")
         problem = (
             f"{len(plan.without_majority)} partitions would be left without a majority of their replicas, and their"
-            f" records are lost with the disk of node {node}: delete their topics first ({shown}), or bring back"
+            f" records are lost with the disk of node {node}: delete their topics first ({shown}), or restart"
             " another node that has them"
         )
     else:
@@ -287,6 +291,6 @@ def _want(wall_ms: int, broker: BrokerRecord, *, leaving: bool) -> metadata_log_
 
 
 def _merged(results: Sequence[ApplyResult], response: admin_pb2.AlterNodeResponse) -> peer_pb2.ControllerResponse:
-    """The answer as planned, unless the last command was refused when it was applied."""
+    """Returns the answer as planned, unless the last command was refused when it was applied."""
     applied = results[-1].response
     return applied if applied.alter_node.HasField("error") else peer_pb2.ControllerResponse(alter_node=response)

@@ -1,7 +1,7 @@
-"""Empties nodes that are to leave: what the controller proposes for that, a few moves at a time.
+"""Drains nodes that leave: the commands that the controller proposes for that, a few moves at a time.
 
-There is no state of it but the metadata: which nodes are to leave, and where each partition is. So the next controller
-goes on where the last one was.
+Its only state is the metadata: the nodes that leave, and the location of each partition. So the next controller
+continues where the last one was.
 """
 
 from __future__ import annotations
@@ -18,17 +18,20 @@ from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.records import BrokerRecord, PartitionRecord
 from quorumlog.v1 import metadata_log_pb2
 
-#: Partitions that are being moved at once because nodes are to leave. Each leader copies a few of them at a time; more
-#: of them would only take longer to call off.
+#: Maximum number of partitions that are being moved at once because nodes leave. Each leader copies a few of them at a
+#: time; more of them would only take longer to cancel.
 MOVES_AT_ONCE = 64
-#: How often it is looked what is to be moved next (µs).
+#: Interval between checks for the next moves (µs).
 CHECK_INTERVAL_US = 500_000
 
 
 @dataclass(slots=True, frozen=True)
 class Move:
-    """A partition that is to leave a node. ``wanted``: where it is to be, empty if there is nowhere; ``witness``: where
-    its witness is to be, NO_NODE if it has none."""
+    """A partition that must leave a node.
+
+    ``wanted`` are its future nodes, empty if no node can take it; ``witness`` is the node of its witness, NO_NODE if it
+    has none.
+    """
 
     partition: PartitionRecord
     wanted: tuple[int, ...]
@@ -36,12 +39,12 @@ class Move:
 
 
 class NodeDrain:
-    """Plans and proposes the moves that empty nodes.
+    """Plans and proposes the moves that drain nodes.
 
     Arguments:
-        image: the controller's, read only here.
-        voters: the voters of the metadata group at the moment.
-        patience_us: after which a proposal that was not applied counts as lost.
+        image: the controller's image, read only here.
+        voters: returns the current voters of the metadata group.
+        patience_us: time after which a proposal that was not applied counts as lost.
     """
 
     def __init__(
@@ -52,23 +55,23 @@ class NodeDrain:
         self._limits = limits
         self._patience_us = patience_us
         self._due = 0
-        #: When each proposal counts as lost: by the group of a partition, or None for the quorum.
+        #: Time at which each proposal counts as lost: by the group of a partition, or None for the quorum.
         self._proposed: dict[int | None, int] = {}
 
     @property
     def next_deadline(self) -> int | None:
-        """When ``due`` is to be called (µs); None while no node is to leave."""
+        """Time at which ``due`` must be called (µs); None while no node leaves."""
         return self._due if self._image.departures.is_any_leaving else None
 
     def due(self, now: int, wall_ms: int) -> list[metadata_log_pb2.MetadataCommand]:
-        """What is to be proposed now."""
+        """Returns the commands to propose now."""
         leaving = self._image.departures.leaving()
         if not leaving or now < self._due:
             return []
         self._due = now + CHECK_INTERVAL_US
         self._proposed = {key: expires for key, expires in self._proposed.items() if now < expires}
         partitions = self._image.partitions
-        # A move whose partition has no leader goes on when that is back: it must not keep others waiting.
+        # A move whose partition has no leader continues when that is back: it must not delay others.
         moving = {
             group for group in self._image.moves.groups() if self._image.available_leader(partitions[group]) != NO_NODE
         }
@@ -78,7 +81,7 @@ class NodeDrain:
             for move in self.plan(broker.node_id, broker.successor):
                 if room <= 0:
                     break
-                # One that is on its way to a node that leaves by now is sent elsewhere.
+                # A partition that is being moved to a node that now leaves is sent elsewhere.
                 group = move.partition.group
                 if move.wanted and group not in self._proposed:
                     body = wish_of(move.partition, move.wanted)
@@ -98,14 +101,14 @@ class NodeDrain:
         return commands
 
     def plan(self, node_id: int, successor: int = NO_NODE) -> Iterator[Move]:
-        """The moves that take all replicas from a node: first those of partitions that have a leader.
+        """Yields the moves that take all replicas from a node: first those of partitions that have a leader.
 
-        Other nodes that leave are replaced in the same move: with one that is dead among the nodes where a partition is
-        to be, it would never end.
+        Other nodes that leave are replaced in the same move: a move with a dead node among the partition's future nodes
+        would never end.
 
         Arguments:
-            successor: the node that takes them over where it has none of the partition; NO_NODE: each goes to the node
-                that has the fewest, if possible in a rack without another replica.
+            successor: the node that takes over the replicas, unless it has one of the partition; NO_NODE if each goes
+                to the node with the fewest, if possible in a rack without another replica.
         """
         image = self._image
         on_node = (image.partitions[group] for group in image.replica_index.on(node_id))
@@ -123,7 +126,7 @@ class NodeDrain:
         witnesses = ReplacementPlacement(able, image.brokers, carried, most)
         for partition in mine:
             wanted, replicas = list(partition.intended_voters), len(partition.intended)
-            # Neither a replica nor a witness becomes the other, also not where a changed move has left one.
+            # Neither a replica nor a witness becomes the other, including those that a changed move has left.
             with_data = {*partition.replicas, *partition.target, *partition.former_targets}
             for place, node in enumerate(partition.intended_voters):
                 known = image.brokers.get(node)
@@ -138,10 +141,10 @@ class NodeDrain:
             yield Move(partition, tuple(wanted[:replicas]) if node_id not in wanted else (), witness)
 
     def quorum_after(self, node_id: int, successor: int) -> tuple[int, ...]:
-        """Who is to vote in the metadata quorum once a successor has taken over a node's vote; empty: no change.
-        Whether those could do it is another question.
+        """Returns the voters of the metadata quorum once a successor has taken over a node's vote; empty for no change.
+        It does not check whether those could form a quorum.
 
-        A node whose disk was given up has none any more, and was to get it back: its successor gets it instead.
+        A node whose disk was given up has no vote for now, but would get it back: its successor gets it instead.
         """
         before = self._image.quorum.voters or self._voters()
         heir = self._image.brokers.get(successor)
@@ -152,8 +155,8 @@ class NodeDrain:
         return tuple(sorted({*before, successor} - {node_id}))
 
     def quorum_restored(self, broker: BrokerRecord) -> tuple[int, ...]:
-        """Who is to vote once a drain is called off whose successor was to take over the node's vote, and has not yet;
-        empty: no change."""
+        """Returns the voters once a drain is cancelled whose successor was to take over the node's vote, and has not
+        yet; empty for no change."""
         wanted = self._image.quorum.voters
         under_way = broker.successor in wanted and broker.node_id not in wanted and broker.node_id in self._voters()
         return tuple(sorted({*wanted, broker.node_id} - {broker.successor})) if under_way else ()
@@ -162,12 +165,12 @@ class NodeDrain:
 def wish_of(
     partition: PartitionRecord, intended: tuple[int, ...], coming: frozenset[int] = frozenset()
 ) -> metadata_log_pb2.ReassignReplicas:
-    """A wish for a partition, based on what it is now. Nodes that lack their replica since a disk was lost go on
-    lacking it.
+    """Returns a command to move a partition, based on its present state. Nodes that lack their replica since a disk was
+    lost continue to lack it.
 
     Arguments:
-        intended: where its replicas are to be in the end.
-        coming: of those that lack theirs, those that are to get it now.
+        intended: the future nodes of its replicas.
+        coming: of the nodes that lack theirs, those that get it now.
     """
     lacking = set(partition.intended).difference(partition.wanted, coming)
     replicas = tuple(node for node in intended if node not in lacking)

@@ -1,4 +1,4 @@
-"""Where a topic's replicas go: on distinct nodes, over as many racks as there are, leaders even."""
+"""Placement of a topic's replicas: on distinct nodes, over as many racks as there are, with leaders spread evenly."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from dataclasses import dataclass
 
 @dataclass(slots=True, frozen=True)
 class Candidate:
-    """A node that may take replicas.
+    """A node that may accept replicas.
 
     Arguments:
         node_id: the node.
-        rack: its rack; "" when it has none, which counts as a rack of its own.
+        rack: its rack; "" if it has none, which counts as a rack of its own.
         replicas: replicas that it has already.
-        leaders: how many of them are preferred leaders.
-        witness_only: it takes no replicas, and is the first to take witnesses.
-        tier: 0 for a node that is up and stays. Nodes of a higher tier are used only where those of lower tiers are too
-            few, and lead only where no replica is on a lower one.
+        leaders: number of them for which it is the preferred leader.
+        witness_only: True if it accepts no replicas, and is the first choice for witnesses.
+        tier: 0 for a node that is up and stays. Nodes of a higher tier are used only if those of lower tiers are too
+            few, and lead only if no replica is on a lower one.
     """
 
     node_id: int
@@ -30,19 +30,19 @@ class Candidate:
 
 
 def place(partitions: int, replication_factor: int, candidates: Sequence[Candidate]) -> list[tuple[int, ...]]:
-    """Replicas for each partition of a new topic, in the order of preference: the first should lead.
+    """Returns the replicas of each partition of a new topic, in the order of preference: the first should lead.
 
     Nodes of a partition are distinct, and so are their racks as long as there are enough. Over the topic, replicas per
-    node and preferred leaders per node differ by at most one (with racks: when all racks are of one size and not fewer
-    than the replication factor). What cannot be even goes to the nodes that have least already. Nodes of a higher tier
+    node and preferred leaders per node differ by at most one (with racks: if all racks are of one size and not fewer
+    than the replication factor). A remainder goes to the nodes that have the fewest already. Nodes of a higher tier
     come last in every partition (as in KRaft's StripedReplicaPlacer).
 
     Arguments:
-        partitions: how many, at least 1.
-        replication_factor: how many replicas each has, at most the number of candidates.
+        partitions: number of partitions, at least 1.
+        replication_factor: number of replicas of each, at most the number of candidates.
 
     Raises:
-        ValueError: more replicas asked for than there are candidates.
+        ValueError: there are fewer candidates than replicas.
     """
     if not 1 <= replication_factor <= len(candidates):
         raise ValueError(f"{replication_factor} replicas do not fit on {len(candidates)} nodes")
@@ -54,7 +54,7 @@ def place(partitions: int, replication_factor: int, candidates: Sequence[Candida
     placed = []
     for replicas, leader in zip(chosen, leaders, strict=True):
         followers = [node for node in replicas if node != leader]
-        # The second in line leads when the first is gone: not the same one for all partitions of a node.
+        # The second in line leads when the first is down: not the same one for all partitions of a node.
         first = led[leader] % max(1, len(followers))
         led[leader] += 1
         in_turn = (*followers[first:], *followers[:first])
@@ -81,9 +81,10 @@ class _Slot:
 def _choose_replicas(
     partitions: int, replication_factor: int, candidates: Sequence[Candidate]
 ) -> list[tuple[int, ...]]:
-    """For each partition the nodes that have the least of the topic so far, looking at racks before nodes.
+    """Returns, for each partition, the nodes that have the fewest replicas of the topic so far, comparing racks before
+    nodes.
 
-    Taking the emptiest racks, then the emptiest node in each, keeps both counts within one: a greedy choice by nodes
+    Choosing the emptiest racks, then the emptiest node in each, keeps both counts within one: a greedy choice by nodes
     alone fills a rack's last free node early and then has to double up elsewhere.
     """
     slots = [
@@ -120,7 +121,7 @@ def _choose_replicas(
 
 
 def _choose_leaders(chosen: Sequence[tuple[int, ...]], preference: Mapping[int, tuple[int, int, int]]) -> list[int]:
-    """One leader per partition out of its replicas, per node as even as the replicas allow."""
+    """Returns one leader per partition out of its replicas, per node as even as the replicas allow."""
     count = dict.fromkeys(preference, 0)
     leaders: list[int] = []
     for replicas in chosen:
@@ -133,10 +134,10 @@ def _choose_leaders(chosen: Sequence[tuple[int, ...]], preference: Mapping[int, 
 
 
 def _shift_one(chosen: Sequence[tuple[int, ...]], leaders: list[int], count: dict[int, int]) -> bool:
-    """Moves one leadership from a node that leads most to one that leads at least two fewer, if need be by way of
-    others that each pass one on. Returns whether there was such a way.
+    """Moves one leadership from a node that leads most to one that leads at least two fewer, if necessary by way of
+    others that each pass one on. Returns True if there was such a way.
 
-    The greedy choice before it sees one partition at a time; this makes the result as even as it can be.
+    The greedy choice before it considers one partition at a time; this makes the result as even as possible.
     """
     most = max(count.values())
     sources = {node for node in count if count[node] == most}

@@ -1,4 +1,4 @@
-"""The controller's decisions on wishes that other nodes vote in the metadata quorum."""
+"""The controller's decisions on changes of the voters of the metadata quorum."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import admin_pb2, errors_pb2, metadata_log_pb2, peer_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 
-#: Beyond this a quorum is slower with every voter, and survives more at once than ever happens.
+#: Maximum number of voters: beyond this every voter makes a quorum slower, and it tolerates more failures than ever
+#: occur.
 MAX_VOTERS = 9
 
 
@@ -19,8 +20,8 @@ class QuorumDecisions:
     """Decides on requests that change the metadata quorum.
 
     Arguments:
-        image: the controller's, read only here.
-        voters: the voters of the metadata group at the moment.
+        image: the controller's image, read only here.
+        voters: returns the current voters of the metadata group.
     """
 
     def __init__(self, image: MetadataImage, voters: Callable[[], tuple[int, ...]]) -> None:
@@ -28,7 +29,7 @@ class QuorumDecisions:
         self._voters = voters
 
     def decide(self, wall_ms: int, number: int, request: admin_pb2.AlterQuorumRequest) -> ControllerDecision:
-        """Decides on one request; nothing is changed by one that is to be validated only, or that changes nothing."""
+        """Decides on one request; a request with `validate_only`, or one without effect, changes nothing."""
         quorum = self._image.quorum
         before = quorum.voters or self._voters()
         added, removed = tuple(dict.fromkeys(request.add)), set(request.remove)
@@ -50,14 +51,14 @@ class QuorumDecisions:
     def _problem_with(
         self, added: tuple[int, ...], removed: set[int], before: tuple[int, ...]
     ) -> errors_pb2.Error | None:
-        """What is wrong with one of the nodes that are named, or None."""
+        """Returns the error if one of the named nodes is invalid; None if all are valid."""
         brokers = self._image.brokers
         both = removed.intersection(added)
         unknown = [node for node in added if node not in brokers]
         down = [node for node in added if node not in before and self._image.is_fenced(node)]
         others = sorted(removed.difference(before))
         if not added and not removed:
-            problem = "no node is named: say which to add, and which to remove"
+            problem = "no node is named: name the nodes to add, and those to remove"
         elif both:
             problem = f"node {min(both)} cannot be added and removed at once"
         elif unknown:
@@ -65,24 +66,24 @@ class QuorumDecisions:
         elif down:
             problem = f"node {down[0]} is down and could not copy the metadata: start it first"
         elif others:
-            problem = f"node {others[0]} is no voter of the metadata quorum; the voters are {_listed(before)}"
+            problem = f"node {others[0]} is not a voter of the metadata quorum; the voters are {_listed(before)}"
         else:
             return None
         return error(ErrorCode.INVALID_REQUEST, problem)
 
 
 def refuse_voters(image: MetadataImage, wanted: Sequence[int]) -> errors_pb2.Error | None:
-    """What is wrong with a metadata quorum of these nodes, or None."""
+    """Returns the error if these nodes cannot form a metadata quorum; None if they can."""
     if not wanted:
-        return error(ErrorCode.INVALID_REQUEST, "no voter would be left in the metadata quorum: keep one at least")
+        return error(ErrorCode.INVALID_REQUEST, "no voter would be left in the metadata quorum: keep at least one")
     if len(wanted) > MAX_VOTERS:
         problem = f"{len(wanted)} voters in the metadata quorum: at most {MAX_VOTERS} are allowed"
         return error(ErrorCode.INVALID_REQUEST, problem)
     up = [node for node in wanted if not image.is_fenced(node)]
     if 2 * len(up) <= len(wanted):
         problem = (
-            f"of the voters {_listed(wanted)} only {len(up)} would be up, which is no majority: the cluster could"
-            " change nothing any more"
+            f"of the voters {_listed(wanted)} only {len(up)} would be up, which is not a majority: the cluster"
+            " could no longer change its metadata"
         )
         return error(ErrorCode.INVALID_REQUEST, problem)
     return None

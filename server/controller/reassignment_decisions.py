@@ -1,4 +1,4 @@
-"""The controller's decisions on wishes to move partitions: each becomes a command or an error."""
+"""The controller's decisions on requests to move partitions: each becomes a command or an error."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class ReassignmentDecisions:
     """Decides on requests that move partitions.
 
     Arguments:
-        image: the controller's, read only here.
+        image: the controller's image, read only here.
     """
 
     def __init__(self, image: MetadataImage, limits: TopicLimits) -> None:
@@ -39,7 +39,7 @@ class ReassignmentDecisions:
         self._limits = limits
 
     def decide(self, wall_ms: int, number: int, request: admin_pb2.ReassignPartitionsRequest) -> ControllerDecision:
-        """Decides on one request; nothing is changed by one that is to be validated only."""
+        """Decides on one request; a request with `validate_only` changes nothing."""
         if len(request.reassignments) > MAX_CHANGE_TARGETS:
             problem = (
                 f"{len(request.reassignments)} partitions in one request: at most {MAX_CHANGE_TARGETS} are allowed"
@@ -76,7 +76,7 @@ class ReassignmentDecisions:
             return error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, problem)
         partition, wanted = topic.partitions[wish.partition], tuple(wish.replicas)
         if times > 1:
-            return error(ErrorCode.INVALID_REQUEST, f"{partition.name} stands {times} times in the request")
+            return error(ErrorCode.INVALID_REQUEST, f"{partition.name} is {times} times in the request: name it once")
         witness = witness_for(self._image, partition, wanted) if wanted else NO_NODE
         refused = self._check(partition, wanted, coming) if wanted else None
         if wanted and keeps_factor:
@@ -86,7 +86,7 @@ class ReassignmentDecisions:
             return refused
         body = metadata_log_pb2.ReassignReplicas(group=partition.group, replicas=wanted)
         if wanted and keeps_factor:
-            # Another wish that is decided on beside this one may be for another number of replicas.
+            # Another request that is decided concurrently may want another number of replicas.
             body.wishes = partition.wishes
         if witness != NO_NODE:
             body.witness = witness
@@ -95,7 +95,8 @@ class ReassignmentDecisions:
     def _check(
         self, partition: PartitionRecord, wanted: tuple[int, ...], coming: Counter[int]
     ) -> errors_pb2.Error | None:
-        """Why the nodes cannot take the replicas, or None. Those that have one already may be down."""
+        """Returns the error if the nodes cannot accept the replicas; None if they can. Nodes that have one already may
+        be down."""
         brokers = self._image.brokers
         unknown = [node for node in wanted if node not in brokers]
         new = [node for node in wanted if node not in partition.hosts]
@@ -111,7 +112,7 @@ class ReassignmentDecisions:
         elif down:
             problem = f"node {down[0]} is down and could not copy the partition; start it first"
         elif bare:
-            problem = f"node {bare[0]} was started with --witness-only and takes no replicas"
+            problem = f"node {bare[0]} was started with --witness-only and accepts no replicas"
         elif leaving:
             problem = f"node {leaving[0]} is being drained; choose another, or undrain it first"
         if problem:
@@ -140,8 +141,8 @@ class ReassignmentDecisions:
 
 
 def _refuse_other_factor(partition: PartitionRecord, wanted: tuple[int, ...]) -> errors_pb2.Error | None:
-    """Why a wish does not keep the number of replicas, or None. Of a partition that is being moved, the number that it
-    is to have counts (KIP-860)."""
+    """Returns the error if a request does not keep the number of replicas; None if it does. For a partition that is
+    being moved, the number after the move counts (KIP-860)."""
     if len(wanted) == len(partition.wanted):
         return None
     problem = f"{partition.name} has {len(partition.wanted)} replicas, and would have {len(wanted)}"
@@ -151,7 +152,8 @@ def _refuse_other_factor(partition: PartitionRecord, wanted: tuple[int, ...]) ->
 def _response(
     request: admin_pb2.ReassignPartitionsRequest, plans: Sequence[_Plan], results: Sequence[ApplyResult]
 ) -> peer_pb2.ControllerResponse:
-    """One outcome per wish in the request's order; those planned take theirs from ``results`` when there are any."""
+    """Returns one outcome per partition in the request's order; planned ones take theirs from ``results`` if there are
+    any."""
     applied = iter(results)
     response = admin_pb2.ReassignPartitionsResponse()
     for wish, plan in zip(request.reassignments, plans, strict=True):
@@ -159,7 +161,7 @@ def _response(
         if isinstance(plan, errors_pb2.Error):
             outcome.error.CopyFrom(plan)
         elif results:
-            found = next(applied).response.reassign_partitions.results[0]
-            if found.HasField("error"):
-                outcome.error.CopyFrom(found.error)
+            result = next(applied).response.reassign_partitions.results[0]
+            if result.HasField("error"):
+                outcome.error.CopyFrom(result.error)
     return peer_pb2.ControllerResponse(reassign_partitions=response)

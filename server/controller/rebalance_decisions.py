@@ -1,4 +1,4 @@
-"""The controller's decisions on wishes for balance: a plan, and the moves that it consists of."""
+"""The controller's decisions on requests for balance: a plan, and its moves."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from quorumlog.v1.errors_pb2 import ErrorCode
 
 
 class RebalanceDecisions:
-    """Decides on requests for balance, and keeps balance by itself where that is wished.
+    """Decides on requests for balance.
 
     Arguments:
-        image: the controller's, read only here.
-        sizes: bytes of the logs of partitions, by group, as leaders tell them.
+        image: the controller's image, read only here.
+        sizes: sizes of the logs of partitions in bytes, by group, as leaders report them.
     """
 
     def __init__(self, image: MetadataImage, sizes: Mapping[int, int]) -> None:
@@ -27,7 +27,7 @@ class RebalanceDecisions:
         self._sizes = sizes
 
     def decide(self, wall_ms: int, number: int, request: admin_pb2.RebalancePartitionsRequest) -> ControllerDecision:
-        """Decides on one request; nothing is changed by one that is to be validated only, or that changes nothing."""
+        """Decides on one request; a request with `validate_only`, or one without effect, changes nothing."""
         problem = refuse_below_second(self._image, "partitions are rebalanced")
         problem = problem or refuse_throttle(self._image, request.bytes_per_second) or self._refuse()
         if problem is not None:
@@ -58,7 +58,7 @@ class RebalanceDecisions:
         if request.validate_only or not moves:
             return answer_now(number, answer)
         commands = tuple(_command(wall_ms, partition, wanted, request.bytes_per_second) for partition, wanted in moves)
-        # One that somebody has wished elsewhere meanwhile goes there.
+        # A partition for which another move was decided in the meantime follows that one.
         return ControllerDecision(number, commands=commands, merge=lambda _: answer)
 
     def _refuse(self) -> errors_pb2.Error | None:
@@ -69,7 +69,7 @@ class RebalanceDecisions:
         elif moving:
             problem = (
                 f"{len(moving)} partitions are being moved, for example {self._image.partitions[moving[0]].name}: wait"
-                " until they are where they are to be (quorumlog partitions list-reassignments), or cancel that"
+                " until the moves are complete (quorumlog partitions list-reassignments), or cancel them"
             )
         else:
             return None

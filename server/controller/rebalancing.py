@@ -1,8 +1,9 @@
 """Spreads replicas, their bytes and leaderships evenly over nodes and racks, with few moves.
 
-A plan goes through four aims, the most important first, and each keeps what those before it have reached: replicas of a
-partition are in different racks; nodes have as many replicas; and as many bytes; and lead as many partitions by
-preference, for which nothing is copied. Each step takes from the node that has most, for the one that has least. Pure.
+A plan has four aims, the most important first, and each keeps what those before it have reached: replicas of a
+partition are in different racks; nodes have equally many replicas; and equally many bytes; and are the preferred leader
+of equally many partitions, for which nothing is copied. Each step moves from the node with the most to the one with the
+least. Pure.
 """
 
 from __future__ import annotations
@@ -16,17 +17,17 @@ from quorumlog.server.controller.replacement_placement import rack_of
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.records import BrokerRecord, PartitionRecord
 
-#: Partitions that one plan changes: it is made in one step of the node.
+#: Maximum number of partitions that one plan changes: it is computed in one step of the node.
 MOST_CHANGES = 1_000
-#: Partitions of a node that are looked at for one move.
+#: Maximum number of partitions of a node that are considered for one move.
 _LOOKS = 50
-#: Nodes are even in bytes when they differ by less than this share of the mean, or by less than these bytes.
+#: Nodes are even in bytes if they differ by less than this share of the mean, or by less than these bytes.
 _BYTES_SLACK, _BYTES_FLOOR = 0.1, 16 << 20
 
 
 @dataclass(slots=True, frozen=True)
 class CarriedLoad:
-    """What a node carries: replicas, preferred leaders, bytes."""
+    """The load of a node: replicas, preferred leaders, bytes."""
 
     replicas: int
     leaders: int
@@ -37,8 +38,8 @@ class Rebalancing:
     """One plan.
 
     Arguments:
-        sizes: bytes of the logs of partitions, by group, as far as they are known.
-        most: partitions that may change.
+        sizes: sizes of the logs of partitions in bytes, by group, as far as they are known.
+        most: maximum number of partitions that may change.
 
     Attributes:
         before, after: the load of each node that is up and stays.
@@ -53,7 +54,7 @@ class Rebalancing:
         self._wanted: dict[int, list[int]] = {}
         self._listed: dict[int, list[int]] = {}
         index = image.replica_index
-        # A witness is no replica here: it holds no bytes, and it is never moved for the sake of balance.
+        # A witness does not count as a replica here: it has no bytes, and is never moved for balance.
         known = image.partitions
         copies = {node: [group for group in index.on(node) if node in known[group].intended] for node in self._able}
         self._replicas = Counter({node: len(groups) for node, groups in copies.items()})
@@ -68,14 +69,14 @@ class Rebalancing:
         self.after = self._loads()
 
     def moves(self) -> Iterator[tuple[PartitionRecord, tuple[int, ...]]]:
-        """The partitions that change, each with where it is to be: the most worthwhile first."""
+        """Yields the partitions that change, each with its future nodes: the most useful change first."""
         for group, wanted in self._wanted.items():
             partition = self._image.partitions[group]
             if tuple(wanted) != partition.wanted:
                 yield partition, tuple(wanted)
 
     def copied_bytes(self) -> int:
-        """Bytes that the moves copy, as far as sizes are known."""
+        """Returns the bytes that the moves copy, as far as sizes are known."""
         return sum(
             self._sizes.get(partition.group, 0) * len(set(wanted).difference(partition.wanted))
             for partition, wanted in self.moves()
@@ -84,22 +85,22 @@ class Rebalancing:
     def _loads(self) -> dict[int, CarriedLoad]:
         return {node: CarriedLoad(self._replicas[node], self._leaders[node], self._bytes[node]) for node in self._able}
 
-    # -- a partition --------------------------------------------------------------------------------------------------
+    # -- partitions ---------------------------------------------------------------------------------------------------
 
     def _nodes(self, group: int) -> list[int]:
         known = self._wanted.get(group)
         return known if known is not None else list(self._image.partitions[group].wanted)
 
     def _may_change(self, group: int) -> bool:
-        """Only what has a leader can be copied. What has changed may change again, at no further cost. One that lacks a
-        replica since a disk was lost gets that back first."""
+        """True if a partition may be moved. Only one with a leader can be copied. One that has changed may change
+        again, at no further cost. One that lacks a replica since a disk was lost gets that back first."""
         partition = self._image.partitions[group]
         if self._image.available_leader(partition) == NO_NODE or partition.is_moving or partition.returning:
             return False
         return group in self._wanted or len(self._wanted) < self._most
 
     def _racks_with(self, nodes: list[int], leaving: int, coming: int) -> int:
-        """How many racks a partition would be in."""
+        """Returns the number of racks that a partition would be in."""
         return len({self._racks.get(coming if node == leaving else node) for node in nodes})
 
     def _fits(self, group: int, leaving: int, coming: int) -> bool:
@@ -124,7 +125,7 @@ class Rebalancing:
             self._listed[coming].append(group)
 
     def _on(self, node: int) -> list[int]:
-        """The partitions of a node, the largest first."""
+        """Returns the partitions of a node, the largest first."""
         if node not in self._listed:
             groups = self._image.replica_index.on(node) | {
                 group for group, nodes in self._wanted.items() if node in nodes
@@ -133,10 +134,10 @@ class Rebalancing:
             self._listed[node] = sorted(mine, key=lambda group: (-self._sizes.get(group, 0), group))
         return self._listed[node]
 
-    # -- the aims -----------------------------------------------------------------------------------------------------
+    # -- aims ---------------------------------------------------------------------------------------------------------
 
     def _spread_over_racks(self) -> None:
-        """No two replicas are in a rack while another one has none."""
+        """Moves replicas until no two of a partition are in the same rack while another rack has none."""
         racks = {self._racks[node] for node in self._able}
         if len(racks) == len(self._able):
             return  # Every node has a rack of its own.
@@ -158,17 +159,17 @@ class Rebalancing:
                         self._move(group, node, min(free, key=lambda each: (self._replicas[each], each)))
 
     def _even_replicas(self) -> None:
-        """No node has two replicas more than another."""
+        """Moves replicas until no node has two more than another."""
         self._level(self._replicas, lambda: 2, self._best_to_count)
 
     def _even_bytes(self) -> None:
-        """No node has much more than another, and all keep as many replicas as they have now, give or take one."""
+        """Moves replicas until no node has many more bytes than another; replica counts stay within one."""
         mean = sum(self._bytes.values()) / len(self._able)
         enough = int(max(_BYTES_SLACK * mean, _BYTES_FLOOR))
         self._level(self._bytes, lambda: enough, self._swap_bytes)
 
     def _level(self, load: Counter[int], enough: Callable[[], int], shift: Callable[[int, int], bool]) -> None:
-        """Shifts from the node that has most of a load to one that has less, until none can be or need be."""
+        """Shifts from the node with the most of a load to one with less, until none can or need be shifted."""
         stuck: set[int] = set()
         for _ in range(2 * self._most):
             givers = [node for node in self._able if node not in stuck]
@@ -180,7 +181,7 @@ class Rebalancing:
                 stuck.add(most)
 
     def _best_to_count(self, most: int, least: int) -> bool:
-        """Moves one replica; of those that fit, one that also brings bytes closer together."""
+        """Moves one replica; of those that fit, one that also reduces the difference in bytes."""
         gap = self._bytes[most] - self._bytes[least]
         fitting = [group for group in self._some(most) if self._fits(group, most, least)]
         if not fitting:
@@ -190,7 +191,7 @@ class Rebalancing:
         return True
 
     def _swap_bytes(self, most: int, least: int) -> bool:
-        """Moves a large replica one way and, where counts would drift apart, a small one the other way."""
+        """Moves a large replica one way and, to keep the counts even, a small one the other way."""
         gap = self._bytes[most] - self._bytes[least]
         alone = self._replicas[most] > self._replicas[least]
         returned = None if alone else self._smallest(least, most)
@@ -208,16 +209,17 @@ class Rebalancing:
         return True
 
     def _smallest(self, node: int, other: int) -> int | None:
-        """The smallest partition of a node that fits on another one."""
+        """Returns the smallest partition of a node that fits on another node; None if no partition fits."""
         return next((group for group in self._on(node)[: -_LOOKS - 1 : -1] if self._fits(group, node, other)), None)
 
     def _some(self, node: int) -> list[int]:
-        """Partitions of a node, of all sizes, as many as one look may take."""
+        """Returns a sample of a node's partitions, of all sizes, about as many as one step considers."""
         groups = self._on(node)
         return groups[:: max(1, len(groups) // _LOOKS)]
 
     def _even_leaders(self) -> None:
-        """No node is the preferred leader of two partitions more than another that has a replica of one of them."""
+        """Changes preferred leaders until no node leads two partitions more than another that has a replica of one of
+        them."""
         for _ in range(3):
             changed = False
             for node in sorted(self._able, key=lambda each: -self._leaders[each]):

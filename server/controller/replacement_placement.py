@@ -1,6 +1,7 @@
-"""Who takes over a replica: the node with the fewest, if possible in a rack without another replica of the partition.
+"""Choice of the node that takes over a replica: the one with the fewest, if possible in a rack without another replica
+of the partition.
 
-A plan asks that for every replica of a node. To compare all nodes each time took a controller half a second at a
+A plan makes that choice for every replica of a node. Comparing all nodes each time took a controller half a second at a
 hundred nodes, within one step; here a choice costs as much as the partition has racks, and a logarithm.
 """
 
@@ -17,13 +18,13 @@ from quorumlog.server.metadata.records import BrokerRecord
 
 
 class ReplacementPlacement:
-    """The nodes that may take over replicas, each rack's by how many they have.
+    """The nodes that may take over replicas, sorted within each rack by their number of replicas.
 
     Arguments:
-        able: those nodes; none that is to be replaced.
-        brokers: all that are registered, whose racks count where they keep a replica.
-        carried: replicas that each node has; what is given to one is counted here only.
-        most: replicas that a node may have.
+        able: those nodes; none that must be replaced.
+        brokers: all that are registered, whose racks count if they keep a replica.
+        carried: replicas that each node has; replicas assigned here are counted here only.
+        most: maximum number of replicas of a node.
     """
 
     def __init__(
@@ -39,7 +40,7 @@ class ReplacementPlacement:
         self._racks: dict[str, SortedList] = {}
         for node, replicas in self._carried.items():
             self._racks.setdefault(rack_of(brokers[node]), SortedList()).add((replicas, node))
-        #: The first of each rack, with the rack.
+        #: The first node of each rack, with the rack.
         self._firsts = SortedList((*nodes[0], rack) for rack, nodes in self._racks.items())
 
     def take(
@@ -49,10 +50,10 @@ class ReplacementPlacement:
         successor: int = NO_NODE,
         barred: AbstractSet[int] = frozenset(),
     ) -> int:
-        """The node that takes over a replica, which counts as its own from now on; NO_NODE if there is none.
+        """Returns the node that takes over a replica, which counts as its own from now on; NO_NODE if no node can.
 
         Arguments:
-            wanted: where the partition is to be, ``leaving`` included.
+            wanted: the future nodes of the partition, ``leaving`` included.
             successor: takes it over if it can.
             barred: nodes that cannot.
         """
@@ -72,7 +73,7 @@ class ReplacementPlacement:
         return self._from_used(used, taken | barred) if best is None else self._give(best[1])
 
     def _from_used(self, used: Counter[str], taken: set[int]) -> int:
-        """The best of the racks that have a replica of the partition already."""
+        """Returns the best node in the racks that have a replica of the partition already."""
         best: tuple[int, int, int] | None = None
         for rack, count in used.items():
             for replicas, node in self._racks.get(rack, ()):
@@ -95,5 +96,5 @@ class ReplacementPlacement:
 
 
 def rack_of(broker: BrokerRecord) -> str:
-    """The broker's rack; a node without one counts as a rack of its own."""
+    """Returns the broker's rack; a node without one counts as a rack of its own."""
     return broker.rack or f"\0node {broker.node_id}"

@@ -1,4 +1,4 @@
-"""Which nodes may take replicas: what they carry already, what they may carry, and what a request assigns by itself."""
+"""Nodes that may accept replicas: their load, their limits, and explicit assignments in requests."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Tier(IntEnum):
     LEAVING = 1
     DOWN = 2
     #: Down, and its disk is being replaced. A partition without a witness gets its replica there afterwards; one with a
-    #: witness would hold the replacement up (``disk_replacement``).
+    #: witness would delay the replacement (``disk_replacement``).
     LOST = 3
     #: Down, and being drained.
     GONE = 4
@@ -44,14 +44,14 @@ class Tier(IntEnum):
 
 @dataclass(slots=True, frozen=True)
 class TopicLimits:
-    """Bounds on what one cluster and one request may ask for.
+    """Limits of one cluster and one request.
 
     Arguments:
         request_topics: topics in one request.
         topic_partitions: partitions of one topic. All of them are created in one step of a node, which must not take as
             long as an election timeout.
         node_replicas: replicas on one node. Each is a Raft group with its memory, its share of every failover, and its
-            own heartbeat: at this bound those take more than half a core.
+            own heartbeat: at this limit those take more than half a core.
     """
 
     request_topics: int = MAX_CHANGED_TOPICS
@@ -62,11 +62,11 @@ class TopicLimits:
 def check_assignments(
     image: MetadataImage, placement: Placement, factor: int | None = None, first_number: int = 0
 ) -> errors_pb2.Error | None:
-    """Why partitions cannot be placed as a request says, or None.
+    """Returns the error if partitions cannot be placed as a request assigns them; None if they can.
 
     Arguments:
-        factor: replicas that each must have; None: as many as the first.
-        first_number: of the first of the partitions, for messages.
+        factor: number of replicas that each must have; None for as many as the first.
+        first_number: number of the first of the partitions, for messages.
     """
     wanted = len(placement[0]) if factor is None else factor
     for number, replicas in enumerate(placement, first_number):
@@ -93,10 +93,10 @@ def _problem_with(image: MetadataImage, replicas: tuple[int, ...], wanted: int) 
     if unknown:
         return f"node {unknown[0]} is not registered; the nodes are {', '.join(map(str, sorted(image.brokers)))}"
     if bare:
-        return f"node {bare[0]} was started with --witness-only and takes no replicas"
+        return f"node {bare[0]} was started with --witness-only and accepts no replicas"
     if lost and len(replicas) % 2 == 0:
         return f"the disk of node {lost[0]} is being replaced: name another node, or wait until it is up again"
-    # An even number of replicas gets a witness besides.
+    # An even number of replicas gets an additional witness.
     voters = len(replicas) + (len(replicas) + 1) % 2
     if 2 * len(down) > voters:
         return f"node {down[0]} is down, and without a majority of its nodes the partition could elect no leader"
@@ -104,7 +104,7 @@ def _problem_with(image: MetadataImage, replicas: tuple[int, ...], wanted: int) 
 
 
 def load(image: MetadataImage, under_way: Sequence[Placement]) -> tuple[Counter[int], Counter[int]]:
-    """Replicas and preferred leaders per node, those under way included."""
+    """Returns replicas and preferred leaders per node, including proposed ones."""
     replicas: Counter[int] = Counter()
     leaders: Counter[int] = Counter()
     sets = [partition.voters for partition in image.partitions.values()]
@@ -118,15 +118,15 @@ def load(image: MetadataImage, under_way: Sequence[Placement]) -> tuple[Counter[
 def candidates(
     image: MetadataImage, under_way: Sequence[Placement], factor: int, *, drained: bool = False
 ) -> list[Candidate]:
-    """Returns the nodes on which new replicas may be placed: those that are up and stay, and others only where those
-    are too few.
+    """Returns the nodes on which new replicas may be placed: those that are up and stay, and others only if those are
+    too few.
 
     A node that is down creates its replica when it returns (as in KRaft). The partition works without it, because a
     majority of its voters is up (``refuse_minority``).
 
     Arguments:
-        factor: replicas of a partition.
-        drained: nodes that are being drained may be used too, before those that are down.
+        factor: number of replicas of a partition.
+        drained: True if nodes that are being drained may be used too, before those that are down.
     """
     placeable = [each for each in _nodes(image, under_way) if not each.witness_only]
     unusable = set() if drained else {Tier.LEAVING, Tier.GONE}
@@ -140,7 +140,8 @@ def candidates(
 
 
 def witness_candidates(image: MetadataImage, under_way: Sequence[Placement]) -> list[Candidate]:
-    """Returns the nodes on which new witnesses may be placed: those that stay, also those that take nothing else."""
+    """Returns the nodes on which new witnesses may be placed: those that stay, including those that accept nothing
+    else."""
     return [each for each in _nodes(image, under_way) if each.tier in (Tier.UP, Tier.DOWN)]
 
 
@@ -154,10 +155,10 @@ def _nodes(image: MetadataImage, under_way: Sequence[Placement]) -> list[Candida
 
 
 def registered_nodes(image: MetadataImage, usable: int, factor: int) -> str:
-    """Returns a phrase for messages: how many nodes are registered, and why some of them cannot be used.
+    """Returns a phrase for messages: the number of registered nodes, and why some of them cannot be used.
 
     Arguments:
-        usable: how many can be used for a topic with this replication factor.
+        usable: number of nodes that can be used for a topic with this replication factor.
     """
     brokers = image.brokers.values()
     others = {
@@ -171,10 +172,10 @@ def registered_nodes(image: MetadataImage, usable: int, factor: int) -> str:
 
 
 def refuse_minority(image: MetadataImage, placement: Placement) -> errors_pb2.Error | None:
-    """Returns why partitions could elect no leader, or None where a majority of the voters of each is up.
+    """Returns the error if a partition could elect no leader; None if a majority of the voters of each is up.
 
     Arguments:
-        placement: the voters of each partition, its witness too.
+        placement: the voters of each partition, including its witness.
     """
     for voters in placement:
         up = [node for node in voters if not image.is_fenced(node)]
@@ -191,7 +192,7 @@ def refuse_minority(image: MetadataImage, placement: Placement) -> errors_pb2.Er
 def check_room(
     image: MetadataImage, under_way: Sequence[Placement], placement: Placement, limits: TopicLimits
 ) -> errors_pb2.Error | None:
-    """Why nodes cannot take so many more replicas, or None."""
+    """Returns the error if a node cannot accept that many more replicas; None if all can."""
     present, _ = load(image, under_way)
     wanted = Counter(node for replicas in placement for node in replicas)
     for node, more in sorted(wanted.items()):

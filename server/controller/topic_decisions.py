@@ -1,7 +1,8 @@
-"""The controller's decisions on topics: each topic of a request is checked by itself and becomes a command or an error.
+"""The controller's decisions on topics: each topic of a request is checked separately and becomes a command or an
+error.
 
-What is checked here spares the log commands that could not succeed, and says why in a line; whatever two requests could
-contend for is decided again when the commands are applied (``TopicTable``).
+The checks here keep commands out of the log that could not succeed, and give the reason; conflicts between requests are
+decided again when the commands are applied (``TopicTable``).
 """
 
 from __future__ import annotations
@@ -44,11 +45,11 @@ class TopicDecisions:
     """Decides on requests about topics.
 
     Arguments:
-        image: the controller's, read only here.
-        rng: for topic ids.
-        patience_us: after which a proposal that was not applied counts as lost.
-        coordinators: what the internal topic of consumer groups is to be like.
-        voters: the voters of the metadata group at the moment.
+        image: the controller's image, read only here.
+        rng: source of topic ids.
+        patience_us: time after which a proposal that was not applied counts as lost.
+        coordinators: configuration of the internal topic of consumer groups.
+        voters: returns the current voters of the metadata group.
         quota: limits how many partitions principals create and delete.
     """
 
@@ -94,7 +95,7 @@ class TopicDecisions:
                 named = request.delete_topics.names
                 ids = request.delete_topics.topic_ids or [b""] * len(named)
                 if len(ids) != len(named):
-                    problem = f"{len(named)} names come with {len(ids)} ids: give one for each, or none"
+                    problem = f"{len(named)} names come with {len(ids)} ids: send one for each, or none"
                     return refusal(number, error(ErrorCode.INVALID_REQUEST, problem))
                 wanted = [
                     (name, partial(self._plan_deletion, name, topic_id))
@@ -107,7 +108,7 @@ class TopicDecisions:
         self._under_way = [each for each in self._under_way if now < each.expires and not each.is_applied()]
         before = list(self._under_way)
         times = Counter(names)
-        # Nodes ask for coordinators themselves, and a configuration changes no partition.
+        # Nodes request coordinators for themselves, and a configuration changes no partition.
         is_limited = not dry and request.WhichOneof("body") not in ("create_coordinators", "alter_configs")
         principal = (request.principal or ANONYMOUS) if is_limited else None
         plans = [_named_twice(name, times[name]) or self._within_quota(now, principal, plan) for name, plan in wanted]
@@ -122,10 +123,10 @@ class TopicDecisions:
         )
 
     def _within_quota(self, now: int, principal: str | None, plan: Callable[[], _Plan]) -> _Plan:
-        """Plans a change, unless its asker has changed too many partitions already.
+        """Plans a change, unless its principal has changed too many partitions already.
 
         Arguments:
-            principal: None: nobody who is limited.
+            principal: None for a request without a quota.
         """
         if principal is None:
             return plan()
@@ -198,7 +199,7 @@ class TopicDecisions:
             )
         return topic
 
-    # -- load under way -------------------------------------------------------------------------------------------
+    # -- proposed load --------------------------------------------------------------------------------------------
 
     def _placements(self) -> list[Placement]:
         return [each.placement for each in self._under_way]
@@ -212,13 +213,13 @@ class TopicDecisions:
 def _named_twice(name: str, times: int) -> errors_pb2.Error | None:
     if times == 1:
         return None
-    return error(ErrorCode.INVALID_REQUEST, f"topic {name} stands {times} times in the request")
+    return error(ErrorCode.INVALID_REQUEST, f"topic {name} is {times} times in the request: name it once")
 
 
 def _response(
     kind: str, names: Sequence[str], plans: Sequence[_Plan], results: Sequence[ApplyResult]
 ) -> peer_pb2.ControllerResponse:
-    """One outcome per topic in the request's order; those planned take theirs from ``results`` when there are any.
+    """Returns one outcome per topic in the request's order; planned ones take theirs from ``results`` if there are any.
 
     Arguments:
         kind: the field of requests and responses; its results have a name and an error.

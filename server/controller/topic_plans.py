@@ -1,4 +1,4 @@
-"""What the controller checks before a topic is created or gains partitions, and where their replicas go."""
+"""Checks before a topic is created or gains partitions, and the placement of its replicas."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def plan_topic(
     rng: random.Random,
     limits: TopicLimits,
 ) -> metadata_log_pb2.CreateTopic | errors_pb2.Error:
-    """The command that creates a topic, or why there cannot be one.
+    """Returns the command that creates a topic, or the error if it cannot be created.
 
     Arguments:
         under_way: replicas that are proposed and not yet applied; they count as load.
@@ -73,28 +73,28 @@ def plan_topic(
 
 
 def _check_id(image: MetadataImage, topic: admin_pb2.NewTopic) -> errors_pb2.Error | None:
-    """Why a topic cannot have the id that a restore wants for it, or None."""
+    """Returns the error if a topic cannot have the id that a restore requests; None if it can."""
     if not topic.topic_id:
         return None
     if len(topic.topic_id) != len(NO_TOPIC_ID) or topic.topic_id == NO_TOPIC_ID:
         return error(ErrorCode.INVALID_REQUEST, f"the id of topic {topic.name} is not one of {len(NO_TOPIC_ID)} bytes")
     if topic.topic_id in image.topics_by_id:
-        problem = f"topic {image.topics_by_id[topic.topic_id].name} has the id that topic {topic.name} is to have"
+        problem = f"topic {image.topics_by_id[topic.topic_id].name} already has the id requested for topic {topic.name}"
         return error(ErrorCode.TOPIC_ALREADY_EXISTS, problem)
     return refuse_below_second(image, "topics are restored with their ids")
 
 
 def _assigned(image: MetadataImage, topic: admin_pb2.NewTopic, limits: TopicLimits) -> Placement | errors_pb2.Error:
-    """Where the request wants the replicas."""
+    """Returns the replicas that the request assigns, or the error."""
     placement = [tuple(assignment.replicas) for assignment in topic.replica_assignments]
-    for what, asked, assigned in (
+    for what, requested, assigned in (
         ("partitions", topic.num_partitions, len(placement)),
         ("replicas of each partition", topic.replication_factor, len(placement[0])),
     ):
-        if asked not in (-1, assigned):
+        if requested not in (-1, assigned):
             return error(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                f"{asked} {what} are asked for, and {assigned} are assigned: leave the number out or make it fit",
+                f"{requested} {what} are requested, but {assigned} are assigned: omit the number or make it fit",
             )
     refused = check_partitions(len(placement), limits) or check_assignments(image, placement)
     if refused is None and len(placement[0]) % 2 == 0:
@@ -105,7 +105,7 @@ def _assigned(image: MetadataImage, topic: admin_pb2.NewTopic, limits: TopicLimi
 def _placed(
     image: MetadataImage, under_way: Sequence[Placement], topic: admin_pb2.NewTopic, limits: TopicLimits
 ) -> Placement | errors_pb2.Error:
-    """Where the replicas go when the request leaves that to the controller."""
+    """Returns the replicas that the controller places, or the error."""
     refused = check_partitions(topic.num_partitions, limits) or _check_factor(image, topic.replication_factor)
     if refused is not None:
         return refused
@@ -120,7 +120,7 @@ def plan_partitions(
     wanted: admin_pb2.NewPartitions,
     limits: TopicLimits,
 ) -> metadata_log_pb2.AddPartitions | errors_pb2.Error:
-    """The command that adds partitions to a topic, or why there cannot be so many.
+    """Returns the command that adds partitions to a topic, or the error if there cannot be that many.
 
     Arguments:
         under_way: replicas that are proposed and not yet applied; they count as load.
@@ -130,7 +130,7 @@ def plan_partitions(
     if more <= 0:
         return error(
             ErrorCode.INVALID_PARTITIONS,
-            f"topic {topic.name} has {first} partitions, {wanted.total_count} are asked for: it can only gain some",
+            f"topic {topic.name} has {first} partitions, {wanted.total_count} are requested: request more than it has",
         )
     factor = len(topic.partitions[0].replicas)
     refused = check_partitions(wanted.total_count, limits)
@@ -165,7 +165,7 @@ def _check_assigned(assigned: int, more: int) -> errors_pb2.Error | None:
         return None
     return error(
         ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-        f"{more} partitions are to be added, and replicas are assigned to {assigned}: assign all of them, or none",
+        f"{more} partitions are added, but replicas are assigned to {assigned}: assign all of them, or none",
     )
 
 
@@ -177,7 +177,7 @@ def _check_name(name: str) -> errors_pb2.Error | None:
 
 
 def check_partitions(partitions: int, limits: TopicLimits) -> errors_pb2.Error | None:
-    """Why a topic cannot have so many partitions, or None."""
+    """Returns the error if a topic cannot have that many partitions; None if it can."""
     if 1 <= partitions <= limits.topic_partitions:
         return None
     return error(
@@ -205,7 +205,7 @@ def _check_factor(image: MetadataImage, factor: int) -> errors_pb2.Error | None:
 
 
 def refuse_even_below_second(image: MetadataImage) -> errors_pb2.Error | None:
-    """Why there can be no even number of replicas yet, or None."""
+    """Returns the error if even numbers of replicas are not possible yet; None if they are."""
     return refuse_below_second(image, "even replication factors, which need a witness, are possible")
 
 
@@ -223,7 +223,7 @@ def _configs(topic: admin_pb2.NewTopic) -> dict[str, str]:
 
 
 def new_topic_id(image: MetadataImage, rng: random.Random) -> bytes:
-    """An id that no topic has."""
+    """Returns an id that no topic has."""
     while True:
         topic_id = uuid.UUID(int=rng.getrandbits(128), version=4).bytes
         if topic_id not in image.topics_by_id:

@@ -1,4 +1,4 @@
-"""Where the witnesses of partitions with an even number of replicas go."""
+"""Placement of the witnesses of partitions with an even number of replicas."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from quorumlog.v1.errors_pb2 import ErrorCode
 
 
 def place_witnesses(placement: Placement, nodes: Sequence[Candidate]) -> list[int]:
-    """A witness for each partition: on a node without a replica of it, if possible one that is up, then in a rack
-    without one, then on a node that takes nothing else, then where there is least.
+    """Returns a witness for each partition: on a node without a replica of it, if possible one that is up, then in a
+    rack without one, then on a node that accepts only witnesses, then on the node with the fewest replicas.
 
     Arguments:
         placement: the replicas of each partition.
-        nodes: that may take witnesses.
+        nodes: nodes that may have witnesses.
 
     Returns:
-        A node per partition; NO_NODE where none is left.
+        A node per partition; NO_NODE if none is left.
     """
     idle = {node.node_id for node in nodes if node.witness_only}
     carried = {node.node_id: node.replicas for node in nodes}
@@ -48,8 +48,8 @@ def place_witnesses(placement: Placement, nodes: Sequence[Candidate]) -> list[in
 def replica_sets(
     image: MetadataImage, under_way: Sequence[Placement], placement: Placement
 ) -> list[metadata_log_pb2.ReplicaSet] | errors_pb2.Error:
-    """Partitions as they are to be, with a witness for each that has an even number of replicas; or why there cannot
-    be one."""
+    """Returns the replica sets of partitions, with a witness for each that has an even number of replicas; the error if
+    there is no node for one."""
     if len(placement[0]) % 2:
         return [metadata_log_pb2.ReplicaSet(replicas=replicas) for replicas in placement]
     witnesses = place_witnesses(placement, witness_candidates(image, under_way))
@@ -62,7 +62,7 @@ def replica_sets(
 
 
 def too_few_nodes(image: MetadataImage, factor: int) -> errors_pb2.Error:
-    """The refusal of an even number of replicas where no node is left for the witness."""
+    """Returns the error for an even number of replicas without a node for the witness."""
     usable = registered_nodes(image, len(witness_candidates(image, ())), factor)
     return error(
         ErrorCode.INVALID_REPLICATION_FACTOR,
@@ -72,16 +72,16 @@ def too_few_nodes(image: MetadataImage, factor: int) -> errors_pb2.Error:
 
 
 def voters_of(sets: Sequence[metadata_log_pb2.ReplicaSet]) -> Placement:
-    """The nodes of each partition, the witness last: each has to carry it."""
+    """Returns the nodes of each partition, the witness last: each counts as load."""
     return [(*each.replicas, each.witness) if each.HasField("witness") else tuple(each.replicas) for each in sets]
 
 
 def witness_for(image: MetadataImage, partition: PartitionRecord, wanted: tuple[int, ...]) -> int:
-    """Where the witness of a partition goes that is to be moved: it stays if it can. NO_NODE: it has none, or there is
-    no room for one.
+    """Returns the node for the witness of a partition that is to be moved: the present one if possible. NO_NODE if it
+    has none, or no node can have it.
 
     Arguments:
-        wanted: where the replicas are to be.
+        wanted: the future nodes of the replicas.
     """
     if len(wanted) % 2:
         return NO_NODE
@@ -95,8 +95,8 @@ def witness_for(image: MetadataImage, partition: PartitionRecord, wanted: tuple[
 
 
 def complete_wish(image: MetadataImage, wish: metadata_log_pb2.ReassignReplicas) -> bool:
-    """Gives a wish a witness where it needs one and the partition has none to keep: one that was recovered from the
-    loss of a majority goes on without. False: there is no node for it."""
+    """Adds a witness to a command to move a partition, if it needs one and has none to keep. Returns False if there is
+    no node for it. A partition that was recovered from the loss of a majority may continue without a witness."""
     partition = image.partitions[wish.group]
     has_one = wish.HasField("witness") or partition.wanted_witness != NO_NODE
     if has_one or wish.returning or len(wish.replicas) % 2:

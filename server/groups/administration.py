@@ -1,4 +1,4 @@
-"""A coordinator's decisions for administrators: consumer groups listed, described and deleted."""
+"""A coordinator's decisions for administrators: listing, describing and deleting consumer groups."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from quorumlog.wire.kafka.consumer_protocol import CONSUMER_PROTOCOL_TYPE
 
 
 def listing(group: ConsumerGroup) -> groups_pb2.GroupListing:
-    """A consumer group in a list."""
+    """Returns the list entry of a consumer group."""
     return groups_pb2.GroupListing(
         group_id=group.group_id,
         state=group.state,
@@ -31,11 +31,11 @@ def listing(group: ConsumerGroup) -> groups_pb2.GroupListing:
 def describe(
     draft: Draft, group_id: str, coordinator: int, topics: ClientTopics | None = None
 ) -> groups_pb2.GroupDescription:
-    """A consumer group with its members; an error where there is none of that id.
+    """Returns a consumer group with its members; an error if no group has that id.
 
     Arguments:
         coordinator: the node that answers.
-        topics: as the client sees them; None: it sees all.
+        topics: as the client sees them; None if it sees all.
     """
     group = draft.group(group_id)
     if group is None:
@@ -60,13 +60,14 @@ def describe(
 def add_offsets(
     draft: Draft, described: groups_pb2.GroupDescription, room_bytes: int, topics: ClientTopics | None = None
 ) -> int:
-    """Adds what a consumer group has committed to its description, unless that takes more than there is room for.
+    """Adds a consumer group's committed offsets to its description, unless they exceed the space left.
 
     Arguments:
-        topics: as the client sees them; None: it sees all.
+        room_bytes: space left for committed offsets.
+        topics: as the client sees them; None if it sees all.
 
     Returns:
-        how many bytes of the room it has taken.
+        the number of bytes added.
     """
     group = draft.group(described.group_id)
     if group is None:
@@ -83,21 +84,22 @@ def add_offsets(
 
 
 def delete_group(draft: Draft, group_id: str) -> errors_pb2.Error | None:
-    """Deletes a consumer group that has no members, with its committed offsets. Returns why it does not, or None."""
+    """Deletes an empty consumer group with its committed offsets; returns the error if that is impossible."""
     group = draft.group(group_id)
     if group is None:
         return no_group(group_id)
     if not group.is_empty:
         members = len(group.members if group.classic is None else group.classic.members)
         return error(
-            ErrorCode.NON_EMPTY_GROUP, f"group {group_id} has {members} members, or some join: stop them first"
+            ErrorCode.NON_EMPTY_GROUP,
+            f"group {group_id} has {members} members, or members are joining: stop them first",
         )
     draft.edit(group_id).delete()
     return None
 
 
 def _protocol_type(group: ConsumerGroup) -> str:
-    """What the members agree on. Whoever only commits offsets has said nothing of it."""
+    """Returns the members' protocol type. A group with nothing but committed offsets has none."""
     if group.classic is not None:
         return group.classic.protocol_type
     return CONSUMER_PROTOCOL_TYPE if group.header.group_epoch else ""
@@ -149,8 +151,10 @@ def _described(
 def _named(
     draft: Draft, partitions: Iterable[PartitionId], topics: ClientTopics | None
 ) -> list[groups_pb2.TopicPartitions]:
-    """Partitions with their topics' names, of topics that a client sees; without one where the topic has been deleted.
-    Then nobody can tell who might know of it, but those who may know of all."""
+    """Returns partitions with the names of their topics, for topics that a client sees.
+
+    A deleted topic has no name to authorize against, so only a client that sees all topics gets its partitions.
+    """
     rows = []
     for row in partition_lists(partitions):
         topic = draft.topics.by_id(row.topic_id)

@@ -1,17 +1,17 @@
-"""The assignors: who is to read which partition, from what members may read and what each is to have at present.
+"""The assignors: they compute target assignments from the members' subscriptions and their present assignments.
 
-**uniform**: as many partitions for each as for the others, moving as few as possible. Members keep what they have. What
-nobody has is dealt to those with the least, to a member in one of its racks where that leaves the shares equal. Then
-those with the most give to those with the least until no gift makes two shares more equal.
+**uniform**: equal shares with as few moves as possible. Members keep what they have. Unassigned partitions are dealt to
+the members with the fewest, to a member in one of the partition's racks if that leaves the shares equal. Then members
+with the most partitions give to those with the fewest until no transfer makes two shares more equal.
 
-That is least movement where all subscribe alike: a partition is taken only from a member that has more than anybody may
-keep, or that has one more than some while others have two less. Where subscriptions differ, equally subscribed members
-end within one of each other. Otherwise one of the two could still give to the other.
+This is the least movement if all members subscribe alike: a partition is taken only from a member that has more than
+the largest fair share, or that has one more than some while others have two less. With different subscriptions, equally
+subscribed members end within one of each other. Otherwise one of the two could still give to the other.
 
-**range**: each topic's partitions in as many stretches as it has readers (Kafka's RangeAssignor). Readers have the same
-place in every topic. So members with equal subscriptions get the same numbers of topics with equally many partitions,
-which is what joining records by key needs. Static members come first, by their names, so that a restart changes
-nobody's place. It does not look at who has what: the partitions and the readers alone decide.
+**range**: each topic's partitions are split into as many ranges as the topic has readers (Kafka's RangeAssignor).
+Readers have the same rank in every topic. So members with equal subscriptions get the same numbers of topics with
+equally many partitions, which joining records by key needs. Static members come first, ordered by their names, so that
+a restart changes no member's rank. Present assignments do not matter: the partitions and the readers alone decide.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from heapq import heappop, heappush
 from quorumlog.server.groups.group import SubscribedTopic
 from quorumlog.server.groups.member import PartitionId
 
-#: Which members may read a topic: the classes of equal subscriptions among which they are.
+#: The members that may read a topic, as the classes of equal subscriptions that they belong to.
 Audience = tuple[int, ...]
 
 
@@ -40,14 +40,14 @@ class Reader:
 
 @dataclass(slots=True, frozen=True)
 class AssignmentInput:
-    """A consumer group whose partitions are to be given to its members.
+    """A consumer group whose partitions are to be assigned to its members.
 
     Arguments:
         readers: in the order of their ids.
-        topics: those that somebody subscribes to.
-        present: the target as it is, by member.
-        holders: who has a partition, or has not released it.
-        racks: in which racks a partition has replicas, where that is known and matters.
+        topics: those with at least one subscriber.
+        present: the present target, by member.
+        holders: the member that has a partition, or has not released it.
+        racks: the racks of a partition's replicas, where they are known and matter.
     """
 
     readers: Sequence[Reader]
@@ -58,7 +58,7 @@ class AssignmentInput:
 
 
 def assign_uniformly(problem: AssignmentInput) -> dict[str, set[PartitionId]]:
-    """The partitions of each member: equal shares, with as few moves as possible."""
+    """Returns the partitions of each member: equal shares, with as few moves as possible."""
     assignment = _Assignment(problem)
     assignment.deal()
     while assignment.balance():
@@ -67,7 +67,7 @@ def assign_uniformly(problem: AssignmentInput) -> dict[str, set[PartitionId]]:
 
 
 def assign_ranges(problem: AssignmentInput) -> dict[str, set[PartitionId]]:
-    """The partitions of each member: a stretch of each topic."""
+    """Returns the partitions of each member: one range of each topic."""
     assigned: dict[str, set[PartitionId]] = {reader.member_id: set() for reader in problem.readers}
     in_order = sorted(
         problem.readers, key=lambda reader: (not reader.instance_id, reader.instance_id, reader.member_id)
@@ -85,9 +85,9 @@ def assign_ranges(problem: AssignmentInput) -> dict[str, set[PartitionId]]:
     return assigned
 
 
-#: What a consumer group uses unless its members ask for another.
+#: Assignor of a consumer group whose members request none.
 DEFAULT_ASSIGNOR = "uniform"
-#: By the names under which members ask for them: each gives the partitions of each member.
+#: Assignors by the names that members use: each returns the partitions of each member.
 ASSIGNORS: Mapping[str, Callable[[AssignmentInput], dict[str, set[PartitionId]]]] = {
     "uniform": assign_uniformly,
     "range": assign_ranges,
@@ -95,7 +95,8 @@ ASSIGNORS: Mapping[str, Callable[[AssignmentInput], dict[str, set[PartitionId]]]
 
 
 class _Assignment:
-    """An assignment on its way. ``_hands`` are members' partitions by audience, those to be given away first last."""
+    """An assignment under construction. ``_hands`` are members' partitions by audience; the last of each is given away
+    first."""
 
     def __init__(self, problem: AssignmentInput) -> None:
         self._problem = problem
@@ -116,7 +117,7 @@ class _Assignment:
             self._announce(place)
 
     def shares(self) -> dict[str, set[PartitionId]]:
-        """The partitions of each member."""
+        """Returns the partitions of each member."""
         return {
             reader.member_id: {partition for hand in self._hands[place].values() for partition in hand}
             for place, reader in enumerate(self._readers)
@@ -131,10 +132,10 @@ class _Assignment:
                     self._hands[place].setdefault(self._audiences[topic.topic_id], []).append(partition)
                     self._loads[place] += 1
 
-    # -- those with the least -----------------------------------------------------------------------------------------
+    # -- least loaded members -----------------------------------------------------------------------------------------
 
     def _announce(self, place: int) -> None:
-        """Puts a member where those with the least are looked for. What it said before is out of date by that."""
+        """Enters a member into the pools that `_least` searches. Its earlier entries become stale and are skipped."""
         entry = (self._loads[place], place)
         number, rack = self._class_of[place], self._racks[place]
         heappush(self._pools.setdefault((number, ""), []), entry)
@@ -142,7 +143,8 @@ class _Assignment:
             heappush(self._pools.setdefault((number, rack), []), entry)
 
     def _least(self, audience: Audience, rack: str = "") -> int | None:
-        """The member with the least in an audience, and in a rack where one is said."""
+        """Returns the member with the fewest partitions in an audience, and in a rack if one is given; None if there is
+        none."""
         best: tuple[int, int] | None = None
         for number in audience:
             pool = self._pools.get((number, rack), [])
@@ -155,7 +157,8 @@ class _Assignment:
     # -- dealing ------------------------------------------------------------------------------------------------------
 
     def deal(self) -> None:
-        """Gives away what nobody has: first to those who hold it or are near it, while their share allows."""
+        """Assigns the unassigned partitions: first to their holder or to a member in their racks, up to its fair
+        share."""
         fair = self._fair_shares()
         rest = []
         for partition in self._unassigned():
@@ -178,7 +181,7 @@ class _Assignment:
         return [partition for partition in everything if partition not in taken]
 
     def _fair_shares(self) -> dict[Audience, int]:
-        """How many partitions each member of an audience gets at least, were it alone."""
+        """Returns the minimum number of partitions for each member of an audience, as if it read no other topics."""
         partitions: Counter[Audience] = Counter()
         for topic_id, topic in self._problem.topics.items():
             partitions[self._audiences[topic_id]] += topic.partitions
@@ -204,9 +207,10 @@ class _Assignment:
     # -- balancing ----------------------------------------------------------------------------------------------------
 
     def balance(self) -> bool:
-        """Lets those with the most give, from the largest share down; returns whether anybody gave.
+        """Lets the members with the most partitions give some away, from the largest share down; returns True if any
+        gave.
 
-        From the top: a member with less would otherwise give what one with more has to give anyway.
+        It starts with the largest share: otherwise a member with less would give what one with more has to give anyway.
         """
         by_load: dict[int, list[int]] = {}
         for place, load in enumerate(self._loads):

@@ -1,4 +1,4 @@
-"""A coordinator's decisions on committed offsets: who may store, read and delete them (KIP-1251)."""
+"""A coordinator's decisions on committed offsets: storing, reading and deleting them (KIP-1251)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from quorumlog.v1 import errors_pb2, groups_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 from quorumlog.wire.kafka.consumer_protocol import CONSUMER_PROTOCOL_TYPE
 
-#: What a client outside the consumer group's assignment says as its epoch.
+#: Epoch that a client outside the consumer group's assignment sends.
 NO_MEMBER_EPOCH = -1
 
 
@@ -28,18 +28,18 @@ NO_MEMBER_EPOCH = -1
 def commit_offsets(
     draft: Draft, request: groups_pb2.CommitOffsetsRequest, topics: ClientTopics | None = None
 ) -> groups_pb2.CommitOffsetsResponse:
-    """Stores offsets; each by itself, but for what is wrong with the request as a whole.
+    """Stores offsets. Each is accepted or refused separately, unless the request as a whole is refused.
 
     Arguments:
-        topics: as the client sees them; None: it may read all.
+        topics: as the client sees them; None if it may read all.
     """
     group = draft.group(request.group_id)
     refused = check_group_id(request.group_id) or _check_commit(group, request)
     if refused is None and group is None and draft.is_full:
         refused = error(
             ErrorCode.GROUP_MAX_SIZE_REACHED,
-            f"the coordinator of group {request.group_id} keeps {draft.limits.groups} groups and takes no more: delete"
-            " groups that nobody needs",
+            f"the coordinator of group {request.group_id} has its limit of {draft.limits.groups} groups: delete"
+            " unused groups",
         )
     if refused is not None:
         return groups_pb2.CommitOffsetsResponse(error=refused)
@@ -61,7 +61,8 @@ def _stored(draft: Draft, request: groups_pb2.CommitOffsetsRequest, row: groups_
 
 
 def _refuse_topic(draft: Draft, topic_id: bytes, topics: ClientTopics | None) -> errors_pb2.Error | None:
-    """Why a client may not read a topic, or None; of one that does not exist others say so."""
+    """Returns the error if a client may not read a topic; None otherwise. A topic that does not exist fails
+    elsewhere."""
     topic = draft.topics.by_id(topic_id)
     if topic is None or topics is None:
         return None
@@ -69,10 +70,11 @@ def _refuse_topic(draft: Draft, topic_id: bytes, topics: ClientTopics | None) ->
 
 
 def _is_late(draft: Draft, request: groups_pb2.CommitOffsetsRequest, partition: PartitionId) -> bool:
-    """Whether the member has committed the partition again since it sent this: it stores nothing, and is no error.
+    """True if the member has committed the partition again since it sent this commit, which then stores nothing and is
+    no error.
 
-    Otherwise an attempt that the client gave up, and that was on its way for long, would take the later one back, and
-    the next owner would do committed work again.
+    Otherwise a delayed attempt that the client gave up would overwrite the later commit, and the next owner would
+    repeat committed work.
     """
     group = draft.group(request.group_id)
     counted = group is not None and request.member_id and request.number
@@ -88,7 +90,8 @@ def _check_commit(group: ConsumerGroup | None, request: groups_pb2.CommitOffsets
 
 
 def _check_committer(group: ConsumerGroup | None, member_id: str, member_epoch: int) -> errors_pb2.Error | None:
-    """Why nobody of this name may commit or ask, or None. A client without a member may while the group has none."""
+    """Returns the error if this member may not commit or read; None otherwise. A client without a member may, while the
+    group has none."""
     if not member_id and member_epoch == NO_MEMBER_EPOCH:
         if group is None or not group.members:
             return None
@@ -99,7 +102,7 @@ def _check_committer(group: ConsumerGroup | None, member_id: str, member_epoch: 
     if group is None or member_id not in group.members:
         return error(
             ErrorCode.UNKNOWN_MEMBER_ID,
-            f"the group has no member {member_id!r}: it was silent or slow for too long; join anew",
+            f"the group has no member {member_id!r}: it has expired; join again",
         )
     return None
 
@@ -114,15 +117,15 @@ def _check_offset(
     if row.offset < 0 or row.leader_epoch < -1:
         return error(
             ErrorCode.INVALID_REQUEST,
-            f"offset {row.offset} of {name}, leader epoch {row.leader_epoch}: offsets begin with 0, leader epochs"
-            " with -1 for unknown",
+            f"offset {row.offset} of {name}, leader epoch {row.leader_epoch}: offsets start at 0, leader epochs"
+            " at -1 for unknown",
         )
     limits, partition = draft.limits, (row.topic_id, row.partition)
     size = len(row.metadata.encode())
     if size > limits.metadata_bytes:
         return error(
             ErrorCode.OFFSET_METADATA_TOO_LARGE,
-            f"the text beside the offset of {name} has {size} bytes, at most {limits.metadata_bytes} are kept",
+            f"the metadata of the offset of {name} have {size} bytes: send at most {limits.metadata_bytes}",
         )
     group = draft.group(request.group_id)
     before = group.offsets.get(partition) if group is not None else None
@@ -135,7 +138,7 @@ def _check_offset(
     if before is None and len(group.offsets) >= limits.offsets:
         return error(
             ErrorCode.GROUP_MAX_SIZE_REACHED,
-            f"group {group.group_id} has {limits.offsets} committed offsets and takes no more: delete some",
+            f"group {group.group_id} has {limits.offsets} committed offsets and accepts no more: delete some",
         )
     if request.member_id and group.classic is None:
         return _check_epoch(group, group.members[request.member_id], request.member_epoch, partition, name)
@@ -145,10 +148,11 @@ def _check_offset(
 def _check_epoch(
     group: ConsumerGroup, member: GroupMember, epoch: int, partition: PartitionId, name: str
 ) -> errors_pb2.Error | None:
-    """Why a member may not commit a partition, or None: it must have had it without a break since the epoch it says.
+    """Returns the error if a member may not commit a partition: it must have held it without a break since the epoch it
+    sends.
 
-    What nobody has it may commit in its present epoch. What another one has, it may not: the commit of work done long
-    ago, on its way since, would undo the other's.
+    It may commit a partition without a holder in its present epoch, but never one that another member holds: a delayed
+    commit would overwrite that member's.
     """
     since = member.held_since(partition)
     if since is not None and since <= epoch <= member.member_epoch:
@@ -170,10 +174,10 @@ def _check_epoch(
 def fetch_offsets(
     draft: Draft, request: groups_pb2.FetchOffsetsRequest, topics: ClientTopics | None = None
 ) -> groups_pb2.FetchOffsetsResponse:
-    """The committed offsets that are asked for, of topics that exist. A consumer group that does not exist has none.
+    """Returns the requested committed offsets, of topics that exist. A consumer group that does not exist has none.
 
     Arguments:
-        topics: as the client sees them; None: it sees all.
+        topics: as the client sees them; None if it sees all.
     """
     group = draft.group(request.group_id)
     refused = check_group_id(request.group_id)
@@ -190,10 +194,10 @@ def fetch_offsets(
 def offsets_of(
     draft: Draft, group: ConsumerGroup, partitions: Iterable[PartitionId], topics: ClientTopics | None
 ) -> Iterator[groups_pb2.CommittedOffset]:
-    """What a consumer group has committed of partitions, in their order, of topics that exist.
+    """Yields a consumer group's committed offsets of partitions, in their order, of topics that exist.
 
     Arguments:
-        topics: as the client sees them; None: it sees all.
+        topics: as the client sees them; None if it sees all.
     """
     for partition in sorted(partitions):
         stored = group.offsets.get(partition)
@@ -214,8 +218,8 @@ def _check_reader(group: ConsumerGroup | None, request: groups_pb2.FetchOffsetsR
         return None
     return error(
         ErrorCode.STALE_MEMBER_EPOCH,
-        f"member {member.member_id} is at epoch {member.member_epoch} of group {group.group_id}, not at {epoch}: ask"
-        " again in the newest epoch",
+        f"member {member.member_id} is at epoch {member.member_epoch} of group {group.group_id}, not at {epoch}: retry"
+        " in the newest epoch",
     )
 
 
@@ -225,11 +229,12 @@ def _check_reader(group: ConsumerGroup | None, request: groups_pb2.FetchOffsetsR
 def delete_offsets(
     draft: Draft, request: groups_pb2.DeleteOffsetsRequest, topics: ClientTopics | None = None
 ) -> groups_pb2.DeleteOffsetsResponse:
-    """Deletes committed offsets of topics to which no member subscribes. Those that are not there count as deleted, and
-    so do those of topics that a client may not know of: they stay.
+    """Deletes committed offsets of topics to which no member subscribes.
+
+    Offsets that do not exist count as deleted. So do those of topics hidden from the client, but they are kept.
 
     Arguments:
-        topics: as the client sees them; None: it may read all.
+        topics: as the client sees them; None if it may read all.
     """
     group = draft.group(request.group_id)
     if group is None:
@@ -237,7 +242,7 @@ def delete_offsets(
     read = draft.subscriptions.topics_of(group)
     classic = group.classic
     if read is None and classic is not None and classic.protocol_type != CONSUMER_PROTOCOL_TYPE:
-        stays = f"group {group.group_id} has members, and what they read is not known: stop them first"
+        stays = f"group {group.group_id} has members whose subscriptions are not known: stop them first"
         return groups_pb2.DeleteOffsetsResponse(error=error(ErrorCode.NON_EMPTY_GROUP, stays))
     response = groups_pb2.DeleteOffsetsResponse()
     for partition in sorted(partitions_of(request.topics)):
@@ -258,7 +263,7 @@ def delete_offsets(
 
 
 def no_group(group_id: str) -> errors_pb2.Error:
-    """The error of a call about a consumer group that does not exist."""
+    """Returns the error for a call about a consumer group that does not exist."""
     return error(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group_id}")
 
 

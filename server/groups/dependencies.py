@@ -1,4 +1,4 @@
-"""What the coordinators of a node share with it: the objects that they are given, each as small as they need it."""
+"""Objects that a node shares with its coordinators, each reduced to the interface that they need."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from quorumlog.server.metadata.records import PartitionRecord
 
 
 class KnownLeaders(Protocol):
-    """Who leads a partition."""
+    """The known leaders of partitions."""
 
     def known_leader(self, record: PartitionRecord) -> tuple[int, int]:
-        """Leader and leader epoch of a partition, as far as this node knows; NO_NODE without one."""
+        """Returns the leader and leader epoch of a partition, as far as this node knows; NO_NODE without a leader."""
 
 
 class ReplyToClient(Protocol):
-    """The way back to clients."""
+    """Sends responses to clients."""
 
     def __call__(self, request_id: int, response: ProtoMessage, /) -> None:
         """Answers a request."""
@@ -35,15 +35,15 @@ class ReplyToClient(Protocol):
 
 @dataclass(slots=True, frozen=True)
 class GroupDependencies:
-    """What the coordinators of a node share with it.
+    """Objects that a node shares with its coordinators.
 
     Arguments:
         replicas: the coordinators that have a replica on this node, by their Raft groups.
-        controller: the way to the active controller.
+        controller: client of the active controller.
         host: the Raft groups of this node.
-        rounds: of Raft heartbeats that confirm leaderships, shared with other reads.
+        rounds: rounds of Raft heartbeats that confirm leaderships, shared with other reads.
         snapshots: writes the snapshots of a coordinator.
-        refusals: of what clients may not do.
+        refusals: error responses for denied requests.
     """
 
     options: NodeOptions

@@ -1,7 +1,7 @@
-"""What a coordinator's leader is about to decide: a view of its consumer groups in which requests make changes, one
-after the other, until they become one command of the log.
+"""Draft of a coordinator's next command: a view of its consumer groups in which requests make changes, one after the
+other, until these become one command of the log.
 
-The consumer groups that the log has made stay as they are; they must not change while a draft over them is in use.
+The consumer groups that the log has made are not changed; they must not change while a draft over them is in use.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ class Draft:
     """Changes of a coordinator's consumer groups.
 
     Arguments:
-        topics: as they are now. At least as new as those on which the consumer groups are based: a leader whose image
-            is older than ``table.metadata_index`` waits before it decides anything.
-        wall_ms: milliseconds since the epoch, for the timestamps of what is decided.
-        applied_index: of the coordinator's log. The versions of new consumer groups begin after it, and so after all
-            that a former group of the name ever had: each of its versions was an entry. What was said about an
-            assignment of the former one is then of none of the new one's. 0: they begin at 1.
-        authorizer: decides what members may read; None: everything.
-        has_classic_groups: whether all nodes know what they are.
+        topics: current topics. At least as new as those on which the consumer groups are based: a leader whose image is
+            older than ``table.metadata_index`` waits before it decides anything.
+        wall_ms: milliseconds since the epoch, for the timestamps of decisions.
+        applied_index: applied index of the coordinator's log. The versions of new consumer groups start after it, and
+            so after all versions of a former group of the same name, each of which was an entry. A statement about an
+            assignment of the former group then never matches one of the new group. With 0 they start at 1.
+        authorizer: decides what members may read; None if they may read everything.
+        has_classic_groups: True if all nodes support classic groups.
     """
 
     def __init__(
@@ -56,14 +56,14 @@ class Draft:
         self.subscriptions = Subscriptions(topics, authorizer)
 
     def group(self, group_id: str) -> ConsumerGroup | None:
-        """The consumer group as it is after the changes so far; None when there is no such group."""
+        """Returns the consumer group after the changes so far; None if it does not exist."""
         edit = self._edits.get(group_id)
         if edit is None:
             return self._table.groups.get(group_id)
         return None if edit.is_deleted else edit.group
 
     def edit(self, group_id: str) -> GroupEdit:
-        """The consumer group, to be changed; a new one where there is none."""
+        """Returns the consumer group for changes; a new one if it does not exist."""
         edit = self._edits.get(group_id)
         if edit is None:
             base = self._table.groups.get(group_id)
@@ -75,21 +75,21 @@ class Draft:
     # -- classic groups -----------------------------------------------------------------------------------------------
 
     def exists(self, group_id: str) -> bool:
-        """Whether there is such a consumer group, of whichever kind."""
+        """True if the consumer group exists, of either kind."""
         return self.group(group_id) is not None
 
     def has_consumers(self, group_id: str) -> bool:
-        """Whether it has members that the coordinator assigns."""
+        """True if the group has members that the coordinator assigns."""
         group = self.group(group_id)
         return group is not None and bool(group.members)
 
     def classic(self, group_id: str) -> ClassicGroup | None:
-        """A classic group; None where there is none."""
+        """Returns a classic group; None if no classic group has that id."""
         group = self.group(group_id)
         return group.classic if group is not None else None
 
     def put_classic(self, group_id: str, classic: ClassicGroup) -> None:
-        """A consumer group is a classic one from now on, and this."""
+        """Sets the state of a classic group; the consumer group becomes one if it was not."""
         edit = self.edit(group_id)
         edit.put_classic(classic)
         header = edit.group.header
@@ -100,32 +100,33 @@ class Draft:
     # -- the outcome --------------------------------------------------------------------------------------------------
 
     def changed(self, group_id: str) -> bool:
-        """Whether the draft changes the consumer group."""
+        """True if the draft changes the consumer group."""
         edit = self._edits.get(group_id)
         return edit is not None and edit.is_changed
 
     def settle(self, group_id: str) -> None:
-        """Computes who is to read what, where changes of the consumer group ask for it: once for all of them."""
+        """Computes the target assignment if changes of the consumer group require it: once for all of them."""
         edit = self._edits.get(group_id)
         if edit is not None and edit.is_unsettled:
             assign_anew(edit, self.subscriptions, self.wall_ms)
 
     @property
     def is_full(self) -> bool:
-        """Whether the coordinator has as many consumer groups as it may."""
+        """True if the coordinator has its maximum number of consumer groups."""
         return self._count >= self.limits.groups
 
     def has_room_for(self, size_bytes: int) -> bool:
-        """Whether the coordinator may keep so much more. What the draft itself adds is bounded, and not counted."""
+        """True if the coordinator may store that many more bytes. Additions of the draft itself are bounded, and not
+        counted."""
         return self._table.size_bytes + size_bytes <= self.limits.coordinator_bytes
 
     @property
     def size_bytes(self) -> int:
-        """About how many bytes the command has so far."""
+        """Approximate size of the command so far, in bytes."""
         return sum(edit.size_bytes for edit in self._edits.values())
 
     def command(self) -> coordinator_log_pb2.GroupCommand | None:
-        """The changes, for the log; None when there are none."""
+        """Returns the changes as a command for the log; None if nothing changed."""
         for edit in self._edits.values():
             if edit.is_unsettled:
                 assign_anew(edit, self.subscriptions, self.wall_ms)

@@ -1,4 +1,4 @@
-"""Who coordinates a consumer group: any node answers from its own image, and has coordinators created if none exist."""
+"""FindCoordinators: any node answers from its own image, and has the coordinators created if none exist."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from quorumlog.v1.errors_pb2 import ErrorCode
 from quorumlog.v1.groups_pb2 import FindCoordinatorsRequest, FindCoordinatorsResponse, GroupCoordinator
 from quorumlog.wire.topic_names import GROUPS_TOPIC
 
-#: Groups that are named in vain, and why.
+#: Errors by the ids of refused groups.
 _Refused = dict[str, errors_pb2.Error]
 
-#: How long a search may take that has the coordinators created (µs).
+#: Maximum duration of a request that creates the coordinators (µs).
 CREATION_US = 5_000_000
 
 
 def coordinator_of(topic: Topic, group_id: str) -> PartitionRecord:
-    """The partition of the internal topic that keeps a consumer group."""
+    """Returns the partition of the internal topic that keeps a consumer group."""
     return topic.partitions[int(google_crc32c.value(group_id.encode())) % len(topic.partitions)]
 
 
@@ -38,9 +38,9 @@ class CoordinatorFinder:
     """Serves FindCoordinators.
 
     Arguments:
-        controller: has the coordinators created.
-        answers: those that are due.
-        refusals: of what clients may not do.
+        controller: creates the coordinators.
+        answers: answers due to clients.
+        refusals: error responses for denied requests.
     """
 
     def __init__(
@@ -58,12 +58,12 @@ class CoordinatorFinder:
         self._answers = answers
         self._waiting: dict[int, tuple[FindCoordinatorsRequest, _Refused, Listener]] = {}
         self._is_asking = False
-        #: The metadata index at which the image shows the coordinators that were created.
+        #: Metadata index at which the image contains the coordinators that were created.
         self._shown_at: int | None = None
 
     def find(self, now: int, asked: ClientRequest, request: FindCoordinatorsRequest) -> None:
-        """Answers now where there are coordinators, else once they are created, with where each serves such
-        listeners as it was asked at."""
+        """Answers now if the coordinators exist, otherwise once they are created. Endpoints are those of the listener
+        that received the request."""
         request_id, refused = asked.request_id, self._refuse(asked.client, request)
         listener = asked.client.listener
         self._answers.expect(request_id, now + CREATION_US, _failed)
@@ -95,7 +95,7 @@ class CoordinatorFinder:
             self._answers.fail(request_id, problem)
 
     def on_applied(self) -> None:
-        """The image moved on: it may show the coordinators by now."""
+        """Answers the waiting requests if the image contains the coordinators by now."""
         if not self._waiting:
             return
         image = self._metadata.image
@@ -108,13 +108,13 @@ class CoordinatorFinder:
             self._shown_at = None
 
     def client_gone(self, request_id: int) -> None:
-        """Nobody waits for that answer any more."""
+        """Forgets a request whose client is gone."""
         self._waiting.pop(request_id, None)
 
-    # -- where they are ---------------------------------------------------------------------------------------
+    # -- lookup -----------------------------------------------------------------------------------------------
 
     def _refuse(self, client: RequestContext, request: FindCoordinatorsRequest) -> _Refused:
-        """Of the groups that are named: those that have no coordinator for this client, ever, and why."""
+        """Returns the errors for the requested groups that will never have a coordinator for this client."""
         operation = operation_of(FindCoordinatorsRequest)
         refused: _Refused = {}
         for group_id in () if request.all else request.group_ids:
@@ -134,11 +134,11 @@ class CoordinatorFinder:
                 self._place(record, response.coordinators.add(), listener)
             return response
         for group_id in request.group_ids:
-            found = response.coordinators.add(group_id=group_id, partition=-1, node_id=NO_NODE)
+            coordinator = response.coordinators.add(group_id=group_id, partition=-1, node_id=NO_NODE)
             if group_id in refused:
-                found.error.CopyFrom(refused[group_id])
+                coordinator.error.CopyFrom(refused[group_id])
             elif topic is not None:
-                self._place(coordinator_of(topic, group_id), found, listener)
+                self._place(coordinator_of(topic, group_id), coordinator, listener)
         return response
 
     def _place(self, record: PartitionRecord, found: GroupCoordinator, listener: Listener) -> None:

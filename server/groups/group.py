@@ -1,7 +1,7 @@
-"""A consumer group: members, their parts of the newest assignment, committed offsets, and who has which partition.
+"""A consumer group: members, their parts of the newest assignment, committed offsets, and the holders of partitions.
 
-The same object takes what the log says and what a draft decides, so that the rules which must never break are asserted
-in both places: a partition has one holder, epochs do not go back, and nobody is ahead of the assignment.
+The same class serves the log and the drafts, so that the invariants are asserted in both places: a partition has one
+holder, epochs never decrease, and no member is ahead of the assignment.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from quorumlog.server.groups.classic.classic_group import ClassicGroup
 from quorumlog.server.groups.member import STABLE, STATIC_LEAVE_EPOCH, GroupMember, PartitionId
 from quorumlog.v1 import groups_pb2
 
-#: What a committed offset takes beside its texts.
+#: Approximate size of a committed offset without its texts.
 _OFFSET_BYTES = 48
 
 
@@ -22,10 +22,10 @@ class StoredOffset:
     """A committed offset: the next one to read.
 
     Arguments:
-        leader_epoch: of the last record before it; -1 when unknown.
+        leader_epoch: epoch of the last record before it; -1 when unknown.
         commit_timestamp_ms: by the coordinator's clock.
-        committer: the member that committed it; empty for a client that is none.
-        number: of its commit; 0 where it does not count them.
+        committer: the member that committed it; empty for a client that is not a member.
+        number: number of its commit; 0 if the committer does not count them.
     """
 
     offset: int
@@ -37,7 +37,7 @@ class StoredOffset:
 
     @property
     def size_bytes(self) -> int:
-        """About how many bytes it takes."""
+        """Approximate size in bytes."""
         return _OFFSET_BYTES + len(self.metadata) + len(self.committer)
 
 
@@ -46,8 +46,8 @@ class SubscribedTopic:
     """A topic as the consumer group last saw it.
 
     Arguments:
-        first_partitions: how many partitions it had when the group began to read it. Those added since hold nothing
-            that the group could have meant to skip.
+        first_partitions: number of partitions when the group began to read it. Those added since hold nothing
+            that the group could have intended to skip.
     """
 
     topic_id: bytes
@@ -58,16 +58,16 @@ class SubscribedTopic:
 
 @dataclass(slots=True, frozen=True)
 class GroupHeader:
-    """What a consumer group has beside members and offsets.
+    """The state of a consumer group other than its members and offsets.
 
     Arguments:
         group_epoch: counts changes of members, subscriptions and topics.
         assignment_epoch: the group epoch for which the targets were computed.
-        assignor: in use; empty without members.
+        assignor: the assignor in use; empty without members.
         empty_since_ms: 0 while it has members.
-        topics: on which the targets are based; of a group that lost its members, as they were.
-        unread_topics: those that it reads no more and of which members had partitions when the targets were computed.
-            Until they have given them up, answers tell of them as before.
+        topics: the topics on which the targets are based; for a group that lost its members, those as of then.
+        unread_topics: topics that it no longer reads and of which members had partitions when the targets were
+            computed. Answers still name them until the members have released those partitions.
     """
 
     group_epoch: int = 0
@@ -84,11 +84,11 @@ class ConsumerGroup:
 
     Arguments:
         version: counts the log's changes of it.
-        targets: by member: what it is to have.
-        holders: by partition: who has it or has not yet released it.
-        instances: by static name: the member of that name.
-        classic: what it is if it is a classic group; the members are there then, and all above but the offsets is not.
-        size_bytes: about what its members say and have been given takes, of either kind, and its offsets.
+        targets: target partitions by member.
+        holders: by partition, the member that has it or has not yet released it.
+        instances: member ids by static name.
+        classic: state of a classic group. It holds the members then, and the fields above are empty except the offsets.
+        size_bytes: approximate size of the members' subscriptions and assignments, of either kind, and of the offsets.
     """
 
     group_id: str
@@ -104,12 +104,12 @@ class ConsumerGroup:
 
     @property
     def is_empty(self) -> bool:
-        """Whether it has no members, of either kind, and nobody joins."""
+        """True if it has no members, of either kind, and none is joining."""
         return not self.members and (self.classic is None or self.classic.is_empty)
 
     @property
     def kind(self) -> groups_pb2.GroupKind.ValueType:
-        """Of which kind it is; without members, of which it was last."""
+        """Kind of the group; of a group without members, the kind it had last."""
         return groups_pb2.GROUP_KIND_CONSUMER if self.classic is None else groups_pb2.GROUP_KIND_CLASSIC
 
     @property
@@ -124,7 +124,7 @@ class ConsumerGroup:
 
     @property
     def state(self) -> groups_pb2.GroupState.ValueType:
-        """Empty, Assigning, Reconciling or Stable; of a classic group as Kafka names it."""
+        """Empty, Assigning, Reconciling or Stable; for a classic group, Kafka's name of its state."""
         if self.classic is not None:
             return self.classic.state
         if not self.members:
@@ -136,20 +136,20 @@ class ConsumerGroup:
         return groups_pb2.GROUP_RECONCILING
 
     def has_arrived(self, member: GroupMember) -> bool:
-        """Whether a member has all that the newest assignment gives it, and nothing else."""
+        """True if a member has exactly the partitions of the newest assignment."""
         return member.state == STABLE and member.member_epoch == self.header.assignment_epoch
 
     # -- changes ------------------------------------------------------------------------------------------------------
 
     def put_header(self, header: GroupHeader) -> None:
-        """Sets what it has beside members and offsets."""
+        """Replaces the header; its epochs must not decrease."""
         assert header.group_epoch >= self.header.group_epoch, "a group epoch went back"
         assert header.assignment_epoch >= self.header.assignment_epoch, "an assignment epoch went back"
         assert header.assignment_epoch <= header.group_epoch, "an assignment is ahead of its group"
         self.header = header
 
     def put_members(self, members: Iterable[GroupMember]) -> None:
-        """Sets members that are new or changed. What one of them releases another of them may have."""
+        """Adds or replaces members. A partition that one of them releases may go to another of them."""
         members = list(members)
         assert not members or self.classic is None, "a classic group has members of the other kind"
         for member in members:
@@ -167,7 +167,7 @@ class ConsumerGroup:
                 assert holder == member.member_id, f"{holder} and {member.member_id} have the same static name"
 
     def remove_member(self, member_id: str) -> None:
-        """A member is no more, and its part of the assignment with it."""
+        """Removes a member and its part of the assignment."""
         member = self.members.pop(member_id)
         self.size_bytes -= member.size_bytes
         self._release(member)
@@ -176,7 +176,7 @@ class ConsumerGroup:
             del self.instances[member.instance_id]
 
     def put_classic(self, classic: ClassicGroup | None) -> None:
-        """It is a classic group, or becomes one of the other kind."""
+        """Sets the classic state; None turns an empty classic group into one of the other kind."""
         assert classic is not None or self.classic is None or self.classic.is_empty, "a classic group ends with members"
         assert classic is None or not self.members, "a classic group has members of the other kind"
         for each, sign in ((self.classic, -1), (classic, 1)):
@@ -184,21 +184,22 @@ class ConsumerGroup:
         self.classic = classic
 
     def put_offset(self, partition: PartitionId, stored: StoredOffset) -> None:
-        """Keeps a committed offset."""
+        """Stores a committed offset."""
         before = self.offsets.get(partition)
         self.size_bytes += stored.size_bytes - (before.size_bytes if before is not None else 0)
         self.offsets[partition] = stored
 
     def remove_offset(self, partition: PartitionId) -> None:
-        """A committed offset is kept no more."""
+        """Removes a committed offset."""
         self.size_bytes -= self.offsets.pop(partition).size_bytes
 
     def put_targets(self, targets: Mapping[str, frozenset[PartitionId]]) -> None:
-        """Sets parts of the newest assignment. ``check_targets`` follows when all is set."""
+        """Sets parts of the newest assignment. Call ``check_targets`` once all are set."""
         self.targets.update(targets)
 
     def check_targets(self) -> None:
-        """Each partition is to have one reader, of a topic that the group reads; each member has its part."""
+        """Asserts that each partition has one reader and a topic that the group reads, and that each member has a
+        target."""
         assert self.targets.keys() == self.members.keys(), "targets of others than the members"
         topics = self.header.topics
         seen: set[PartitionId] = set()
@@ -207,10 +208,10 @@ class ConsumerGroup:
             seen |= target
         for topic_id, number in seen:
             topic = topics.get(topic_id)
-            assert topic is not None and 0 <= number < topic.partitions, "a target of a topic that nobody reads"
+            assert topic is not None and 0 <= number < topic.partitions, "a target of a topic that no member reads"
 
     def check_member(self, member: GroupMember) -> None:
-        """A member is not ahead of the assignment, and has it when it says so."""
+        """Asserts that a member is not ahead of the assignment, and has its target if it claims so."""
         assert member.member_epoch <= self.header.assignment_epoch, f"{member.member_id} is ahead of the assignment"
         if self.has_arrived(member):
             assert member.assigned.keys() == self.targets[member.member_id], f"{member.member_id} is not where it says"

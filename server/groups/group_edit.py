@@ -1,4 +1,5 @@
-"""One consumer group as a draft changes it: a copy of what is changed, over what the log has made, which stays."""
+"""One consumer group as a draft changes it: copies of the changed parts over the state from the log, which is not
+modified."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from quorumlog.server.groups.records import (
 )
 from quorumlog.v1 import coordinator_log_pb2
 
-#: About how many bytes a row takes in the log beside its texts: a partition, a topic's id, an offset, a member.
+#: Approximate size of a row in the log without its texts: a partition, a topic's id, an offset, a member.
 _PARTITION_BYTES = 3
 _TOPIC_BYTES = 24
 _OFFSET_BYTES = 48
@@ -35,7 +36,7 @@ def _partition_bytes(partitions: Collection[PartitionId]) -> int:
 
 
 class OverlaidOffsets(MutableMapping[PartitionId, StoredOffset]):
-    """Committed offsets, some of them changed, without a copy of the rest: there may be a hundred thousand."""
+    """Committed offsets with some changes, without a copy of the rest: there may be a hundred thousand."""
 
     def __init__(self, base: Mapping[PartitionId, StoredOffset]) -> None:
         self._base = base
@@ -70,10 +71,10 @@ class GroupEdit:
     """A consumer group that a draft changes.
 
     Arguments:
-        base: what the log has made; None when there is no such group.
-        version: after which the versions of a new group begin.
+        base: state from the log; None if there is no such group.
+        version: the versions of a new group start after it.
 
-    ``is_unsettled`` is set when members, subscriptions or topics changed and the targets do not follow yet.
+    ``is_unsettled`` is set when members, subscriptions or topics changed and the targets have not been computed yet.
     """
 
     def __init__(self, group_id: str, base: ConsumerGroup | None, version: int = 0) -> None:
@@ -81,10 +82,10 @@ class GroupEdit:
         self._is_new = base is None
         self._offsets = OverlaidOffsets(self._base.offsets)
         self._touched: dict[str, None] = {}
-        #: Those of the log that were removed, though another of the same id may have come since.
+        #: Members of the log that were removed, even if a member of the same id has joined since.
         self._removed: set[str] = set()
         self._has_copies = False
-        #: The classic group that the log knows is no more, though another may have begun since.
+        #: True if the classic group of the log has ended, even if another one has begun since.
         self._has_ended_classic = False
         self.group = ConsumerGroup(
             group_id, self._base.version, self._base.header, self._base.members, self._base.targets, self._offsets,
@@ -96,7 +97,7 @@ class GroupEdit:
 
     @property
     def is_changed(self) -> bool:
-        """Whether anything is other than the log has made it."""
+        """True if anything differs from the state in the log."""
         return bool(
             self._touched
             or self._offsets.changes
@@ -109,17 +110,17 @@ class GroupEdit:
     # -- changes ------------------------------------------------------------------------------------------------------
 
     def put_header(self, header: GroupHeader) -> None:
-        """Sets what the group has beside members and offsets."""
+        """Sets the state of the group other than members and offsets."""
         topics = chain(header.topics.values(), header.unread_topics.values())
         self.size_bytes += _MEMBER_BYTES + sum(_MEMBER_BYTES + len(topic.name) for topic in topics)
         self.group.put_header(header)
 
     def begin_empty(self, now_ms: int) -> None:
-        """A consumer group that is created without members begins to be empty."""
+        """Records since when a group that is created without members is empty."""
         self.put_header(dataclasses.replace(self.group.header, empty_since_ms=now_ms))
 
     def put_member(self, member: GroupMember) -> None:
-        """Sets a member that is new or changed."""
+        """Adds or replaces a member."""
         if self.group.members.get(member.member_id) == member:
             return
         self._touch(member.member_id)
@@ -130,7 +131,7 @@ class GroupEdit:
         self.group.put_members([member])
 
     def remove_member(self, member_id: str) -> None:
-        """A member is no more."""
+        """Removes a member and its target."""
         self._touch(member_id)
         self.size_bytes += len(member_id)
         self.group.remove_member(member_id)
@@ -146,7 +147,7 @@ class GroupEdit:
         self.group.put_targets(changed)
 
     def put_classic(self, classic: ClassicGroup | None) -> None:
-        """Sets what it is as a classic group; None: it is none any more."""
+        """Sets the classic state; None ends the classic group."""
         if classic is not None:
             classic.check()
             self.size_bytes += change_bytes(self.group.classic, classic)
@@ -160,12 +161,12 @@ class GroupEdit:
         self._offsets[partition] = stored
 
     def remove_offset(self, partition: PartitionId) -> None:
-        """A committed offset is kept no more."""
+        """Removes a committed offset."""
         self.size_bytes += _OFFSET_BYTES
         del self._offsets[partition]
 
     def delete(self) -> None:
-        """The consumer group is deleted. It begins anew, with its epochs, if a later request of the draft wants it."""
+        """Deletes the consumer group. A later request of the same draft may create it again; its epochs continue."""
         assert self.group.is_empty, "a group ends with members"
         self.put_classic(None)
         for partition in list(self._offsets):
@@ -183,7 +184,7 @@ class GroupEdit:
     # -- the outcome --------------------------------------------------------------------------------------------------
 
     def change(self) -> coordinator_log_pb2.GroupChange | None:
-        """What changed in the consumer group, for the log; None when nothing did."""
+        """Returns the changes of the consumer group for the log; None if nothing changed."""
         base, group = self._base, self.group
         if self.is_deleted:
             return None if self._is_new else self._deletion()
@@ -214,7 +215,8 @@ class GroupEdit:
         return change
 
     def _end_classic(self, change: coordinator_log_pb2.GroupChange) -> None:
-        """Its members may have left in this very draft: the log, which knows them still, is told that all are gone."""
+        """Ends the classic group. Its members may have left in this very draft, so the log gets all members that it
+        still has."""
         change.ends_classic = True
         if self._base.classic is not None:
             change.ended_members.extend(sorted(self._base.classic.members))

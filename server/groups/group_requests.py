@@ -1,4 +1,4 @@
-"""Requests about consumer groups: their kinds, what each hears when it fails, and how the unary ones are served."""
+"""Requests about consumer groups: their kinds, their responses on failure, and the service of the unary ones."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from quorumlog.v1 import errors_pb2, groups_pb2
 from quorumlog.v1.acls_pb2 import ACL_OPERATION_DESCRIBE, ACL_RESOURCE_CLUSTER, ACL_RESOURCE_GROUP
 from quorumlog.v1.errors_pb2 import ErrorCode
 
-#: About one consumer group's committed offsets.
+#: Requests about one consumer group's committed offsets.
 OffsetRequest: TypeAlias = (
     groups_pb2.CommitOffsetsRequest | groups_pb2.FetchOffsetsRequest | groups_pb2.DeleteOffsetsRequest
 )
-#: A call that waits for others is answered itself by its time; this much later it would be told that nobody knows (µs).
+#: Time after which a call that waits for others fails, beyond its own deadline, by which it is normally answered (µs).
 CLASSIC_GRACE_US = 1_000_000
-#: Bytes of committed offsets in one description of groups. Of those beyond it the client asks one by one.
+#: Bytes of committed offsets in one description of groups. The client requests further ones separately.
 OFFSETS_BYTES = 1 << 20
-#: What a join that names no time may take beyond its rebalance timeout (ms).
+#: Time beyond its rebalance timeout that a join without a timeout may take (ms).
 CLASSIC_JOIN_MS = 5_000
 UnaryRequest = (
     OffsetRequest
@@ -50,7 +50,7 @@ GroupRequest = UnaryRequest | groups_pb2.GroupHeartbeatRequest | groups_pb2.Find
 
 
 def failed_call(request: GroupRequest, problem: errors_pb2.Error) -> ProtoMessage:
-    """The answer to a call that failed as a whole."""
+    """Returns the response to a call that failed as a whole."""
     match request:
         case groups_pb2.GroupHeartbeatRequest():
             return refused_heartbeat(request, problem)
@@ -76,11 +76,11 @@ class GroupCalls:
     """Serves the unary calls of the Groups service from the coordinators that this node leads.
 
     Arguments:
-        node_id: this node's.
-        limits: of what members may ask for.
-        rounds: of Raft heartbeats, shared with other reads.
-        answers: those that are due, shared with the finder.
-        refusals: of what clients may not do.
+        node_id: id of this node.
+        limits: limits for requests of members.
+        rounds: rounds of Raft heartbeats, shared with other reads.
+        answers: answers due to clients, shared with the finder.
+        refusals: error responses for denied requests.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class GroupCalls:
         self._answers = answers
 
     def serve(self, now: int, asked: ClientRequest, request: UnaryRequest) -> None:
-        """Serves a call: it is decided, or read, by the leadership that keeps its consumer group."""
+        """Serves a call: the leader of its consumer group's coordinator decides it or reads from it."""
         request_id, topics = asked.request_id, ClientTopics(self._refusals, asked.client)
         if isinstance(request, ClassicRequest):
             self._classic(now, asked, request)
@@ -121,7 +121,7 @@ class GroupCalls:
                 self._list(now, asked, request)
 
     def _classic(self, now: int, asked: ClientRequest, request: ClassicRequest) -> None:
-        """A call of members of a classic group. It may wait for others, and is answered by its time."""
+        """Submits a call of a member of a classic group. It may wait for others, and is answered by its deadline."""
         wait = wait_us(request.timeout_ms)
         if isinstance(request, groups_pb2.JoinClassicGroupRequest):
             longest = self._limits.max_rebalance_timeout_ms
@@ -146,7 +146,7 @@ class GroupCalls:
             keeper.submit(call)
 
     def _commit(self, call: CoordinatorCall, member_id: str) -> None:
-        """A commit: of a member of a classic group it is a sign of life."""
+        """Submits a commit. For a member of a classic group it also extends the session."""
         keeper = self._led.keeper_of(call.group_id)
         if isinstance(keeper, errors_pb2.Error):
             call.refuse(keeper)
@@ -180,7 +180,7 @@ class GroupCalls:
                 self._submit(part)
 
     def _is_refused(self, asked: ClientRequest, part: _GroupPart) -> bool:
-        """Whether a client may not do to a group what it asks for; then it is told so."""
+        """Returns True, and refuses the part, if a client may not perform the operation on a group."""
         operation = operation_of(type(asked.message))
         refused = self._refusals.resource(asked.client, operation, ACL_RESOURCE_GROUP, part.group_id)
         if refused is not None:
@@ -239,7 +239,7 @@ class _OffsetCall:
 
 
 class _GatheredResponse:
-    """A response that leaves when all its parts are in it."""
+    """A response that is sent once all its parts are in it."""
 
     def __init__(self, request_id: int, response: ProtoMessage, parts: int, answers: PendingAnswers) -> None:
         self.response = response
@@ -250,24 +250,25 @@ class _GatheredResponse:
             self.leave()
 
     def part_done(self) -> None:
-        """A part is in the response."""
+        """Counts a part that is in the response."""
         self._missing -= 1
         if not self._missing:
             self.leave()
 
     def leave(self) -> None:
-        """All parts are in it."""
+        """Sends the response."""
         self._answers.give(self._request_id, self.response)
 
 
 class _GatheredDescriptions(_GatheredResponse):
-    """Descriptions. ``room_bytes``: for what groups have committed; None: nobody wants to know."""
+    """Descriptions. ``room_bytes`` is the space left for committed offsets; None if the request does not include
+    them."""
 
     room_bytes: int | None = None
 
 
 class _GroupPart:
-    """The part of a call that concerns one consumer group. Its answer goes into a slot of the response."""
+    """The part of a call that concerns one consumer group. Its answer fills a slot of the response."""
 
     def __init__(
         self, slot: groups_pb2.GroupOutcome | groups_pb2.GroupDescription, gathered: _GatheredResponse
@@ -308,7 +309,7 @@ class _DescribedGroup(_GroupPart):
 
 
 class _GatheredListing(_GatheredResponse):
-    """A list, in order whichever coordinator answers first."""
+    """A list, sorted whichever coordinator answers first."""
 
     response: groups_pb2.ListGroupsResponse
 
@@ -319,8 +320,10 @@ class _GatheredListing(_GatheredResponse):
 
 
 class _ListedGroups:
-    """The part of a list that one coordinator has. Without it, if it is led elsewhere by then, the list says so by the
-    coordinators that it names."""
+    """The part of a list from one coordinator.
+
+    If that is led elsewhere by then, the list is incomplete, which the client recognizes by the coordinators it names.
+    """
 
     group_id = ""
 

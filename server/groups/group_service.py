@@ -1,4 +1,4 @@
-"""Everything of a node that has to do with consumer groups."""
+"""Consumer-group service: routes group requests to the coordinators led by this node."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from quorumlog.v1.acls_pb2 import ACL_OPERATION_READ, ACL_RESOURCE_TOPIC
 
 
 class GroupService:
-    """The coordinators of a node, and what it serves to members of consumer groups."""
+    """The coordinators of a node, and the requests that they serve to members of consumer groups."""
 
     def __init__(self, now: int, services: GroupDependencies) -> None:
         self._services = services
@@ -39,7 +39,7 @@ class GroupService:
         )
 
     def begin_step(self, now: int, wall_ms: int) -> None:
-        """A step of the node begins."""
+        """Starts a step of the node: sets the clocks."""
         self._led.clock.step(now, wall_ms)
 
     def register(self, hooks: ServiceHooks) -> None:
@@ -76,10 +76,10 @@ class GroupService:
     def _refuse_topics(
         self, client: RequestContext, request: groups_pb2.GroupHeartbeatRequest
     ) -> errors_pb2.Error | None:
-        """Why a member may not subscribe to all that it names; None if it may.
+        """Returns the error if a member names a topic that it may not subscribe to; None otherwise.
 
-        What it may not even know of is no reason: it waits for such a topic to be created, as for any other. Nor is
-        anything that it names as it leaves.
+        A topic hidden from the member is no error: the member waits for it to be created, as for any other. Names in a
+        request to leave are not checked.
         """
         refusals = self._services.refusals
         if not refusals.authorizer.enforced or request.member_epoch < JOIN_EPOCH:
@@ -90,14 +90,14 @@ class GroupService:
         return None
 
     def client_gone(self, request_id: int) -> None:
-        """Nobody waits for that answer any more."""
+        """Forgets a request whose client is gone."""
         self._answers.forget(request_id)
         self._finder.client_gone(request_id)
         for leadership in self._led:
             leadership.client_gone(request_id)
 
     def after_round(self, coordinator: GroupShard) -> None:
-        """A coordinator's Raft group was stepped."""
+        """Continues after a step of a coordinator's Raft group, and takes a snapshot if one is due."""
         self._led.after_round(coordinator)
         options, snapshots = self._services.options.groups, self._services.snapshots
         raft_group = coordinator.group
@@ -109,31 +109,31 @@ class GroupService:
             )
 
     def metadata_changed(self) -> None:
-        """The metadata image moved on."""
+        """Notifies the finder and the coordinators of a new metadata image."""
         self._finder.on_applied()
         self._led.metadata_changed()
 
     def rights_changed(self) -> None:
-        """Rules of who may do what have changed."""
+        """Notifies the coordinators of changed ACLs."""
         self._led.rights_changed()
 
     def raft_group_gone(self, now: int, group: int) -> None:
-        """This node has no replica of a coordinator any more."""
+        """Ends the leadership of a coordinator whose replica was removed from this node."""
         self._led.end(group)
         self._services.rounds.forget(group)
 
     def after_events(self, now: int, wall_ms: int) -> None:
-        """Does what is due, and decides what has come in this step."""
+        """Answers expired requests and decides the calls of this step."""
         self._answers.on_time(now)
         self._led.on_time()
 
     @property
     def next_deadline(self) -> int | None:
-        """When the node is to be stepped."""
+        """Time at which the node must be stepped next."""
         return self._led.next_deadline
 
     def readings(self) -> Readings:
-        """Figures for metrics, by name."""
+        """Returns figures for metrics, by name."""
         led = list(self._led)
         topics = self._services.metadata.image.topics_by_id
         offsets = (

@@ -1,8 +1,7 @@
-"""One replica of a coordinator of consumer groups: the state that its log has made, and who leads.
+"""One replica of a coordinator of consumer groups: the state from its log, and its leadership.
 
-The consumer groups are in memory whole; snapshots replace the log as they do the metadata's. What only a leader knows
-(calls that wait, timers, the decision on its way) is its `ShardLeader`, made anew with every term and thrown
-away with it.
+All consumer groups are in memory; snapshots replace the log as they do the metadata's. State that only a leader has
+(queued calls, timers, the decision in flight) is its `ShardLeader`, created for every term and discarded with it.
 """
 
 from __future__ import annotations
@@ -28,19 +27,19 @@ _META = struct.Struct("<Q")
 
 
 class ReadSnapshot(Protocol):
-    """The data of a snapshot that is on this node's disk."""
+    """Reads the data of a snapshot on this node's disk."""
 
     def __call__(self, snapshot: Snapshot, /) -> bytes:
-        """Reads it whole."""
+        """Returns the whole data."""
 
 
 class CoordinatorTerm(Protocol):
-    """What a coordinator has as a leader: it is told what becomes of its decisions."""
+    """The leader state of a coordinator, which is notified of its applied decisions."""
 
     term: int
 
     def applied(self, index: int, term: int, command: GroupCommand, changed: set[str]) -> None:
-        """A command was applied, and has changed these consumer groups."""
+        """Handles an applied command that changed these consumer groups."""
 
 
 class GroupShard:
@@ -53,8 +52,8 @@ class GroupShard:
     Attributes:
         group: its Raft group.
         table: the consumer groups.
-        leadership: what this replica has as a leader; None while it does not lead, or is not ready to.
-        entry_bytes: of the commands applied since the newest snapshot.
+        leadership: the leader state of this replica; None while it does not lead, or is not ready to.
+        entry_bytes: bytes of the commands applied since the newest snapshot.
     """
 
     def __init__(
@@ -79,11 +78,11 @@ class GroupShard:
 
     @property
     def name(self) -> str:
-        """topic-number."""
+        """Name in the form topic-number."""
         return f"{self.identity.topic}-{self.identity.number}"
 
     def configure(self, configs: Mapping[str, str]) -> None:
-        """A coordinator has no configuration of its own."""
+        """Does nothing: a coordinator has no configuration of its own."""
 
     # -- the replicated state ---------------------------------------------------------------------------------
 
@@ -102,14 +101,14 @@ class GroupShard:
         self._rows_due = True
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Replaces the consumer groups by a snapshot's."""
+        """Replaces the consumer groups by those of a snapshot."""
         self.table = GroupTable.from_snapshot(self._read(snapshot))[0]
         self.snapshot = snapshot
         self.last_applied = snapshot.last
         self.entry_bytes = 0
 
     def take_rows(self) -> dict[bytes, bytes | None]:
-        """The applied index, as a hint how far the log was committed."""
+        """Returns the row with the applied index, a lower bound of the commit index after a restart."""
         if not self._rows_due:
             return {}
         self._rows_due = False
@@ -118,21 +117,21 @@ class GroupShard:
     # -- snapshots --------------------------------------------------------------------------------------------
 
     def is_checkpoint_due(self, max_entries: int, max_bytes: int) -> bool:
-        """Whether so much was applied since the newest snapshot that another one is worth it; and all of it is on this
-        node's own disk."""
+        """True if enough was applied since the newest snapshot to justify another, and all of it is on this node's own
+        disk."""
         entries = self.last_applied.index - (self.snapshot.last.index if self.snapshot is not None else 0)
-        # A state that is large is not written again for little.
+        # A large state is not written again for a few changes.
         least = max(max_bytes, self.snapshot.data.size_bytes if self.snapshot is not None else 0)
         due = entries >= max_entries or self.entry_bytes >= least
         return due and self.raft.durable_index >= self.last_applied.index
 
     def to_snapshot(self) -> bytes:
-        """The state as it stands in a snapshot; what is applied from now on counts towards the next one."""
+        """Returns the state in the format of a snapshot; commands applied from now on count towards the next one."""
         self.entry_bytes = 0
         return self.table.to_snapshot(self.last_applied.index)
 
     def checkpointed(self, snapshot: Snapshot) -> None:
-        """A snapshot of the consumer groups is durable: from now on it is the one to offer."""
+        """Records that a snapshot of the consumer groups is durable: from now on it is the one to offer."""
         self.snapshot = snapshot
 
     # -- leadership -------------------------------------------------------------------------------------------
@@ -143,17 +142,17 @@ class GroupShard:
         return self.leadership is not None and self.raft.is_leader and self.raft.term == self.leadership.term
 
     def may_lead(self, metadata_index: int) -> bool:
-        """Whether a leadership can begin: this replica leads, knows all that was decided before its term, and its node
-        knows of the cluster what the leaders before knew when they decided.
+        """True if a leadership can start: this replica leads and has applied all decisions before its term, and its
+        node has applied the metadata on which the earlier leaders based their decisions.
 
         Arguments:
-            metadata_index: how far this node has applied the metadata log.
+            metadata_index: applied index of the metadata log on this node.
         """
         led = self.raft.is_leader and self.last_applied.term == self.raft.term
         return led and metadata_index >= self.table.metadata_index
 
     def propose(self, now: int, command: GroupCommand) -> int | None:
-        """Puts a decision into the log and returns its index; None when that cannot be now."""
+        """Proposes a decision to the log and returns its index; None if that is impossible now."""
         try:
             body = command.SerializeToString(deterministic=True)
             return self.raft.propose(now, self._sealer.command(body)).index
@@ -161,14 +160,14 @@ class GroupShard:
             return None
 
     def not_leader(self) -> errors_pb2.Error:
-        """The error for a request that only the leader can serve, with a hint where the leader is."""
+        """Returns the error for a request that only the leader can serve, with the known leader as a hint."""
         return self.not_coordinator(definite=True)
 
     def not_coordinator(self, *, definite: bool) -> errors_pb2.Error:
-        """Why a call is not answered here.
+        """Returns the error for a call that is not answered here.
 
         Arguments:
-            definite: False when it may have taken effect.
+            definite: False if the call may have taken effect.
         """
         if definite and self.raft.is_leader:
             return error(
@@ -187,6 +186,6 @@ class GroupShard:
 
 
 def decode_applied(table: Mapping[bytes, bytes]) -> int:
-    """How far a coordinator's log was known to be committed when its table was last written."""
+    """Returns the index up to which a coordinator's log was known to be committed when its table was last written."""
     row = table.get(META_ROW)
     return int(_META.unpack(row)[0]) if row is not None else 0

@@ -1,4 +1,4 @@
-"""The coordinators that this node leads: their terms begin, are told what happens, and end."""
+"""The coordinators that this node leads: starts their terms, notifies them of events, and ends them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from quorumlog.v1 import errors_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 from quorumlog.wire.topic_names import GROUPS_TOPIC
 
-#: How soon a leader in doubt asks again whether it leads, when its disk was stalled (µs).
+#: Retry interval of a doubtful leader for the confirmation of its leadership, while its disk was stalled (µs).
 DOUBT_US = 100_000
 
 
@@ -29,10 +29,10 @@ class GroupShards:
         self._leadership_options = LeadershipOptions.of_node(services.options)
         #: By Raft group.
         self._led: dict[int, ShardLeader] = {}
-        #: Led, but waiting until this node knows of the topics what the leader before knew.
+        #: Led, but waiting until this node has applied the metadata that the previous leader had.
         self._behind: set[int] = set()
         self._topics_seen = self._topic_counts()
-        #: Those that were asked for something in this step, and deadlines of all, on the awake clock.
+        #: Coordinators with new calls in this step, and the deadlines of all of them on the awake clock.
         self._asked: dict[int, None] = {}
         self._timers: list[tuple[int, int]] = []
         self._armed: dict[int, int] = {}
@@ -43,14 +43,14 @@ class GroupShards:
     # -- which coordinator ------------------------------------------------------------------------------------
 
     def keeper_of(self, group_id: str) -> ShardLeader | errors_pb2.Error:
-        """The leadership that keeps a consumer group, if it is on this node, to be given something to decide in this
-        step; else why it cannot be asked here."""
+        """Returns the leader that keeps a consumer group and marks it as due in this step; the error if no coordinator
+        on this node can serve it."""
         refused = check_group_id(group_id)
         if refused is not None:
             return refused
         topic = self._services.metadata.image.topics.get(GROUPS_TOPIC)
         if topic is None:
-            none = "this node knows of no coordinators: FindCoordinators has them created, ask it first"
+            none = "this node knows of no coordinators: call FindCoordinators first, which creates them"
             return error(ErrorCode.COORDINATOR_NOT_AVAILABLE, none)
         record = coordinator_of(topic, group_id)
         self._asked[record.group] = None
@@ -71,7 +71,7 @@ class GroupShards:
     # -- roles ------------------------------------------------------------------------------------------------
 
     def after_round(self, coordinator: GroupShard) -> None:
-        """A coordinator's Raft group was stepped: follows its role, and decides what can be decided by now."""
+        """Follows the role of a coordinator after a step of its Raft group, and decides what can be decided by now."""
         self._follow_role(coordinator)
         leadership = self._led.get(coordinator.group)
         if leadership is not None:
@@ -96,11 +96,11 @@ class GroupShards:
             coordinator, self.clock, shared.metadata, self._leadership_options, shared.refusals.authorizer
         )
         coordinator.leadership = self._led[coordinator.group] = leadership
-        # The leader before may not have come to what it was told of the topics.
+        # The previous leader may not have processed the latest changes of topics.
         leadership.topics_changed(is_deletion=False)
 
     def end(self, raft_group: int) -> None:
-        """This node does not lead a coordinator any more, or has no replica of it."""
+        """Ends the term of a coordinator that this node no longer leads, or whose replica was removed."""
         self._behind.discard(raft_group)
         self._armed.pop(raft_group, None)
         leadership = self._led.pop(raft_group, None)
@@ -111,14 +111,13 @@ class GroupShards:
     # -- topics -----------------------------------------------------------------------------------------------
 
     def _topic_counts(self) -> tuple[int, int]:
-        """Changes whenever a topic is created, grows or is deleted: the first number grows with new partitions, the
-        second falls with those that are deleted."""
+        """Returns counts that change whenever a topic is created, grows or is deleted: the first increases with new
+        partitions, the second decreases with deleted ones."""
         table = self._services.metadata.image.topic_table
         return table.next_group, len(table.partitions)
 
     def metadata_changed(self) -> None:
-        """The metadata image moved on: leaders that waited for that begin, and if it is about topics, consumer groups
-        are reviewed."""
+        """Starts leaders that waited for the new metadata image, and reviews consumer groups if topics changed."""
         for raft_group in sorted(self._behind):
             self.after_round(self._services.replicas[raft_group])
         before, now = self._topics_seen, self._topic_counts()
@@ -131,7 +130,7 @@ class GroupShards:
             self._do_what_is_due(leadership)
 
     def rights_changed(self) -> None:
-        """Rules of who may do what have changed: members may read more than before, or less."""
+        """Reviews consumer groups after a change of ACLs: members may read more than before, or less."""
         if not self._services.refusals.authorizer.enforced:
             return
         for leadership in list(self._led.values()):
@@ -141,8 +140,7 @@ class GroupShards:
     # -- time -------------------------------------------------------------------------------------------------
 
     def on_time(self) -> None:
-        """Does what is due, and decides what has come in this step. GroupService of which neither is true cost
-        nothing."""
+        """Runs timers that are due, and decides the calls of this step. Coordinators with neither cost nothing."""
         if self.clock.stood_still:
             for leadership in self._led.values():
                 leadership.is_doubtful = True
@@ -152,13 +150,13 @@ class GroupShards:
             if self._armed.get(raft_group) == armed:
                 del self._armed[raft_group]
                 self._asked[raft_group] = None
-        asked, self._asked = self._asked, {}
-        for raft_group in asked:
+        due, self._asked = self._asked, {}
+        for raft_group in due:
             if raft_group in self._led:
                 self._do_what_is_due(self._led[raft_group])
 
     def _do_what_is_due(self, leadership: ShardLeader) -> None:
-        """Has a leadership do what is due, as soon as it is certain that it leads."""
+        """Lets a leader answer and decide, as soon as its leadership is confirmed."""
         coordinator = leadership.coordinator
         if not coordinator.leads:
             self.end(coordinator.group)
@@ -176,7 +174,7 @@ class GroupShards:
         self._arm(coordinator.group, leadership.next_deadline)
 
     def _arm(self, raft_group: int, deadline: int) -> None:
-        # Deadlines mostly move away: a timer that is early is set anew when it fires.
+        # Deadlines mostly move into the future: a timer that fires too early is armed again then.
         armed = self._armed.get(raft_group)
         if armed is None or deadline < armed:
             self._armed[raft_group] = deadline
@@ -184,7 +182,7 @@ class GroupShards:
 
     @property
     def next_deadline(self) -> int | None:
-        """When ``on_time`` is due."""
+        """Time at which ``on_time`` is due."""
         while self._timers and self._armed.get(self._timers[0][1]) != self._timers[0][0]:
             heapq.heappop(self._timers)
         return self.clock.due(self._timers[0][0]) if self._timers else None

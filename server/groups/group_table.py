@@ -1,7 +1,7 @@
-"""The consumer groups of one coordinator: what its log has made of them. Pure, and the same on every replica.
+"""The consumer groups of one coordinator, as its log has made them. Pure, and the same on every replica.
 
-Applying puts values in place. What they are was decided by the leader, from the state that the entries before had made
-(``Draft``); the version of each consumer group says from which.
+Applying stores values. The leader decided what they are, from the state after the preceding entries (``Draft``); the
+version of each consumer group identifies that state.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ class GroupTable:
     """Consumer groups by id.
 
     Attributes:
-        metadata_index: up to where the metadata log must be known for a decision: decisions were based on that much.
+        metadata_index: index of the metadata log that the decisions were based on; a leader needs at least that much.
     """
 
     def __init__(self) -> None:
         self.groups: dict[str, ConsumerGroup] = {}
         self.metadata_index = 0
-        #: About what all of them take.
+        #: Approximate size of all consumer groups.
         self.size_bytes = 0
 
     def apply(self, command: coordinator_log_pb2.GroupCommand) -> set[str]:
         """Applies one committed command; returns the ids of the consumer groups that it changed.
 
         Raises:
-            AssertionError: the command is not based on this state, or would break what must hold of every group. The
-                node must stop: going on would diverge.
+            AssertionError: the command is not based on this state, or would break an invariant of the groups. The
+                node must stop: continuing would make replicas diverge.
         """
         changed: set[str] = set()
         for change in command.changes:
@@ -40,7 +40,7 @@ class GroupTable:
             assert change.base_version == version, (
                 f"a change of group {change.group_id} is based on version {change.base_version}, not {version}"
             )
-            # Those of a new one begin after all that a former one of its name had.
+            # Versions of a new group start after all versions of a former one of its name.
             follows = change.version in (0, version + 1) if known is not None else change.version > 0
             assert follows, f"group {change.group_id} skips versions"
             self._count(known, change)
@@ -49,7 +49,7 @@ class GroupTable:
         return changed
 
     def _count(self, group: ConsumerGroup | None, change: coordinator_log_pb2.GroupChange) -> None:
-        """Changes a group, and keeps count of the bytes of all."""
+        """Changes a group, and updates the size of all."""
         before = group.size_bytes if group is not None else 0
         self._change(group, change)
         after = self.groups.get(change.group_id)
@@ -88,7 +88,7 @@ class GroupTable:
 
     @staticmethod
     def _end_classic(group: ConsumerGroup | None, change: coordinator_log_pb2.GroupChange) -> None:
-        """A classic group ends, perhaps by the entry in which its last members leave: then it says which those were."""
+        """Ends a classic group. If its last members leave in the same entry, that entry names them."""
         assert group is not None and group.classic is not None, f"group {change.group_id} is not classic"
         assert group.classic.members.keys() == set(change.ended_members), f"group {change.group_id} ends with members"
         group.put_classic(group.classic.emptied())
@@ -97,7 +97,7 @@ class GroupTable:
     # -- snapshots ----------------------------------------------------------------------------------------------------
 
     def to_snapshot(self, applied_index: int) -> bytes:
-        """Everything, as of an index of the log."""
+        """Returns the whole state, as of an index of the log."""
         return coordinator_log_pb2.GroupsSnapshot(
             groups=[whole_group(group) for _, group in sorted(self.groups.items())],
             applied_index=applied_index,
@@ -106,10 +106,10 @@ class GroupTable:
 
     @classmethod
     def from_snapshot(cls, data: bytes) -> tuple[GroupTable, int]:
-        """The table that ``to_snapshot`` wrote, and its index.
+        """Returns the table that ``to_snapshot`` wrote, and its index.
 
         Raises:
-            google.protobuf.message.DecodeError: the bytes are no snapshot.
+            google.protobuf.message.DecodeError: the bytes are not a snapshot.
         """
         snapshot = coordinator_log_pb2.GroupsSnapshot.FromString(data)
         table = cls()

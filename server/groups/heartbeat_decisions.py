@@ -1,22 +1,24 @@
 """A coordinator's decisions on heartbeats.
 
-What a member says that it owns bounds what it has: whatever it may hold when its heartbeat is decided on, or decided on
-again after waiting, is among it. That takes three things of the two sides.
+The partitions that a member reports as owned are an upper bound of those it holds, when its heartbeat is decided and
+when it is decided again after waiting. That takes three rules on the two sides.
 
 - A client acts only on the answer to the newest heartbeat that it has sent. Otherwise it would take up, from an earlier
-  answer, a partition that its newest heartbeat does not name, and that was given to another because of that.
-- Therefore a heartbeat that is sent while another one is unanswered is ``full``: the other's news count as lost.
-- A heartbeat repeats the version of the assignment that its member has taken up last. The log counts a version up with
-  each change of what a member has. Within one version a member only gives up, so whatever a heartbeat of the newest
-  version does not name is given up, however late it comes and whichever coordinator it comes to. An older one is told
-  the newest assignment, and nothing that it says is believed.
+  answer, a partition that its newest heartbeat does not name, and that was given to another member because of that.
+- Therefore a heartbeat that is sent while another one is unanswered is ``full``: the answer to the other counts as
+  lost.
+- A heartbeat repeats the version of the assignment that its member has taken up last. The log increments a version with
+  each change of a member's partitions. Within one version a member only gives up partitions, so a partition that a
+  heartbeat of the newest version does not name is given up, however late the heartbeat arrives and at whichever
+  coordinator. An older heartbeat is answered with the newest assignment, and its partitions are ignored.
 
-A member that repeats no version (an older client, and Kafka's) is given nothing new within an epoch. So within an epoch
-it only gives up, too; each partition that others release for it then costs the consumer group an epoch.
+A member that repeats no version (an older client, and Kafka's) gets no new partitions within an epoch. So within an
+epoch it only gives up partitions, too; each partition that others release for it then costs the consumer group an
+epoch.
 
-A client of Kafka's says only what has changed. What its heartbeat leaves out is filled in when it is decided, from what
-the heartbeats before it have made of the member. Its heartbeats do not wait for news: while its member waits for
-partitions it is asked to be heard soon.
+A Kafka client sends only what has changed. Omitted fields are filled in when the heartbeat is decided, from the state
+that the heartbeats before it have made of the member. Its heartbeats do not wait for changes: while its member waits
+for partitions, the answers request a short heartbeat interval.
 """
 
 from __future__ import annotations
@@ -41,20 +43,19 @@ from quorumlog.v1.errors_pb2 import ErrorCode
 def heartbeat(
     draft: Draft, request: groups_pb2.GroupHeartbeatRequest, origin: RequestContext
 ) -> groups_pb2.GroupHeartbeatResponse | None:
-    """Decides on one heartbeat, alone. Returns the answer, or None when it may wait for news."""
+    """Decides one heartbeat. Returns the answer, or None if it may wait for changes."""
     return heartbeats(draft, [(request, origin)])[0]
 
 
 def heartbeats(
     draft: Draft, batch: Sequence[tuple[groups_pb2.GroupHeartbeatRequest, RequestContext]]
 ) -> list[groups_pb2.GroupHeartbeatResponse | None]:
-    """Decides on heartbeats together, in their order; each consumer group is assigned anew at most once for all of
-    them.
+    """Decides heartbeats together, in their order; each consumer group is assigned at most once for all of them.
 
-    The same heartbeat may be decided on again when its group has changed.
+    The same heartbeat may be decided again when its group has changed.
 
     Returns:
-        The answers; None for a heartbeat that has no news for its member and may wait for some.
+        The answers; None for a heartbeat without changes for its member that may wait for some.
     """
     quiet = [_is_quiet(draft, filled_in(draft, request), origin.principal) for request, origin in batch]
     refused = [
@@ -75,13 +76,15 @@ def heartbeats(
 def nothing_new(
     group: ConsumerGroup, request: groups_pb2.GroupHeartbeatRequest, limits: ConsumerGroupLimits
 ) -> groups_pb2.GroupHeartbeatResponse:
-    """The answer to a heartbeat that has waited for news for long enough."""
+    """Returns the answer to a heartbeat that has waited for changes until its deadline."""
     return _response(group.members[request.member_id], request, limits)
 
 
 def _is_quiet(draft: Draft, request: groups_pb2.GroupHeartbeatRequest, principal: str) -> bool:
-    """Whether a heartbeat is one of the many that change nothing and learn nothing. This comes before all else: a
-    coordinator may have ten thousand members."""
+    """True if a heartbeat changes nothing and has nothing to report to its member.
+
+    It is the common case, and checked first because a coordinator may have ten thousand members.
+    """
     group = draft.group(request.group_id)
     member = group.members.get(request.member_id) if group is not None else None
     if group is None or member is None or request.full:
@@ -120,8 +123,8 @@ def _admit(draft: Draft, request: groups_pb2.GroupHeartbeatRequest, origin: Requ
 
 
 def _check_growth(draft: Draft, request: groups_pb2.GroupHeartbeatRequest) -> errors_pb2.Error | None:
-    """Why a coordinator does not keep what a member says of itself, or None: it has room for all that it keeps
-    already."""
+    """Returns the error if the coordinator has no space for what a member sends about itself; None if it adds nothing
+    or fits."""
     said = kept_bytes(set(request.topics), request.topic_pattern, request.member_id, request.instance_id, request.rack)
     group = draft.group(request.group_id)
     known = group.members.get(request.member_id) if group is not None else None
@@ -130,8 +133,7 @@ def _check_growth(draft: Draft, request: groups_pb2.GroupHeartbeatRequest) -> er
 
 
 def _is_of_members(draft: Draft, group_id: str) -> bool:
-    """Whether a consumer group is of the kind whose members send heartbeats. A classic one without members becomes
-    that."""
+    """True if a consumer group is of the kind whose members send heartbeats. An empty classic group becomes one."""
     if draft.classic(group_id) is None:
         return True
     edit = draft.edit(group_id)
@@ -141,7 +143,7 @@ def _is_of_members(draft: Draft, group_id: str) -> bool:
 
 
 def _answer(draft: Draft, request: groups_pb2.GroupHeartbeatRequest) -> groups_pb2.GroupHeartbeatResponse | None:
-    """Takes a member that was admitted one step on, and says what it is to know."""
+    """Advances an admitted member by one step, and returns the answer; None if the heartbeat may wait for changes."""
     draft.settle(request.group_id)
     epoch = request.member_epoch
     if epoch < JOIN_EPOCH:
@@ -151,7 +153,7 @@ def _answer(draft: Draft, request: groups_pb2.GroupHeartbeatRequest) -> groups_p
     group = draft.group(request.group_id)
     member = group.members.get(request.member_id) if group is not None else None
     if group is None or member is None:
-        # Another one of the same batch has had it leave.
+        # Another heartbeat of the same batch has made it leave.
         return groups_pb2.GroupHeartbeatResponse(
             correlation_id=request.correlation_id, member_id=request.member_id, member_epoch=-1
         )
@@ -166,9 +168,9 @@ def _answer(draft: Draft, request: groups_pb2.GroupHeartbeatRequest) -> groups_p
             updated = member
         if updated is not member:
             draft.edit(request.group_id).put_member(updated)
-    # One that has missed an answer is told again where it stands, and goes no further before it has heard: an epoch
-    # more, and it would be two behind, which is one too many. One that joins again is told likewise: what it owns it
-    # has not said, and a first try that comes late would release what it is working on.
+    # A member that has missed an answer gets its current state again, and advances no further before it has received
+    # it: with one more epoch it would be two behind, which fences it. The same holds for a member that joins again: it
+    # has not reported its partitions, and a delayed first attempt would release those it is working on.
     is_news = (
         request.full
         or epoch != updated.member_epoch
@@ -179,7 +181,7 @@ def _answer(draft: Draft, request: groups_pb2.GroupHeartbeatRequest) -> groups_p
         return None
     response = _response(updated, request, draft.limits)
     if request.HasField("omitted") and updated.state != UNREVOKED and not group.has_arrived(updated):
-        # Others are to release something for it, or the next epoch gives it what they have released.
+        # Others must release something for it, or the next epoch gives it what they have released.
         response.heartbeat_interval_ms = min(response.heartbeat_interval_ms, draft.limits.waiting_interval_ms)
     if is_news:
         response.assignment.CopyFrom(_assignment(draft, group, updated))
@@ -187,7 +189,7 @@ def _answer(draft: Draft, request: groups_pb2.GroupHeartbeatRequest) -> groups_p
 
 
 def _is_given_more_in_its_epoch(member: GroupMember, updated: GroupMember) -> bool:
-    """Whether a step gives a member partitions and leaves it in its epoch."""
+    """True if a step gives a member more partitions and leaves it in its epoch."""
     return updated.member_epoch == member.member_epoch and not updated.assigned.keys() <= member.assigned.keys()
 
 
@@ -209,18 +211,21 @@ def _response(
 
 
 def _assignment(draft: Draft, group: ConsumerGroup, member: GroupMember) -> groups_pb2.GroupAssignment:
-    """All that a member has: a version always tells the same. Without what the consumer group reads no more, a member
-    could give that up, be told of it anew when the group reads it again, and have it taken by what it said between."""
+    """Returns all partitions of a member: a version always has the same content.
+
+    If topics that the consumer group no longer reads were missing, a member could give such a partition up, be assigned
+    it again when the group reads the topic again, and lose it because of a heartbeat it had sent in between.
+    """
     assignment = groups_pb2.GroupAssignment(version=member.assignment_version)
     for topic_id, numbers in numbers_by_topic(member.assigned).items():
-        # What is read no more is the next that it has to give up.
+        # A topic that is no longer read is the next that it has to give up.
         topic = group.header.topics.get(topic_id) or group.header.unread_topics.get(topic_id)
         if topic is None:
             unread = draft.topics.by_id(topic_id)
             if unread is None:
-                # Deleted: its id never comes back.
+                # A deleted topic's id is never used again.
                 continue
-            # A header of an older node. What was never read must not be skipped.
+            # The header is from an older node. Partitions that were never read must not be skipped.
             topic = SubscribedTopic(topic_id, unread.name, unread.partitions, first_partitions=0)
         assignment.topics.add(
             topic_id=topic_id, topic=topic.name, partitions=numbers, first_partitions=topic.first_partitions

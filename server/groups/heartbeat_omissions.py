@@ -1,4 +1,4 @@
-"""What heartbeats leave out because it is as it was: clients of Kafka's say only what has changed (KIP-848)."""
+"""Fields that heartbeats omit because they have not changed: Kafka's clients send only changes (KIP-848)."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from quorumlog.v1 import groups_pb2
 
 
 def filled_in(draft: Draft, request: groups_pb2.GroupHeartbeatRequest) -> groups_pb2.GroupHeartbeatRequest:
-    """A heartbeat with all that its member has said before; but for what it owns, see ``owned_by``. Of the time to
-    give partitions up in, no more counts than members may have.
+    """Returns a heartbeat with all fields that its member has sent before, except the owned partitions (see
+    ``owned_by``).
 
-    Of a member that is not there nobody knows what it has said: it is to hear that, and not that it says too little.
+    A rebalance timeout above the limit is reduced to the limit. The omitted fields of an unknown member cannot be
+    filled in: it must get the error for unknown members, not one for missing fields.
     """
     is_partial = request.HasField("omitted") and request.member_epoch != JOIN_EPOCH
     if not is_partial and request.session_timeout_ms:
@@ -24,7 +25,7 @@ def filled_in(draft: Draft, request: groups_pb2.GroupHeartbeatRequest) -> groups
     if not request.session_timeout_ms:
         whole.session_timeout_ms = draft.limits.usual_session_ms
     if request.HasField("omitted"):
-        # Brokers take any: many set max.poll.interval.ms as large as it can be.
+        # Kafka's brokers accept any value: many clients set max.poll.interval.ms to its maximum.
         whole.rebalance_timeout_ms = min(whole.rebalance_timeout_ms, draft.limits.max_rebalance_timeout_ms)
     if not is_partial:
         return whole
@@ -52,10 +53,11 @@ def filled_in(draft: Draft, request: groups_pb2.GroupHeartbeatRequest) -> groups
 
 
 def owned_by(member: GroupMember, request: groups_pb2.GroupHeartbeatRequest) -> Collection[PartitionId]:
-    """What a member has not given up, by a heartbeat: all that it may have, if the heartbeat says nothing of that.
+    """Returns the partitions that a member has not given up according to a heartbeat; all it may have if the heartbeat
+    omits them.
 
-    A client of Kafka's says what it has while it is still taking up what it was told, which is more. So what it was not
-    told to release it has, whatever it says.
+    A Kafka client reports what it has while it is still taking up its new assignment, which is more. So a member keeps
+    every partition it has not been asked to revoke, whatever its heartbeat reports.
     """
     if request.omitted.owned:
         return set(member.held())

@@ -10,7 +10,7 @@ from quorumlog.v1 import coordinator_log_pb2
 #: A partition: its topic's id and its number.
 PartitionId = tuple[bytes, int]
 
-#: Epochs that a heartbeat does not name a membership's state with.
+#: Special epochs in a heartbeat, which do not name the state of a membership.
 JOIN_EPOCH = 0
 LEAVE_EPOCH = -1
 STATIC_LEAVE_EPOCH = -2
@@ -20,19 +20,22 @@ UNREVOKED = coordinator_log_pb2.MEMBER_UNREVOKED
 UNRELEASED = coordinator_log_pb2.MEMBER_UNRELEASED
 
 
-#: What a member takes beside its texts.
+#: Approximate size of a member without its texts.
 _MEMBER_BYTES = 64
 
 
 def kept_bytes(topics: Iterable[str], *texts: str) -> int:
-    """About how many bytes are kept of a member: topics that it subscribes to, and its other texts."""
+    """Returns the approximate size of a member in bytes: the topics that it subscribes to, and its other texts."""
     return _MEMBER_BYTES + sum(map(len, texts)) + sum(map(len, topics))
 
 
 @dataclass(slots=True, frozen=True)
 class MemberSubscription:
-    """What a member wants to read, and for whom. ``topics`` are sorted; an empty pattern is none, an empty assignor is
-    any, an empty principal is not known."""
+    """The subscription of a member and its principal.
+
+    ``topics`` are sorted; an empty pattern is no pattern, an empty assignor any assignor, an empty principal an unknown
+    one.
+    """
 
     topics: tuple[str, ...] = ()
     pattern: str = ""
@@ -45,13 +48,13 @@ class GroupMember:
     """One member. The mappings are never changed in place.
 
     Arguments:
-        member_epoch: the assignment epoch that it has come to; ``STATIC_LEAVE_EPOCH`` of a static member that has left
-            and is expected back.
-        previous_epoch: the epoch before: an answer that was lost is repeated to a member that still has it.
-        assigned: what it has, with the epoch since which it has had it without a break.
-        revoking: what it has still to release, likewise. Nobody else is given it before.
-        assignment_version: the version of the consumer group since which its epoch and its partitions are as they are.
-            A heartbeat that repeats it was sent after the member had heard of them. 0: an older node made the row.
+        member_epoch: the assignment epoch that it has reached; ``STATIC_LEAVE_EPOCH`` for a static member that has left
+            and is expected to return.
+        previous_epoch: the epoch before: a member that still has it gets a lost answer again.
+        assigned: the partitions that it has, with the epoch since which it has had each without a break.
+        revoking: the partitions that it still has to release, likewise. No other member gets them before.
+        assignment_version: the version of the consumer group in which its epoch and its partitions last changed. A
+            heartbeat that repeats it was sent after the member had received them. 0 if an older node wrote the row.
     """
 
     member_id: str
@@ -71,21 +74,21 @@ class GroupMember:
 
     @property
     def size_bytes(self) -> int:
-        """About how many bytes it takes."""
+        """Approximate size in bytes."""
         wanted = self.subscription
         return kept_bytes(wanted.topics, wanted.pattern, self.member_id, self.instance_id, self.rack)
 
     @property
     def is_present(self) -> bool:
-        """False of a static member that has left and is expected back."""
+        """False for a static member that has left and is expected to return."""
         return self.member_epoch != STATIC_LEAVE_EPOCH
 
     def held(self) -> Iterator[PartitionId]:
-        """What nobody else may have: what it has, and what it has still to release."""
+        """Yields the partitions that no other member may have: those it has, and those it still has to release."""
         yield from self.assigned
         yield from self.revoking
 
     def held_since(self, partition: PartitionId) -> int | None:
-        """The epoch since which it has had a partition without a break; None when it does not have it."""
+        """Returns the epoch since which it has had a partition without a break; None if it does not have it."""
         since = self.assigned.get(partition)
         return since if since is not None else self.revoking.get(partition)

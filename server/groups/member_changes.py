@@ -1,4 +1,4 @@
-"""How members come, change and go: what a heartbeat does to its consumer group before anything is assigned anew."""
+"""Changes of membership: the effect of a heartbeat on its consumer group before a new assignment is computed."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import errors_pb2, groups_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 
-# -- what a member asks for -------------------------------------------------------------------------------------------
+# -- membership -------------------------------------------------------------------------------------------------------
 
 
 def join(draft: Draft, request: groups_pb2.GroupHeartbeatRequest, origin: RequestContext) -> errors_pb2.Error | None:
-    """A member joins; again, if the answer to its first try was lost. Returns why it may not, or None."""
+    """Adds a member, or does so again if the answer to its first attempt was lost. Returns the error, or None."""
     group = draft.group(request.group_id)
     known = group.members.get(request.member_id) if group is not None else None
     if known is not None and known.instance_id != request.instance_id:
@@ -53,7 +53,10 @@ def join(draft: Draft, request: groups_pb2.GroupHeartbeatRequest, origin: Reques
 
 
 def leave(draft: Draft, request: groups_pb2.GroupHeartbeatRequest) -> errors_pb2.Error | None:
-    """A member leaves, for good or to come back. One that is not there has left: its answer may have been lost."""
+    """Removes a member, or marks a static one as expected to return. Returns the error, or None.
+
+    A member that does not exist has left already: its answer may have been lost.
+    """
     group = draft.group(request.group_id)
     member = group.members.get(request.member_id) if group is not None else None
     if group is None or member is None:
@@ -63,7 +66,7 @@ def leave(draft: Draft, request: groups_pb2.GroupHeartbeatRequest) -> errors_pb2
     if request.member_epoch != STATIC_LEAVE_EPOCH:
         remove(draft, request.group_id, request.member_id)
     elif member.is_present:
-        # It has closed: what it was to release is free, what it has is kept for its return.
+        # Its process has stopped: what it was to release is free, and what it has is kept for its return.
         draft.edit(request.group_id).put_member(
             dataclasses.replace(
                 member,
@@ -78,13 +81,13 @@ def leave(draft: Draft, request: groups_pb2.GroupHeartbeatRequest) -> errors_pb2
 
 
 def stay(draft: Draft, request: groups_pb2.GroupHeartbeatRequest, origin: RequestContext) -> errors_pb2.Error | None:
-    """A member is still there, perhaps with other wishes. Returns why it is fenced, or None."""
+    """Updates a member that stays, perhaps with another subscription. Returns the error if it is fenced, or None."""
     group = draft.group(request.group_id)
     member = group.members.get(request.member_id) if group is not None else None
     if group is None or member is None:
         unknown = error(
             ErrorCode.UNKNOWN_MEMBER_ID,
-            f"group {request.group_id} has no member {request.member_id}: it was silent or slow for long; join anew",
+            f"group {request.group_id} has no member {request.member_id}: it has expired; join again",
         )
         return _check_instance(group, request) or unknown
     if member.instance_id != request.instance_id:
@@ -94,7 +97,7 @@ def stay(draft: Draft, request: groups_pb2.GroupHeartbeatRequest, origin: Reques
         return error(
             ErrorCode.FENCED_MEMBER_EPOCH,
             f"member {member.member_id} is at epoch {member.member_epoch} of group {group.group_id}, not at {epoch}:"
-            " give all partitions up and join anew",
+            " give up all partitions and join again",
         )
     if is_of_newest_assignment(member, request):
         _update(draft, request, origin)
@@ -102,37 +105,37 @@ def stay(draft: Draft, request: groups_pb2.GroupHeartbeatRequest, origin: Reques
 
 
 def is_of_newest_assignment(member: GroupMember, request: groups_pb2.GroupHeartbeatRequest) -> bool:
-    """Whether a member had heard of all that it has when it sent a heartbeat.
+    """True if a member had received its current assignment when it sent a heartbeat.
 
-    An older one may have been on its way over a change of coordinator, behind what the member has said since. Of a
-    member that does not count its assignments only the epoch can tell, so ``heartbeat_decisions`` gives it nothing
-    within an epoch.
+    An older heartbeat may have been delayed by a change of coordinator, behind what the member has sent since. For a
+    member that does not send versions only the epoch can tell, so ``heartbeat_decisions`` gives it no partitions within
+    an epoch.
     """
     return request.assignment_version in (0, member.assignment_version)
 
 
 def _has_missed_an_answer(member: GroupMember, request: groups_pb2.GroupHeartbeatRequest) -> bool:
-    """Whether a member is one epoch behind, and can be told again: it has nothing that it may not have."""
+    """True if a member is one epoch behind and the answer can be repeated: it has no partition that it may not have."""
     if not member.is_present or request.member_epoch > member.member_epoch:
         return False
-    # One that has missed an answer says all anew: of what it leaves out nobody can tell when it was so.
+    # A member that has missed an answer must send everything: the state of omitted fields is not known.
     if request.member_epoch != member.previous_epoch or request.omitted.owned:
         return False
     return all(member.held_since(partition) is not None for partition in partitions_of(request.owned))
 
 
-# -- what happens to a member -----------------------------------------------------------------------------------------
+# -- removal ----------------------------------------------------------------------------------------------------------
 
 
 def remove(draft: Draft, group_id: str, member_id: str) -> None:
-    """A member is no more; what it had is free."""
+    """Removes a member; its partitions are free."""
     edit = draft.edit(group_id)
     edit.remove_member(member_id)
     edit.is_unsettled = True
 
 
 def expire_session(draft: Draft, group_id: str, member_id: str) -> bool:
-    """A member has been silent for its session timeout: it goes. Returns whether it was there."""
+    """Removes a member whose session has expired. Returns True if it existed."""
     group = draft.group(group_id)
     if group is None or member_id not in group.members:
         return False
@@ -141,13 +144,13 @@ def expire_session(draft: Draft, group_id: str, member_id: str) -> bool:
 
 
 def expire_rebalance(draft: Draft, group_id: str, member_id: str, member_epoch: int) -> bool:
-    """A member has not given up within its rebalance timeout what it has to: it goes.
+    """Removes a member that has not released its partitions within its rebalance timeout.
 
     Arguments:
-        member_epoch: in which it had to. Each time that it has something to give up has an epoch of its own.
+        member_epoch: the epoch in which it had to. Each time it must release partitions has an epoch of its own.
 
     Returns:
-        Whether it was still at it.
+        True if it still had to release them, and was removed.
     """
     group = draft.group(group_id)
     member = group.members.get(member_id) if group is not None else None
@@ -161,7 +164,7 @@ def expire_rebalance(draft: Draft, group_id: str, member_id: str, member_epoch: 
 
 
 def wishes(request: groups_pb2.GroupHeartbeatRequest, principal: str) -> MemberSubscription:
-    """What a heartbeat asks to read, for a principal."""
+    """Returns the subscription in a heartbeat, for a principal."""
     return MemberSubscription(tuple(sorted(set(request.topics))), request.topic_pattern, request.assignor, principal)
 
 
@@ -185,9 +188,9 @@ def _update(draft: Draft, request: groups_pb2.GroupHeartbeatRequest, origin: Req
 
 
 def _take_place(draft: Draft, group_id: str, former: GroupMember, member_id: str) -> None:
-    """A new process of a static member has what the one before it had: nothing is assigned anew."""
+    """Gives a new process of a static member the state of the former one: no new assignment is needed."""
     edit = draft.edit(group_id)
-    # None yet when the former one has joined and left in this very draft.
+    # None yet if the former one has joined and left in this very draft.
     target = edit.group.targets.get(former.member_id)
     edit.remove_member(former.member_id)
     edit.put_member(
@@ -208,13 +211,13 @@ def _check_room(
     if group is None and draft.is_full:
         return error(
             ErrorCode.GROUP_MAX_SIZE_REACHED,
-            f"the coordinator of group {request.group_id} keeps {draft.limits.groups} groups and takes no more: delete"
-            " groups that nobody needs",
+            f"the coordinator of group {request.group_id} has its limit of {draft.limits.groups} groups: delete"
+            " unused groups",
         )
     if group is not None and len(group.members) >= draft.limits.members:
         return error(
             ErrorCode.GROUP_MAX_SIZE_REACHED,
-            f"group {request.group_id} has {draft.limits.members} members and takes no more: stop others first",
+            f"group {request.group_id} has {draft.limits.members} members and accepts no more: stop others first",
         )
     return None
 
@@ -225,7 +228,7 @@ def _check_instance(group: ConsumerGroup | None, request: groups_pb2.GroupHeartb
         return None
     return error(
         ErrorCode.FENCED_INSTANCE_ID,
-        f"static member {request.instance_id} of group {request.group_id} is {holder} by now: another process has the"
+        f"static member {request.instance_id} of group {request.group_id} is now {holder}: another process has the"
         " same name; stop one of the two",
     )
 
@@ -233,5 +236,6 @@ def _check_instance(group: ConsumerGroup | None, request: groups_pb2.GroupHeartb
 def _renamed(member: GroupMember) -> errors_pb2.Error:
     name = f"has the static name {member.instance_id}" if member.instance_id else "has no static name"
     return error(
-        ErrorCode.INVALID_REQUEST, f"member {member.member_id} {name}: a member keeps its name; join under another id"
+        ErrorCode.INVALID_REQUEST,
+        f"member {member.member_id} {name}: a member keeps its static name; join with another member id",
     )

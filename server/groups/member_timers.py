@@ -1,7 +1,7 @@
-"""How long members may be silent, and how long they may take to give partitions up.
+"""Session timeouts and rebalance timeouts of members.
 
-One entry of a heap per member, however often it is heard: when it comes up, it is set anew for what is due by then. So
-a heartbeat costs one assignment, and a member that nobody hears from costs nothing until its time is over.
+Each member has one heap entry, however often it sends heartbeats: when the entry comes up, it is armed again for what
+is due then. So a heartbeat costs one assignment, and a silent member costs nothing until its timeout.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ class _WatchedMember:
     """A member. Times in µs.
 
     Arguments:
-        session_us: silence after which it counts as dead.
-        heard: when it was heard last.
-        revoking_epoch: the epoch in which it has to give partitions up; None while it has none to give up. Each time
+        session_us: time without a heartbeat after which it counts as dead.
+        heard: time of its last heartbeat.
+        revoking_epoch: the epoch in which it has to release partitions; None while it has none to release. Each time
             has an epoch of its own.
-        rebalance_due: until when.
-        armed: the time of its entry in the heap.
+        rebalance_due: deadline for that.
+        armed: time of its entry in the heap.
     """
 
     session_us: int
@@ -49,7 +49,7 @@ class MemberTimers:
         return len(self._watches)
 
     def track(self, now: int, group_id: str, member: GroupMember) -> None:
-        """A member is there, or has changed."""
+        """Tracks a new member, or follows a change of one."""
         key = (group_id, member.member_id)
         watch = self._watches.get(key)
         if watch is None:
@@ -62,13 +62,13 @@ class MemberTimers:
         self._arm(key, watch)
 
     def heard(self, now: int, group_id: str, member_id: str) -> None:
-        """A member gave a sign of life."""
+        """Records a heartbeat of a member."""
         watch = self._watches.get((group_id, member_id))
         if watch is not None:
             watch.heard = now
 
     def forget(self, group_id: str, member_id: str) -> None:
-        """A member is no more."""
+        """Stops tracking a member."""
         self._watches.pop((group_id, member_id), None)
 
     def _arm(self, key: tuple[str, str], watch: _WatchedMember) -> None:
@@ -77,8 +77,11 @@ class MemberTimers:
             heapq.heappush(self._heap, (watch.armed, *key))
 
     def take_due(self, now: int) -> Iterator[tuple[str, str, int | None]]:
-        """Members whose time is over: the group, the member, and the epoch in which it should have given partitions up;
-        None for one that was silent. Each comes once: it has as much time again, lest nothing be decided of it."""
+        """Yields members whose timeout has passed: the group, the member, and the epoch in which it should have
+        released partitions; None for an expired session.
+
+        Each is armed again for the same time, in case no decision is made on it.
+        """
         while self._heap and self._heap[0][0] <= now:
             armed, group_id, member_id = heapq.heappop(self._heap)
             watch = self._watches.get((group_id, member_id))
@@ -95,5 +98,5 @@ class MemberTimers:
 
     @property
     def next_deadline(self) -> int | None:
-        """When ``take_due`` may have something."""
+        """Time at which ``take_due`` may yield something."""
         return self._heap[0][0] if self._heap else None

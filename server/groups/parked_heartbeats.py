@@ -1,8 +1,8 @@
-"""Heartbeats of members that are not answered yet, and those that wait until there is news for their member.
+"""Heartbeats of members that are not answered yet, and those that wait until there are changes for their member.
 
-A member has one heartbeat waiting at a time, at most as long as it asked for. So it hears of a change when that is
-decided, and not an interval later. A consumer group in which nothing happens costs one heartbeat per member and
-interval, and no more.
+A member has one heartbeat waiting at a time, at most for the time it requested. So it learns of a change when that is
+decided, and not an interval later. A consumer group without changes costs one heartbeat per member and interval, and no
+more.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ class HeartbeatCall:
     """A heartbeat of a member that is not answered yet.
 
     Arguments:
-        came: when it came (µs).
-        deadline: when it is answered at the latest, if there is nothing to tell (µs).
-        reply: the way back to its client.
+        came: time of its arrival (µs).
+        deadline: time by which it is answered even without changes (µs).
+        reply: sends the response to its client.
     """
 
     request_id: int
@@ -42,16 +42,16 @@ class HeartbeatCall:
         return self.request.group_id
 
     def answer(self, response: ProtoMessage) -> None:
-        """Answers it."""
+        """Sends the response."""
         self.reply(self.request_id, response)
 
     def refuse(self, problem: errors_pb2.Error) -> None:
-        """Answers that it is not decided here, or not now."""
+        """Responds that it is not decided here, or not now."""
         self.reply(self.request_id, refused_heartbeat(self.request, problem))
 
 
 class ParkedHeartbeats:
-    """Those that wait for news at one coordinator."""
+    """The heartbeats that wait for changes at one coordinator."""
 
     def __init__(self) -> None:
         self._by_member: dict[str, dict[str, HeartbeatCall]] = {}
@@ -62,7 +62,7 @@ class ParkedHeartbeats:
         return len(self._by_request)
 
     def park(self, call: HeartbeatCall) -> None:
-        """Keeps a heartbeat. None of the same member must be here."""
+        """Parks a heartbeat. No other one of the same member may be parked."""
         members = self._by_member.setdefault(call.group_id, {})
         assert call.request.member_id not in members
         members[call.request.member_id] = call
@@ -70,13 +70,13 @@ class ParkedHeartbeats:
         heapq.heappush(self._deadlines, (call.deadline, call.request_id))
 
     def take_of_member(self, group_id: str, member_id: str) -> HeartbeatCall | None:
-        """Takes out a member's heartbeat, if one waits."""
+        """Removes and returns a member's heartbeat, if one is parked."""
         members = self._by_member.get(group_id)
         call = members.get(member_id) if members is not None else None
         return self.take_request(call.request_id) if call is not None else None
 
     def take_request(self, request_id: int) -> HeartbeatCall | None:
-        """Takes out the heartbeat of a request, if it waits."""
+        """Removes and returns the heartbeat of a request, if it is parked."""
         call = self._by_request.pop(request_id, None)
         if call is not None:
             members = self._by_member[call.group_id]
@@ -86,11 +86,11 @@ class ParkedHeartbeats:
         return call
 
     def of_group(self, group_id: str) -> list[HeartbeatCall]:
-        """Those of a consumer group's members."""
+        """Returns those of a consumer group's members."""
         return list(self._by_member.get(group_id, {}).values())
 
     def take_all(self) -> list[HeartbeatCall]:
-        """Takes out all of them."""
+        """Removes and returns all of them."""
         everything = list(self._by_request.values())
         self._by_member.clear()
         self._by_request.clear()
@@ -98,7 +98,7 @@ class ParkedHeartbeats:
         return everything
 
     def take_due(self, now: int) -> Iterator[HeartbeatCall]:
-        """Takes out those that have waited as long as they may."""
+        """Removes and yields those whose deadline has passed."""
         while self._deadlines and self._deadlines[0][0] <= now:
             call = self.take_request(heapq.heappop(self._deadlines)[1])
             if call is not None:
@@ -106,14 +106,14 @@ class ParkedHeartbeats:
 
     @property
     def next_deadline(self) -> int | None:
-        """When the next one has waited long enough."""
+        """Time of the next deadline."""
         while self._deadlines and self._deadlines[0][1] not in self._by_request:
             heapq.heappop(self._deadlines)
         return self._deadlines[0][0] if self._deadlines else None
 
 
 def refused_heartbeat(request: GroupHeartbeatRequest, problem: errors_pb2.Error) -> GroupHeartbeatResponse:
-    """The answer to a heartbeat that is not decided here, or not now."""
+    """Returns the response to a heartbeat that is not decided here, or not now."""
     return GroupHeartbeatResponse(
         correlation_id=request.correlation_id,
         error=problem,

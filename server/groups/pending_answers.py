@@ -1,4 +1,4 @@
-"""Answers that are due to clients: each given once, by its time."""
+"""Answers that are due to clients: each is sent once, by its deadline."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import errors_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 
-#: Makes the answer to a request that failed as a whole.
+#: Builds the response to a request that failed as a whole.
 Failed = Callable[[errors_pb2.Error], ProtoMessage]
-#: What waits here is bounded where the requests come in.
+#: The number of calls is bounded where requests arrive.
 NO_LIMIT = 1 << 60
 
 
 @dataclass(slots=True, frozen=True)
 class _ExpectedAnswer:
-    """A call, and what it is answered when it fails."""
+    """A call, and the response for its failure."""
 
     request_id: int
     deadline: int
@@ -39,32 +39,32 @@ class PendingAnswers:
         self._calls: PendingCalls[_ExpectedAnswer] = PendingCalls(NO_LIMIT)
 
     def expect(self, request_id: int, deadline: int, failed: Failed) -> None:
-        """A call came that is to be answered by ``deadline`` (µs)."""
+        """Registers a call that must be answered by ``deadline`` (µs)."""
         self._calls.add(_ExpectedAnswer(request_id, deadline, failed))
 
     def give(self, request_id: int, answer: ProtoMessage) -> None:
-        """Answers a call, unless its time was over before."""
+        """Answers a call, unless its deadline passed before."""
         if self._calls.take(request_id) is not None:
             self._reply(request_id, answer)
 
     def fail(self, request_id: int, problem: errors_pb2.Error) -> None:
-        """Answers a call with an error as a whole, unless its time was over before."""
+        """Answers a call with an error as a whole, unless its deadline passed before."""
         call = self._calls.take(request_id)
         if call is not None:
             self._reply(request_id, call.failed(problem))
 
     def is_expected(self, request_id: int) -> bool:
-        """Whether somebody still waits for that answer."""
+        """True if a client still waits for that answer."""
         return self._calls.get(request_id) is not None
 
     def forget(self, request_id: int) -> None:
-        """Nobody waits for that answer any more."""
+        """Forgets a call whose client is gone."""
         self._calls.take(request_id)
 
     def on_time(self, now: int) -> None:
-        """Answers those whose time is over."""
+        """Answers the calls whose deadline has passed."""
         for call in self._calls.take_expired(now):
-            late = "the coordinator could not do it in time, it may yet: look before you ask again"
+            late = "the coordinator did not complete it in time, but still may: check before you retry"
             self._reply(call.request_id, call.failed(error(ErrorCode.REQUEST_TIMED_OUT, late, definite=False)))
 
     @property

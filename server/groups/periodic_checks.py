@@ -1,6 +1,6 @@
-"""What a coordinator looks at in its consumer groups by itself: topics that have changed, offsets that have expired.
+"""Checks that a coordinator makes without a request: topics that have changed, offsets that have expired.
 
-Members that are silent or slow are a third thing; `member_timers.py` finds them, and `member_changes.py` removes them.
+Expired members are a third kind; `member_timers.py` finds them, and `member_changes.py` removes them.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from quorumlog.server.groups.target_assignment import subscribed_topics
 
 
 class Review(Enum):
-    """What is looked at."""
+    """A kind of check."""
 
     TOPICS = "topics that members subscribe to: some may have been created, grown or been deleted"
-    RIGHTS = "topics that members may read: somebody may have been allowed or denied some"
-    OFFSETS = "committed offsets that nobody needs any more"
+    RIGHTS = "topics that members may read: some may have been allowed or denied"
+    OFFSETS = "committed offsets that have expired"
 
 
 def topics_changed(draft: Draft, group_id: str) -> bool:
-    """Finds out what a consumer group reads now, and has it assigned anew when that changed: a pattern matches a new
-    topic, a topic has more partitions, another is gone. Returns whether it changed."""
+    """Determines the topics of a consumer group, and requests a new assignment if they changed: a pattern matches a new
+    topic, a topic has more partitions, or another was deleted. Returns True if they changed."""
     group = draft.group(group_id)
     if group is None:
         return False
@@ -43,7 +43,7 @@ def topics_changed(draft: Draft, group_id: str) -> bool:
 
 
 def _has_what_it_may_not_read(draft: Draft, group: ConsumerGroup) -> bool:
-    """Whether a member is to have partitions that it may not read, while others in the group may."""
+    """True if a member's target has partitions that it may not read, while others in the group may."""
     subscriptions = draft.subscriptions
     return any(
         subscriptions.are_beyond_rights(
@@ -54,8 +54,11 @@ def _has_what_it_may_not_read(draft: Draft, group: ConsumerGroup) -> bool:
 
 
 def rights_changed(draft: Draft, group_id: str) -> bool:
-    """The same when rules have changed. Of members with different rights one may have got some that others have had:
-    the group reads the same topics, and yet it is assigned anew. Returns whether it is."""
+    """Does the same after a change of ACLs. Returns True if a new assignment is needed.
+
+    Among members with different rights, one may have gained a right that others had already: the group reads the same
+    topics, and yet needs a new assignment.
+    """
     if topics_changed(draft, group_id):
         return True
     group = draft.group(group_id)
@@ -67,12 +70,13 @@ def rights_changed(draft: Draft, group_id: str) -> bool:
 
 
 def expire_offsets(draft: Draft, group_id: str, retention_ms: int) -> bool:
-    """Forgets offsets that nobody needs: of deleted topics; of a consumer group that has been empty, and not committed,
-    for longer than the retention; of topics that nobody in the group subscribes to, so long after the commit. A group
-    that is left with neither members nor offsets is deleted.
+    """Removes expired offsets, and deletes a group that is left with neither members nor offsets.
+
+    Offsets expire if their topic was deleted; if the consumer group has been empty, without commits, for longer than
+    the retention; or if no member subscribes to their topic, for that long after the commit.
 
     Returns:
-        Whether anything was forgotten.
+        True if anything was removed.
     """
     group = draft.group(group_id)
     if group is None:

@@ -1,7 +1,8 @@
-"""How a member comes from what it has to what it is to have (KIP-848, "Reconciliation").
+"""Reconciliation: the steps of a member from its current to its target assignment (KIP-848, "Reconciliation").
 
-It first gives up what it is not to have, and stays in its epoch until it has; then it comes to the newest epoch and
-gets what nobody holds; the rest follows as others release it. What it keeps is never interrupted.
+It first releases the partitions that are not in its target, and stays in its epoch until it has; then it advances to
+the newest epoch and gets the free partitions; the rest follows as others release them. The partitions that it keeps are
+never interrupted.
 """
 
 from __future__ import annotations
@@ -21,19 +22,20 @@ def reconcile(
     holders: Mapping[PartitionId, str],
     version: int,
 ) -> GroupMember:
-    """The member after one more step; itself when there is none to take.
+    """Returns the member after one more step; the same object if no step is left.
 
     Arguments:
-        target: what it is to have, as of ``assignment_epoch``.
-        owned: what it has not given up, by its own account, and all that it may come to have without being told anew.
-        holders: who has a partition, or has not released it.
-        version: of the consumer group, once it has the member after the step.
+        target: its target, as of ``assignment_epoch``.
+        owned: the partitions that it has not given up according to its heartbeat, and all that it may take up without
+            another answer.
+        holders: the member that has a partition, or has not released it.
+        version: version of the consumer group that will contain the member after the step.
     """
     epoch = member.member_epoch
     if member.state == UNREVOKED:
         if any(partition in owned for partition in member.revoking):
             return member
-        # An epoch of its own for each time that it has to give something up: its time for that begins anew.
+        # Each time that it has to release partitions has an epoch of its own: its timeout starts again.
         epoch += 1
     elif member.state == STABLE and epoch == assignment_epoch:
         return member
@@ -46,7 +48,7 @@ def reconcile(
     if revoking:
         return _moved(member, version, epoch, UNREVOKED, assigned, revoking)
     missing = [partition for partition in target if partition not in assigned]
-    # Nobody holds it, or the member itself does: as what it has just given up, and is to have again.
+    # No member holds it, or the member itself does: it has just released it, and gets it again.
     free = [partition for partition in missing if holders.get(partition, member.member_id) == member.member_id]
     assigned.update((partition, assignment_epoch) for partition in sorted(free))
     state = STABLE if len(free) == len(missing) else UNRELEASED

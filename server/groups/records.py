@@ -1,4 +1,4 @@
-"""How consumer groups stand in the coordinator's log and in its snapshots.
+"""Records of consumer groups in the coordinator's log and in its snapshots.
 
 Everything is written in sorted order, so that the same state is the same bytes on every replica.
 """
@@ -14,7 +14,7 @@ from quorumlog.v1 import coordinator_log_pb2, groups_pb2
 
 
 def numbers_by_topic(partitions: Iterable[PartitionId]) -> dict[bytes, list[int]]:
-    """Partitions' numbers by topic, both sorted."""
+    """Returns partition numbers by topic, both sorted."""
     by_topic: dict[bytes, list[int]] = {}
     for topic_id, number in sorted(partitions):
         by_topic.setdefault(topic_id, []).append(number)
@@ -22,7 +22,7 @@ def numbers_by_topic(partitions: Iterable[PartitionId]) -> dict[bytes, list[int]
 
 
 def partition_lists(partitions: Iterable[PartitionId]) -> list[groups_pb2.TopicPartitions]:
-    """Partitions as messages carry them, without names."""
+    """Returns partitions as the rows of a message, without topic names."""
     return [
         groups_pb2.TopicPartitions(topic_id=topic_id, partitions=numbers)
         for topic_id, numbers in numbers_by_topic(partitions).items()
@@ -30,12 +30,12 @@ def partition_lists(partitions: Iterable[PartitionId]) -> list[groups_pb2.TopicP
 
 
 def partitions_of(lists: Iterable[groups_pb2.TopicPartitions]) -> set[PartitionId]:
-    """The partitions that a message carries."""
+    """Returns the partitions in the rows of a message."""
     return {(row.topic_id, number) for row in lists for number in row.partitions}
 
 
 def member_record(member: GroupMember) -> coordinator_log_pb2.GroupMember:
-    """A member as it stands in the log."""
+    """Returns a member as a record of the log."""
     return coordinator_log_pb2.GroupMember(
         member_id=member.member_id,
         instance_id=member.instance_id,
@@ -58,7 +58,7 @@ def member_record(member: GroupMember) -> coordinator_log_pb2.GroupMember:
 
 
 def member_of(record: coordinator_log_pb2.GroupMember) -> GroupMember:
-    """The member that ``member_record`` wrote."""
+    """Returns the member that ``member_record`` wrote."""
     return GroupMember(
         record.member_id,
         record.instance_id,
@@ -78,7 +78,7 @@ def member_of(record: coordinator_log_pb2.GroupMember) -> GroupMember:
 
 
 def header_record(header: GroupHeader) -> coordinator_log_pb2.GroupHeader:
-    """A header as it stands in the log."""
+    """Returns a header as a record of the log."""
     return coordinator_log_pb2.GroupHeader(
         group_epoch=header.group_epoch,
         assignment_epoch=header.assignment_epoch,
@@ -90,7 +90,7 @@ def header_record(header: GroupHeader) -> coordinator_log_pb2.GroupHeader:
 
 
 def header_of(record: coordinator_log_pb2.GroupHeader) -> GroupHeader:
-    """The header that ``header_record`` wrote."""
+    """Returns the header that ``header_record`` wrote."""
     return GroupHeader(
         record.group_epoch,
         record.assignment_epoch,
@@ -120,12 +120,12 @@ def _topics_of(rows: Iterable[coordinator_log_pb2.SubscribedTopic]) -> dict[byte
 
 
 def target_record(member_id: str, target: Iterable[PartitionId]) -> coordinator_log_pb2.MemberTarget:
-    """A member's part of the assignment as it stands in the log."""
+    """Returns a member's part of the assignment as a record of the log."""
     return coordinator_log_pb2.MemberTarget(member_id=member_id, topics=partition_lists(target))
 
 
 def offset_record(partition: PartitionId, stored: StoredOffset, topic: str = "") -> groups_pb2.CommittedOffset:
-    """A committed offset as answers carry it."""
+    """Returns a committed offset as a row of an answer."""
     return groups_pb2.CommittedOffset(
         topic_id=partition[0],
         partition=partition[1],
@@ -138,14 +138,14 @@ def offset_record(partition: PartitionId, stored: StoredOffset, topic: str = "")
 
 
 def logged_offset(partition: PartitionId, stored: StoredOffset) -> groups_pb2.CommittedOffset:
-    """A committed offset as it stands in the log."""
+    """Returns a committed offset as a record of the log."""
     record = offset_record(partition, stored)
     record.committer, record.commit_number = stored.committer, stored.number
     return record
 
 
 def offset_of(record: groups_pb2.CommittedOffset) -> StoredOffset:
-    """The committed offset that ``logged_offset`` wrote."""
+    """Returns the committed offset that ``logged_offset`` wrote."""
     return StoredOffset(
         record.offset,
         record.leader_epoch,
@@ -157,7 +157,7 @@ def offset_of(record: groups_pb2.CommittedOffset) -> StoredOffset:
 
 
 def whole_group(group: ConsumerGroup) -> coordinator_log_pb2.GroupChange:
-    """The change that makes a consumer group out of nothing."""
+    """Returns the change that creates a consumer group with its whole state."""
     return coordinator_log_pb2.GroupChange(
         group_id=group.group_id,
         version=group.version,

@@ -1,4 +1,4 @@
-"""What a coordinator refuses for its form, whatever state a consumer group is in."""
+"""Checks of requests that do not depend on the state of a consumer group."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from quorumlog.v1 import errors_pb2, groups_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 from quorumlog.wire.topic_names import is_internal
 
-#: Characters of a consumer group's id, of a static name, of a topic's name; of a member's id.
+#: Maximum length of a consumer group's id, a static name or a topic's name; and of a member's id.
 MAX_NAME_LENGTH = 249
 MAX_MEMBER_ID_LENGTH = 64
 
 
 def check_group_id(group_id: str) -> errors_pb2.Error | None:
-    """Why a consumer group cannot have this id, or None."""
+    """Returns the error if a consumer group cannot have this id; None if it can."""
     if not 1 <= len(group_id) <= MAX_NAME_LENGTH:
         return error(
             ErrorCode.INVALID_GROUP_ID, f"a group's id has 1 to {MAX_NAME_LENGTH} characters, not {len(group_id)}"
         )
-    # It ends up in tables, log lines and messages, as do the names of members.
+    # The id appears in tables, log lines and messages, as do the names of members.
     if not group_id.isprintable():
-        return error(ErrorCode.INVALID_GROUP_ID, f"a group's id is of printable characters: {group_id} is not")
+        return error(ErrorCode.INVALID_GROUP_ID, f"a group's id has printable characters only: {group_id} does not")
     return None
 
 
 def check_heartbeat(request: groups_pb2.GroupHeartbeatRequest, limits: ConsumerGroupLimits) -> errors_pb2.Error | None:
-    """Why a heartbeat makes no sense, or None."""
+    """Returns the error if a heartbeat is malformed; None if it is not."""
     refused = check_group_id(request.group_id)
     if refused is not None:
         return refused
@@ -41,16 +41,16 @@ def check_heartbeat(request: groups_pb2.GroupHeartbeatRequest, limits: ConsumerG
         return _invalid(f"a rack's name has at most {MAX_NAME_LENGTH} characters, not {len(request.rack)}")
     for name in (request.member_id, request.instance_id, request.rack):
         if not name.isprintable():
-            return _invalid(f"names of members and racks are of printable characters: {name} is not")
+            return _invalid(f"names of members and racks have printable characters only: {name} does not")
     epoch = request.member_epoch
     if epoch < STATIC_LEAVE_EPOCH:
-        return _invalid(f"{epoch} is no member epoch: join with 0, leave with -1, or with -2 to come back")
+        return _invalid(f"{epoch} is not a member epoch: join with 0, leave with -1, or with -2 to return")
     if epoch == STATIC_LEAVE_EPOCH and not request.instance_id:
-        return _invalid("only a member with a static name leaves to come back (-2): leave with -1")
+        return _invalid("only a member with a static name can leave with -2 (to return): leave with -1")
     if epoch < JOIN_EPOCH:
         return None
     if epoch == JOIN_EPOCH and request.owned:
-        return _invalid("a member that joins owns nothing: give all partitions up first")
+        return _invalid("a member that joins owns nothing: give up all partitions first")
     return _check_times(request, limits) or _check_subscription(request, limits)
 
 
@@ -78,7 +78,7 @@ def _check_subscription(
             return error(ErrorCode.INVALID_TOPIC, f"topic {topic} belongs to the cluster itself: subscribe to others")
     if request.assignor and request.assignor not in ASSIGNORS:
         known = ", ".join(sorted(ASSIGNORS))
-        return error(ErrorCode.UNSUPPORTED_ASSIGNOR, f"there is no assignor {request.assignor}: choose from {known}")
+        return error(ErrorCode.UNSUPPORTED_ASSIGNOR, f"assignor {request.assignor} does not exist: choose from {known}")
     return _check_pattern(request.topic_pattern, limits)
 
 
@@ -86,14 +86,14 @@ def _check_pattern(pattern: str, limits: ConsumerGroupLimits) -> errors_pb2.Erro
     if len(pattern) > limits.pattern_length:
         return error(
             ErrorCode.INVALID_REGULAR_EXPRESSION,
-            f"the topic pattern has {len(pattern)} characters, at most {limits.pattern_length} are allowed",
+            f"the topic pattern has {len(pattern)} characters: use at most {limits.pattern_length}",
         )
     try:
         if pattern:
             compiled(pattern)
     except InvalidPatternError as problem:
         return error(
-            ErrorCode.INVALID_REGULAR_EXPRESSION, f"the topic pattern {pattern} is no RE2 expression: {problem}"
+            ErrorCode.INVALID_REGULAR_EXPRESSION, f"the topic pattern {pattern} is not an RE2 expression: {problem}"
         )
     return None
 

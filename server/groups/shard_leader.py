@@ -1,11 +1,11 @@
 """A coordinator's leader: it decides calls together, one decision at a time, and answers when that is applied.
 
-Calls gather while a decision is on its way through Raft. They are decided in the order in which they came, each on what
-those before it have made of the state (a draft), and what has changed in the end is one command for the log. So a
-thousand members that arrive together cost a few writes. A call that changed nothing, in a consumer group that nobody
-has changed, is answered at once. A heartbeat that brings its member no news is parked until there is some.
+Calls are queued while a decision is being replicated. They are decided in the order of their arrival, each based on the
+state after those before it (a draft), and the final changes are one command for the log. So a thousand members that
+arrive together cost a few writes. A call that changed nothing, in an unchanged consumer group, is answered immediately.
+A heartbeat without changes for its member is parked until there are some.
 
-Nothing here outlives the leadership: sessions begin anew with the next leader, and everyone who waits is sent to it.
+No state here outlives the leadership: sessions restart with the next leader, and every waiting client is sent to it.
 """
 
 from __future__ import annotations
@@ -43,40 +43,42 @@ from quorumlog.v1.coordinator_log_pb2 import GroupCommand
 from quorumlog.v1.errors_pb2 import ErrorCode
 from quorumlog.v1.groups_pb2 import GroupHeartbeatRequest
 
-#: Bytes of changes at which a decision takes no further calls.
+#: Bytes of changes at which a decision accepts no further calls.
 DECISION_BYTES = 1 << 20
-#: Calls, and heartbeats, decided in one go: the node does nothing else meanwhile.
+#: Maximum number of calls, and of heartbeats, in one decision: the node does nothing else in the meantime.
 DECISION_CALLS = 500
-#: How soon a decision that Raft would not take is tried again (µs).
+#: Retry interval of a decision that Raft did not accept (µs).
 RETRY_US = 20_000
-#: A parked heartbeat is answered after this part of the member's session at the latest: it has to send the next one.
+#: A parked heartbeat is answered after this fraction of the member's session at the latest: it has to send the next
+#: one.
 PARKED_SESSIONS = 3
-#: A leader that was cut off goes on for at most so many election timeouts.
+#: A partitioned leader continues for at most this many election timeouts.
 GRACE_ELECTIONS = 2
-#: How often a leader reviews offsets that have expired (µs): as often as this, and within their time.
+#: Interval between reviews of expired offsets (µs): at most this, and this many times within the retention.
 EXPIRY_US = 600_000_000
 EXPIRY_REVIEWS = 4
 #: Bytes of calls of classic groups that may wait for others at one coordinator.
 CLASSIC_CALL_BYTES = 64 << 20
-#: When topics were deleted, their offsets are reviewed after this (µs): one review for many topics.
+#: Delay of the review of offsets after topics were deleted (µs): one review for many topics.
 DELETED_US = 5_000_000
 
 
 class CoordinatorCall(Protocol):
-    """Something that a client wants to be decided of one consumer group, or to be read."""
+    """A call of a client that a coordinator decides, or that reads its state."""
 
     @property
     def group_id(self) -> str:
-        """The consumer group; empty where it is about all of a coordinator's."""
+        """The consumer group; empty if the call is about all groups of a coordinator."""
 
     def decide(self, draft: Draft) -> ProtoMessage | None:
-        """Decides on a draft, and says what to answer; None: whoever decides it keeps it."""
+        """Decides on a draft and returns the answer; None if the call was queued elsewhere and is answered from
+        there."""
 
     def answer(self, response: ProtoMessage) -> None:
-        """Takes the answer once what it says is so."""
+        """Receives the answer once it is applied."""
 
     def refuse(self, problem: errors_pb2.Error) -> None:
-        """Takes the reason why there is none."""
+        """Receives the error if the call is not decided."""
 
 
 Waiter: TypeAlias = CoordinatorCall | HeartbeatCall
@@ -87,12 +89,12 @@ class LeadershipOptions:
     """Bounds of one leadership.
 
     Arguments:
-        limits: what members may ask for.
-        max_calls: that may wait to be decided; as many heartbeats may besides.
-        max_parked: heartbeats that may wait for news.
-        offsets_retention_ms: how long committed offsets are kept that nobody needs.
-        grace_us: for how long another leader may have gone on after this one began to lead. Members may have heard from
-            it, and count their sessions from that.
+        limits: limits for requests of members.
+        max_calls: maximum number of calls that may wait for a decision, and of heartbeats that may.
+        max_parked: maximum number of heartbeats that may wait for changes.
+        offsets_retention_ms: retention of committed offsets without a reader.
+        grace_us: maximum time that another leader may have continued after this one began to lead. Members may have had
+            answers from it, and count their sessions from those.
     """
 
     limits: ConsumerGroupLimits
@@ -103,7 +105,7 @@ class LeadershipOptions:
 
     @classmethod
     def of_node(cls, options: NodeOptions) -> LeadershipOptions:
-        """Those of a node with these options."""
+        """Returns the bounds for a node with these options."""
         return cls(
             limits=options.groups.limits,
             max_calls=options.limits.group_calls,
@@ -114,13 +116,13 @@ class LeadershipOptions:
 
     @property
     def expiry_interval_us(self) -> int:
-        """How often offsets are reviewed."""
+        """Interval between reviews of offsets."""
         return min(EXPIRY_US, self.offsets_retention_ms * 1000 // EXPIRY_REVIEWS)
 
 
 @dataclass(slots=True, frozen=True)
 class _Decision:
-    """A command that is on its way, and who waits for it. The answer None is that of a heartbeat without news."""
+    """A command in flight, and the calls that wait for it. The answer None is that of a heartbeat without changes."""
 
     index: int
     waiting: list[tuple[Waiter, ProtoMessage | None]]
@@ -128,7 +130,7 @@ class _Decision:
 
 @dataclass(slots=True, frozen=True)
 class _Read:
-    """A call that only reads, and waits until it is certain what was committed when it came."""
+    """A call that only reads, and waits until the commit index at its arrival is confirmed and applied."""
 
     confirming_round: int
     index: int
@@ -139,12 +141,12 @@ class ShardLeader:
     """One term of one coordinator.
 
     Arguments:
-        clock: the node's, shared.
+        clock: clock shared by the node's coordinators.
         metadata: the topics as this node knows them.
-        authorizer: decides what members may read; None: everything.
+        authorizer: decides what members may read; None if they may read everything.
 
     Attributes:
-        is_doubtful: the node stood still, and has not asked yet whether it still leads.
+        is_doubtful: the node was stalled, and has not yet asked for a confirmation of its leadership.
     """
 
     def __init__(
@@ -167,10 +169,11 @@ class ShardLeader:
         self._reviews: dict[tuple[str, Review], None] = {}
         self._reads: list[_Read] = []
         self._parked = ParkedHeartbeats()
-        #: By consumer group and member: the newest heartbeat that came. Those of members that are no more are forgotten
-        #: in the order in which they were heard, when there are too many.
+        #: By consumer group and member: number of the newest heartbeat that arrived. If there are too many, the members
+        #: without a heartbeat for the longest time are forgotten first.
         self._newest: dict[tuple[str, str], int] = {}
-        #: How many members got an id here. A term has one leader: no other one gives an id that begins so.
+        #: Number of member ids assigned here. A term has one leader: no other leader assigns an id with the same
+        #: prefix.
         self._named = 0
         self._decision: _Decision | None = None
         self._retry_at = 0
@@ -180,7 +183,7 @@ class ShardLeader:
         for group in coordinator.table.groups.values():
             for member in group.members.values():
                 self._timers.track(clock.awake_us + options.grace_us, group.group_id, member)
-        # A term has one leader: no other one gives an id that begins so.
+        # A term has one leader: no other leader assigns an id with the same prefix.
         bounds = ClassicBounds(options.max_parked, CLASSIC_CALL_BYTES, options.grace_us, str(self.term))
         self.classic = ClassicDecisions(clock, bounds, authorizer)
         self._begin_classic()
@@ -192,19 +195,19 @@ class ShardLeader:
 
     @property
     def members(self) -> int:
-        """How many members all consumer groups have together."""
+        """Number of members in all consumer groups."""
         return len(self._timers) + self.classic.members
 
     @property
     def parked(self) -> int:
-        """How many heartbeats wait for news; of classic groups, how many calls wait for others."""
+        """Number of heartbeats that wait for changes, and of calls of classic groups that wait for others."""
         return len(self._parked) + len(self.classic.rounds)
 
-    # -- what comes -------------------------------------------------------------------------------------------
+    # -- incoming calls ---------------------------------------------------------------------------------------
 
     def heartbeat(self, call: HeartbeatCall) -> None:
-        """A heartbeat came; ``decide`` is to follow. One of the same member that is parked here is answered: its client
-        has moved on."""
+        """Queues a heartbeat; call ``decide`` afterwards. A parked one of the same member is answered, because its
+        client has moved on."""
         request = call.request
         if request.HasField("omitted"):
             self._name(request)
@@ -212,8 +215,8 @@ class ShardLeader:
         newest = self._newest.pop(key, -1)
         self._newest[key] = max(newest, request.correlation_id)
         if request.correlation_id <= newest and not request.HasField("omitted"):
-            # Decided late, it could say of the member's partitions what has long been otherwise.
-            late = f"heartbeat {request.correlation_id} of this member comes after {newest}: number them upwards"
+            # If it were decided now, it could report an outdated state of the member's partitions.
+            late = f"heartbeat {request.correlation_id} of this member arrived after {newest}: number them upwards"
             call.refuse(error(ErrorCode.INVALID_REQUEST, late))
             return
         if len(self._newest) > 2 * self._options.max_parked:
@@ -222,26 +225,28 @@ class ShardLeader:
         if earlier is not None:
             self._answer_nothing_new(earlier)
         if len(self._heartbeats) >= self._options.max_calls:
-            call.refuse(error(ErrorCode.SERVER_BUSY, f"{len(self._heartbeats)} heartbeats wait here: try again later"))
+            call.refuse(
+                error(ErrorCode.SERVER_BUSY, f"{len(self._heartbeats)} heartbeats wait here already: try again later")
+            )
             return
         self._timers.heard(self._clock.awake_us, *key)
         self._heartbeats.append(call)
 
     def _name(self, request: GroupHeartbeatRequest) -> None:
-        """Gives a member an id that joins without one, as Kafka's older clients do."""
+        """Assigns an id to a member that joins without one, as Kafka's older clients do."""
         if not request.member_id and request.member_epoch == JOIN_EPOCH:
             self._named += 1
             request.member_id = f"{self.term}-{self._named}"
 
     def submit(self, call: CoordinatorCall) -> None:
-        """Takes a call that may change something; ``decide`` is to follow."""
+        """Queues a call that may change something; call ``decide`` afterwards."""
         if len(self._calls) >= self._options.max_calls:
             call.refuse(error(ErrorCode.SERVER_BUSY, f"{len(self._calls)} calls of groups wait here; try again later"))
         else:
             self._calls.append(call)
 
     def read(self, call: CoordinatorCall, confirming_round: int) -> None:
-        """Takes a call that changes nothing.
+        """Queues a call that changes nothing.
 
         Arguments:
             confirming_round: the round of Raft heartbeats that confirms that this node still leads.
@@ -249,31 +254,31 @@ class ShardLeader:
         self._reads.append(_Read(confirming_round, self.coordinator.raft.commit_index, call))
 
     def topics_changed(self, *, is_deletion: bool) -> None:
-        """This node's topics are others than before, or may be others than the leader before knew."""
+        """Reviews all groups, because this node's topics changed, or may differ from those of the previous leader."""
         self._review_all(Review.TOPICS)
         if is_deletion:
             self._expiry_due = min(self._expiry_due, self._clock.awake_us + DELETED_US)
 
     def rights_changed(self) -> None:
-        """Rules of who may do what have changed."""
+        """Reviews all groups after a change of ACLs."""
         self._review_all(Review.RIGHTS)
 
     def _review_all(self, review: Review) -> None:
-        """Has each consumer group reviewed, once, however often that is asked for until then."""
+        """Schedules one review of each consumer group, however often it is requested before."""
         self._reviews.update(dict.fromkeys((group_id, review) for group_id in self.table.groups))
 
     def client_gone(self, request_id: int) -> None:
-        """Nobody waits for that answer any more."""
+        """Forgets a request whose client is gone."""
         self._parked.take_request(request_id)
         self.classic.client_gone(request_id)
 
     # -- certainty --------------------------------------------------------------------------------------------
 
     def confirm_by(self, confirming_round: int) -> None:
-        """The node stood still, and others may lead since: nothing is said before a quorum has confirmed that not.
+        """Suspends answers after a stall of the node until a quorum has confirmed that no other node leads.
 
-        Otherwise a member that only this leader hears would count a new session from the answer, while the next leader
-        has long given its partitions away.
+        Otherwise a member that only this leader reaches would count a new session from the answer, after the next
+        leader has given its partitions away.
 
         Arguments:
             confirming_round: the round of Raft heartbeats that confirms it.
@@ -283,13 +288,13 @@ class ShardLeader:
 
     @property
     def is_certain(self) -> bool:
-        """Whether this node led when it was last in doubt."""
+        """True if this node's leadership is confirmed since it was last in doubt."""
         return self.coordinator.raft.confirmed_round >= self._unconfirmed
 
     # -- decisions --------------------------------------------------------------------------------------------
 
     def do_what_is_due(self) -> bool:
-        """Answers, reviews and decides as far as that is due. Returns whether there is something for the log."""
+        """Answers, reviews and decides what is due. Returns True if it proposed a command."""
         for call in self._parked.take_due(self._clock.awake_us):
             self._answer_nothing_new(call)
         if self._clock.awake_us >= self._expiry_due:
@@ -298,7 +303,7 @@ class ShardLeader:
         return self.decide()
 
     def decide(self) -> bool:
-        """Decides what waits, unless a decision is on its way. Returns whether there is something for the log."""
+        """Decides the queued calls, unless a decision is in flight. Returns True if it proposed a command."""
         due = self.decision_due
         if due is None or due > self._clock.awake_us:
             return False
@@ -307,8 +312,8 @@ class ShardLeader:
         reviews = self._decide_reviews(draft)
         batch: list[HeartbeatCall] = []
         if not self._calls and not self._reviews:
-            # Heartbeats come last, all together: what a member is to have is computed once for all that has changed.
-            # Whoever was heard by now is not silent, however late its heartbeat is decided.
+            # Heartbeats come last, all together: the assignment is computed once for all changes. A member whose
+            # heartbeat has arrived is not silent, however late its heartbeat is decided.
             self._expire_members(draft)
             self.classic.on_time(draft)
             batch = [self._heartbeats.popleft() for _ in range(min(len(self._heartbeats), DECISION_CALLS))]
@@ -335,7 +340,7 @@ class ShardLeader:
 
     def _draft(self) -> Draft:
         image = self._metadata.image
-        # Nodes of the first feature level take no group whose versions begin later than at 1.
+        # Nodes of the first feature level reject a group whose versions start later than at 1.
         applied = self.coordinator.raft.applied_index if image.feature_level >= SECOND_FEATURE_LEVEL else 0
         return Draft(
             self.table, ImageCatalog(image), self._options.limits, self._clock.wall_ms, applied, self._authorizer,
@@ -352,7 +357,7 @@ class ShardLeader:
         return decided
 
     def _begin_classic(self) -> None:
-        """Sessions and rounds of classic groups begin, or begin anew: what waited is decided again."""
+        """Starts or restarts the sessions and rounds of classic groups: calls that waited are decided again."""
         groups = self.table.groups.values()
         classic = ((group.group_id, group.classic) for group in groups if group.classic is not None)
         self._calls.extend(self.classic.begin(classic, self._options.limits))
@@ -379,7 +384,7 @@ class ShardLeader:
     # -- answers ----------------------------------------------------------------------------------------------
 
     def applied(self, index: int, term: int, command: GroupCommand, changed: set[str]) -> None:
-        """A command was applied: this leader's own, or one that its predecessor had left in the log."""
+        """Handles an applied command: this leader's own, or one that its predecessor had left in the log."""
         for change in command.changes:
             for member_id in change.removed_members:
                 self._timers.forget(change.group_id, member_id)
@@ -390,7 +395,7 @@ class ShardLeader:
                 gone = (*change.classic.removed_members, *change.ended_members)
                 self.classic.applied(change.group_id, gone, now, self._options.limits)
             if not change.base_version and change.group_id in self.table.groups:
-                # When topics came after the decision and before now, there was no such group to be reviewed.
+                # Topics changed between the decision and now were not reviewed for this group, which did not exist yet.
                 self._reviews[change.group_id, Review.TOPICS] = None
         decision = self._decision
         if decision is not None and (index, term) == (decision.index, self.term):
@@ -408,13 +413,13 @@ class ShardLeader:
         if answer is not None:
             waiter.answer(answer)
         else:
-            assert isinstance(waiter, HeartbeatCall), "only a heartbeat may wait for news"
+            assert isinstance(waiter, HeartbeatCall), "only a heartbeat may wait for changes"
             self._park(waiter)
 
     def _park(self, call: HeartbeatCall) -> None:
-        """There is nothing to tell a member, yet."""
+        """Parks a heartbeat, because there are no changes for its member yet."""
         request = call.request
-        # Two of one number can be here: of the members that were heard of longest ago, the newest number is forgotten.
+        # Two heartbeats of one number can be here, because the newest numbers of long silent members are forgotten.
         earlier = self._parked.take_of_member(request.group_id, request.member_id)
         if earlier is not None:
             self._answer_nothing_new(earlier)
@@ -435,21 +440,21 @@ class ShardLeader:
         if group is not None and request.member_id in group.members:
             call.answer(nothing_new(group, request, self._options.limits))
         else:
-            gone = f"member {request.member_id} has left the group: join anew"
+            gone = f"member {request.member_id} has left the group: join again"
             call.refuse(error(ErrorCode.UNKNOWN_MEMBER_ID, gone))
 
     def _decide_parked_again(self, group_id: str) -> None:
-        """A consumer group has changed: those of its members for whom that may be news are decided on again."""
+        """Queues the parked heartbeats of a changed consumer group again, for members that may be affected."""
         group = self.table.groups.get(group_id)
         concerned = [call for call in self._parked.of_group(group_id) if _may_be_news(group, call.request.member_id)]
         for call in concerned:
             self._parked.take_request(call.request_id)
         self._heartbeats.extend(concerned)
 
-    # -- what happens meanwhile -------------------------------------------------------------------------------
+    # -- events -----------------------------------------------------------------------------------------------
 
     def after_round(self) -> None:
-        """The coordinator's Raft group was stepped: reads may be certain by now."""
+        """Answers reads that a step of the coordinator's Raft group has confirmed."""
         if not self._reads:
             return
         raft = self.coordinator.raft
@@ -457,7 +462,7 @@ class ShardLeader:
         for each in self._reads:
             if each.confirming_round <= raft.confirmed_round and each.index <= raft.applied_index:
                 answer = each.call.decide(self._draft())
-                assert answer is not None, "a read waits for nobody else"
+                assert answer is not None, "a read does not wait for other calls"
                 each.call.answer(answer)
             else:
                 still.append(each)
@@ -465,7 +470,7 @@ class ShardLeader:
 
     @property
     def decision_due(self) -> int | None:
-        """When ``decide`` is due, on the awake clock."""
+        """Time at which ``decide`` is due, on the awake clock."""
         if self._decision is not None or not self.is_certain:
             return None
         due: int | None = self._clock.awake_us
@@ -475,12 +480,12 @@ class ShardLeader:
 
     @property
     def next_deadline(self) -> int:
-        """When ``do_what_is_due`` is due, on the awake clock."""
+        """Time at which ``do_what_is_due`` is due, on the awake clock."""
         due = (self.decision_due, self._parked.next_deadline, self._expiry_due)
         return min(deadline for deadline in due if deadline is not None)
 
     def end(self) -> None:
-        """The leadership is over: everyone who waits is sent to the next leader."""
+        """Ends the leadership: all waiting clients are sent to the next leader."""
         definite = self.coordinator.not_coordinator(definite=True)
         waiting: list[Waiter] = [*self._calls, *self._heartbeats, *(each.call for each in self._reads)]
         waiting.extend(self.classic.rounds.take_all())
@@ -500,8 +505,10 @@ class ShardLeader:
 
 
 def _may_be_news(group: ConsumerGroup | None, member_id: str) -> bool:
-    """Whether a change of a consumer group can be news for a member: not for one that has all that the newest
-    assignment gives it. Otherwise each of a thousand members would be looked at for each thing that another one
-    releases."""
+    """True if a change of a consumer group may affect a member: not if it has exactly its part of the newest
+    assignment.
+
+    Otherwise every release of a partition would cost a look at each of a thousand members.
+    """
     member = group.members.get(member_id) if group is not None else None
     return group is None or member is None or not group.has_arrived(member)

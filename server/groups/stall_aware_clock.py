@@ -1,28 +1,28 @@
-"""Time in which somebody could have been heard."""
+"""A clock that stops while the process is suspended."""
 
 from __future__ import annotations
 
-#: A node steps at every heartbeat of its own at least. When this much time, and so many intervals, lie between two
-#: steps, it stood still.
+#: A node steps at least at every heartbeat of its own. If two steps are this much time, and this many intervals, apart,
+#: it was stalled.
 STANDSTILL_US = 500_000
 STANDSTILL_INTERVALS = 5
 
 
 class AwakeClock:
-    """A clock that stops while the node itself stands still.
+    """A clock that stops while the node itself is stalled.
 
-    A process that was stopped, or got no processor, did not hear anybody, and its silence is not theirs: by this clock
-    sessions are as old as the time in which heartbeats could have been taken. Otherwise a coordinator that wakes up
-    would throw out every member of its consumer groups.
+    A process that was suspended, or got no CPU time, received no heartbeats, so its members were not silent: by this
+    clock sessions are as old as the time in which heartbeats could have been received. Otherwise a coordinator that
+    resumes would remove every member of its consumer groups.
 
     Arguments:
-        interval_us: between two steps of a node that has nothing to do.
+        interval_us: interval between two steps of an idle node.
 
     Attributes:
         now: the node's clock (µs).
         awake_us: this clock (µs).
         wall_ms: milliseconds since the epoch.
-        stood_still: whether the node did until this step.
+        stood_still: True if the node was stalled before this step.
     """
 
     def __init__(self, now: int, interval_us: int) -> None:
@@ -32,12 +32,12 @@ class AwakeClock:
         self.stood_still = False
 
     def step(self, now: int, wall_ms: int) -> None:
-        """A step of the node begins."""
+        """Starts a step of the node."""
         passed = now - self.now
         self.stood_still = passed >= self._standstill_us
         self.awake_us += 0 if self.stood_still else passed
         self.now, self.wall_ms = now, wall_ms
 
     def due(self, awake_us: int) -> int:
-        """When this clock will show that time, on the node's clock."""
+        """Returns the time of the node's clock at which this clock will show the given time."""
         return self.now + awake_us - self.awake_us

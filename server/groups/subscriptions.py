@@ -1,7 +1,7 @@
-"""From what members subscribe to, to topics: by name, and by regular expressions that the coordinator evaluates.
+"""Resolution of subscriptions to topics: by name, and by regular expressions that the coordinator evaluates.
 
-What a member's client may not read does not exist for the member, whichever way it subscribes. A pattern is RE2, whose
-time is linear in the text whatever a client sends, and it has to match the whole name.
+A topic that a member's client may not read does not exist for the member, whichever way it subscribes. A pattern is
+RE2, whose time is linear in the text whatever a client sends, and it has to match the whole name.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ from quorumlog.server.groups.member import GroupMember, MemberSubscription
 from quorumlog.server.groups.topic_catalog import TopicCatalog, TopicInfo
 from quorumlog.v1.acls_pb2 import ACL_OPERATION_READ, ACL_RESOURCE_TOPIC
 
-#: Bytes that one compiled pattern may take; RE2 refuses larger ones. Few have a hundredth of that.
+#: Maximum memory of one compiled pattern in bytes; RE2 refuses larger ones. Few need a hundredth of that.
 PATTERN_BYTES = 1 << 20
-#: Compiled patterns that a node remembers: who subscribes again and again to others could fill that many bytes.
+#: Number of compiled patterns that a node caches. It bounds the memory that a client can fill with ever new patterns.
 PATTERNS = 128
 
 
 class InvalidPatternError(Exception):
-    """The text is no regular expression; the message says what is wrong with it."""
+    """The text is not a regular expression; the message has the reason."""
 
 
 class Pattern(Protocol):
     """A compiled regular expression."""
 
     def fullmatch(self, text: str) -> object | None:
-        """What it matches if it matches the whole text."""
+        """Returns a match if the whole text matches."""
 
 
 @lru_cache(PATTERNS)
 def compiled(pattern: str) -> Pattern:
-    """A topic pattern, ready for matching.
+    """Returns a compiled topic pattern.
 
     Raises:
-        InvalidPatternError: it is no regular expression, or one that is too large.
+        InvalidPatternError: it is not a regular expression, or one that is too large.
     """
     options = re2.Options()
     options.log_errors = False
@@ -57,11 +57,12 @@ def compiled(pattern: str) -> Pattern:
 
 
 class Subscriptions:
-    """The topics behind subscriptions, as of one catalog. Members of a consumer group mostly have the same one.
+    """The topics of subscriptions, as of one catalog. Results are cached, because members of a group mostly subscribe
+    alike.
 
     Arguments:
         topics: the catalog.
-        authorizer: decides what members may read; None: everything.
+        authorizer: decides what members may read; None if they may read everything.
     """
 
     def __init__(self, topics: TopicCatalog, authorizer: Authorizer | None = None) -> None:
@@ -71,7 +72,7 @@ class Subscriptions:
         self._matching: dict[str, tuple[TopicInfo, ...]] = {}
 
     def topic_ids(self, subscription: MemberSubscription) -> frozenset[bytes]:
-        """The topics that exist among those subscribed to, and that may be read."""
+        """Returns the ids of the subscribed topics that exist and that the member may read."""
         known = self._resolved.get(subscription)
         if known is None:
             named = (self.topics.by_name(name) for name in subscription.topics)
@@ -86,28 +87,29 @@ class Subscriptions:
         return authorizer is None or authorizer.may(principal, ACL_OPERATION_READ, ACL_RESOURCE_TOPIC, topic)
 
     def are_beyond_rights(self, subscription: MemberSubscription, topic_ids: Iterable[bytes]) -> bool:
-        """Whether some topics exist of which a member's client may not read all."""
+        """True if any of these topics exists and the member's client may not read it."""
         if self._authorizer is None:
             return False
-        found = (self.topics.by_id(topic_id) for topic_id in topic_ids)
-        return any(topic is not None and not self._may_read(subscription.principal, topic.name) for topic in found)
+        topics = (self.topics.by_id(topic_id) for topic_id in topic_ids)
+        return any(topic is not None and not self._may_read(subscription.principal, topic.name) for topic in topics)
 
     def topics_read_by(self, members: Iterable[GroupMember]) -> set[bytes]:
-        """The topics that exist among those to which any of these members subscribes."""
+        """Returns the ids of the existing topics to which any of these members subscribes."""
         read: set[bytes] = set()
         for subscription in dict.fromkeys(member.subscription for member in members):
             read |= self.topic_ids(subscription)
         return read
 
     def topics_of(self, group: ConsumerGroup) -> set[bytes] | None:
-        """The topics that a consumer group's members read, of whichever kind it is; None where nobody can tell."""
+        """Returns the ids of the topics that a consumer group's members read, of either kind; None if they are
+        unknown."""
         if group.classic is None:
             return self.topics_read_by(group.members.values())
         names = topics_named_by(group.classic)
         if names is None:
             return None
-        found = (self.topics.by_name(name) for name in names)
-        return {topic.topic_id for topic in found if topic is not None}
+        topics = (self.topics.by_name(name) for name in names)
+        return {topic.topic_id for topic in topics if topic is not None}
 
     def _matches(self, pattern: str) -> tuple[TopicInfo, ...]:
         if not pattern:
@@ -115,6 +117,6 @@ class Subscriptions:
         known = self._matching.get(pattern)
         if known is None:
             expression = compiled(pattern)
-            found = (self.topics.by_name(name) for name in self.topics.names() if expression.fullmatch(name))
-            known = self._matching[pattern] = tuple(topic for topic in found if topic is not None)
+            topics = (self.topics.by_name(name) for name in self.topics.names() if expression.fullmatch(name))
+            known = self._matching[pattern] = tuple(topic for topic in topics if topic is not None)
         return known

@@ -1,4 +1,4 @@
-"""Who is to read what: the target assignment of a consumer group, computed once for all that a draft changes in it."""
+"""The target assignment of a consumer group, computed once for all changes of a draft in it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from quorumlog.server.groups.topic_catalog import TopicCatalog
 
 
 def assign_anew(edit: GroupEdit, subscriptions: Subscriptions, wall_ms: int) -> None:
-    """Takes a consumer group to its next epoch: topics as they are now, a target for each member.
+    """Advances a consumer group to its next epoch: current topics, and a target for each member.
 
-    A group without members keeps its topics, so that one that comes back knows which partitions are newer than it is.
+    A group without members keeps its topics, so that it knows which partitions are new when it gets members again.
 
     Arguments:
         wall_ms: milliseconds since the epoch.
@@ -40,7 +40,7 @@ def assign_anew(edit: GroupEdit, subscriptions: Subscriptions, wall_ms: int) -> 
 
 
 def subscribed_topics(group: ConsumerGroup, subscriptions: Subscriptions) -> dict[bytes, SubscribedTopic]:
-    """The topics that members subscribe to and that exist, as they are now."""
+    """Returns the existing topics that members subscribe to, with their current partitions."""
     topics: dict[bytes, SubscribedTopic] = {}
     for topic_id in sorted(subscriptions.topics_read_by(group.members.values())):
         topic = subscriptions.topics.by_id(topic_id)
@@ -54,7 +54,7 @@ def subscribed_topics(group: ConsumerGroup, subscriptions: Subscriptions) -> dic
 def _unread_topics(
     group: ConsumerGroup, topics: Mapping[bytes, SubscribedTopic], subscriptions: Subscriptions
 ) -> dict[bytes, SubscribedTopic]:
-    """Those that the group has read, reads no more, that exist, and of which a member still has partitions."""
+    """Returns the existing topics that the group no longer reads and of which a member still has partitions."""
     known = {**group.header.unread_topics, **group.header.topics}
     held = {topic_id for topic_id, _ in group.holders} - topics.keys()
     return {
@@ -65,7 +65,7 @@ def _unread_topics(
 
 
 def preferred_assignor(group: ConsumerGroup) -> str:
-    """The assignor that most members ask for; among equals the present one, then the first by name."""
+    """Returns the assignor that most members request; in a tie the present one, then the first by name."""
     if not group.members:
         return ""
     votes = Counter(member.subscription.assignor for member in group.members.values())
@@ -91,13 +91,14 @@ def _targets(
 def _racks(
     catalog: TopicCatalog, readers: Iterable[Reader], topics: Iterable[bytes]
 ) -> dict[PartitionId, frozenset[str]]:
-    """By partition; nothing where no reader says where it is."""
+    """Returns the racks by partition; empty if no reader has a rack."""
     if not any(reader.rack for reader in readers):
         return {}
     return {(topic_id, number): racks for topic_id in topics for number, racks in enumerate(catalog.racks(topic_id))}
 
 
 def _without_lost(member: GroupMember, target: frozenset[PartitionId]) -> GroupMember:
-    """A static member that has left holds nothing: what it is not to have any more is free at once."""
+    """Returns a static member that has left without the partitions outside its target: it holds nothing, so they are
+    free immediately."""
     kept = {partition: epoch for partition, epoch in member.assigned.items() if partition in target}
     return dataclasses.replace(member, assigned=kept)

@@ -1,4 +1,4 @@
-"""What consumer groups know of topics: a view of the metadata image as it is when a draft is made."""
+"""The topics that consumer groups can read: a view of the metadata image at the time of a draft."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ class TopicInfo:
 
 
 class TopicCatalog(Protocol):
-    """The topics that consumer groups can read. Those that belong to the cluster itself are not among them."""
+    """The topics that consumer groups can read. Internal topics of the cluster are excluded."""
 
     @property
     def index(self) -> int:
-        """The index of the metadata log up to which the catalog knows."""
+        """Index of the metadata log up to which the catalog is complete."""
 
     def by_name(self, name: str) -> TopicInfo | None:
-        """The topic of that name."""
+        """Returns the topic of that name."""
 
     def by_id(self, topic_id: bytes) -> TopicInfo | None:
-        """The topic of that id."""
+        """Returns the topic of that id."""
 
     def names(self) -> Iterable[str]:
-        """Every topic's name, each time in the same order."""
+        """Returns the names of all topics, always in the same order."""
 
     def racks(self, topic_id: bytes) -> Sequence[frozenset[str]]:
-        """In which racks a topic's partitions have replicas, by partition; nothing where none is known."""
+        """Returns the racks of the replicas, by partition; empty if no rack is known."""
 
 
 class ImageCatalog:
-    """The catalog that a node has: its metadata image."""
+    """The catalog of a node's metadata image."""
 
     def __init__(self, image: MetadataImage) -> None:
         self._image = image
@@ -51,19 +51,19 @@ class ImageCatalog:
         return self._image.applied_index
 
     def by_name(self, name: str) -> TopicInfo | None:
-        """The topic of that name."""
+        """Returns the topic of that name."""
         return _info(self._image.topics.get(name))
 
     def by_id(self, topic_id: bytes) -> TopicInfo | None:
-        """The topic of that id."""
+        """Returns the topic of that id."""
         return _info(self._image.topics_by_id.get(topic_id))
 
     def names(self) -> Iterable[str]:
-        """Every topic's name, in the order in which they were created."""
+        """Returns the names of all topics, in the order of their creation."""
         return (topic.name for topic in self._image.topics.values() if not topic.is_internal)
 
     def racks(self, topic_id: bytes) -> Sequence[frozenset[str]]:
-        """In which racks a topic's partitions have replicas, by partition; nothing where no broker has one."""
+        """Returns the racks of the replicas, by partition; empty if no broker has one."""
         topic = self._image.topics_by_id.get(topic_id)
         brokers = {node: broker.rack for node, broker in self._image.brokers.items() if broker.rack}
         if topic is None or not brokers:

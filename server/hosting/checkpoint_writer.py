@@ -1,8 +1,8 @@
-"""Writes snapshots of a node's own state machines, slice by slice, beside the log that they shorten.
+"""Writes snapshots of a node's own state machines, slice by slice, next to the log that they replace.
 
-One slice joins each transaction, so that a large image neither holds up the storage thread nor the groups that share
-it. With the last slice the snapshot's row is pointed to them and the log before it is given up, in one transaction.
-Until then the log stays whole; a crash leaves slices that opening sweeps away.
+Each transaction carries one slice, so that a large image delays neither the storage thread nor the groups that share
+it. The transaction with the last slice also points the snapshot's row to the slices and drops the log before it. Until
+then the log stays complete; a crash leaves slices that are swept when the storage is opened.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from quorumlog.storage.transaction import SnapshotSlice
 
 
 class Checkpoint:
-    """A snapshot that is being written. How many slices it will have need not be known before its end.
+    """A snapshot that is being written. The number of slices need not be known in advance.
 
     Attributes:
-        stage: under which its slices lie.
-        slices, size_bytes: handed over to be staged so far.
-        finished: the switch to it is on its way.
+        stage: the stage under which its slices are stored.
+        slices, size_bytes: staged so far.
+        finished: the switch to it has been submitted.
     """
 
     def __init__(self, host: RaftHost, group: int, stage: int, ended: Callable[[int], None]) -> None:
@@ -38,8 +38,11 @@ class Checkpoint:
         self.finished = False
 
     def add(self, data: bytes) -> None:
-        """Stages the next slice, with the next transaction. Whoever adds many waits in between until those before are
-        durable (``RaftHost.after_durable``)."""
+        """Stages the next slice with the next transaction.
+
+        A caller that adds many slices waits in between until the previous ones are durable
+        (``RaftHost.after_durable``).
+        """
         assert not self.abandoned and not self.finished
         self._host.stage(self.group, SnapshotSlice(self.stage, self.slices, data))
         self.slices += 1
@@ -52,12 +55,12 @@ class Checkpoint:
         configuration: Configuration,
         done: Callable[[Snapshot], None],
     ) -> None:
-        """Switches to what was added, and gives up the log up to ``last``, with the next transaction.
+        """Switches to the added slices and drops the log up to ``last``, with the next transaction.
 
         Arguments:
-            last: the last entry that the snapshot stands for; applied and durable.
-            configuration: at that entry, or at a later one that is applied.
-            done: told of the snapshot once it is durable; never, if it was abandoned.
+            last: the last entry that the snapshot covers; applied and durable.
+            configuration: the configuration at that entry, or at a later one that is applied.
+            done: called with the snapshot once it is durable; never, if it was abandoned.
         """
         assert not self.abandoned and not self.finished and self.slices
         self.finished = True
@@ -74,17 +77,17 @@ class Checkpoint:
         self._host.after_durable(durable)
 
     def abandon(self, *, exists: bool) -> None:
-        """Nobody will switch to it. Slices that were staged are garbage, where the replica still exists."""
+        """Abandons the checkpoint. Its staged slices become garbage if the replica still exists."""
         self.abandoned = True
         if exists and self.slices and not self.finished:
             self._host.unstage(self.group, self.stage)
 
 
 class CheckpointWriter:
-    """The checkpoints that are being written, at most one per group.
+    """The checkpoints in progress, at most one per group.
 
     Arguments:
-        rng: names stages.
+        rng: generates stage numbers.
     """
 
     def __init__(self, host: RaftHost, rng: random.Random, slice_bytes: int) -> None:
@@ -97,15 +100,15 @@ class CheckpointWriter:
         return len(self._writing)
 
     def is_writing(self, group: int) -> bool:
-        """Whether a checkpoint of the group is under way."""
+        """True if a checkpoint of the group is in progress."""
         return group in self._writing
 
     def is_switching(self, group: int) -> bool:
-        """Whether the group's snapshot is about to be superseded: the switch to another is on its way."""
+        """True if the group's snapshot is about to be superseded: the switch to another has been submitted."""
         return group in self._writing and self._writing[group].finished
 
     def open(self, group: int) -> Checkpoint:
-        """A new one, to which slices can be added."""
+        """Opens a new checkpoint, to which slices can be added."""
         assert group not in self._writing
         checkpoint = Checkpoint(self._host, group, self._rng.getrandbits(64), self._ended)
         self._writing[group] = checkpoint
@@ -119,13 +122,13 @@ class CheckpointWriter:
         data: bytes,
         done: Callable[[Snapshot], None],
     ) -> None:
-        """Starts to write a state that is at hand as a whole, one slice with each transaction.
+        """Writes a state that is available as a whole, one slice with each transaction.
 
         Arguments:
-            last: the last entry that is in it; applied and durable.
-            configuration: at that entry.
-            data: the state. The only copy: it is cut as it is written.
-            done: told of the snapshot once it is durable; never, if it was abandoned.
+            last: the last entry included in the state; applied and durable.
+            configuration: the configuration at that entry.
+            data: the state. It is sliced as it is written, so no second copy exists.
+            done: called with the snapshot once it is durable; never, if it was abandoned.
         """
         checkpoint = self.open(group)
 
@@ -142,7 +145,8 @@ class CheckpointWriter:
         add_next_slice()
 
     def abandon(self, group: int) -> None:
-        """A received snapshot has replaced the state, or the replica is gone: what is being written is in vain."""
+        """Abandons the group's checkpoint: a received snapshot has replaced the state, or the replica has been
+        removed."""
         checkpoint = self._writing.pop(group, None)
         if checkpoint is not None:
             checkpoint.abandon(exists=group in self._host.replicas)

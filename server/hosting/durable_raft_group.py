@@ -1,4 +1,4 @@
-"""A Raft group's replica from what is durable of it, and the durable log as that replica reads it."""
+"""Builds a Raft group's replica from its durable state, and reads the durable log for it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class DurableLog:
     """One Raft group's view of the storage: implements `quorumlog.raft.types.LogStore`.
 
     Arguments:
-        damaged: is told of each damaged entry that is come upon.
+        damaged: called with each damaged entry that is read.
     """
 
     __slots__ = ("_damaged", "_group", "_reader")
@@ -31,21 +31,22 @@ class DurableLog:
         self._damaged = damaged
 
     def term_at(self, index: int) -> int:
-        """Term of a durable entry."""
+        """Returns the term of a durable entry."""
         try:
             return self._reader.term_at(self._group, index)
         except DamageError as damage:
             raise self._unreadable(damage) from damage
 
     def hash_at(self, index: int) -> int:
-        """Hash of a durable entry, even of one that is damaged."""
+        """Returns the hash of a durable entry, even of a damaged one."""
         try:
             return self._reader.hash_at(self._group, index)
         except DamageError as damage:
             raise self._unreadable(damage) from damage
 
     def entries(self, first: int, last: int, max_bytes: int) -> list[Entry]:
-        """Durable entries first..last inclusive, cut after ``max_bytes`` or before a damaged one; at least one."""
+        """Returns durable entries first..last inclusive, cut after ``max_bytes`` or before a damaged one; at least
+        one."""
         try:
             return self._reader.entries(self._group, first, last, max_bytes)
         except DamageError as damage:
@@ -59,10 +60,10 @@ class DurableLog:
 
 
 def check_chain(previous: EntryId, entry: Entry) -> None:
-    """Checks that an entry names the one before it.
+    """Checks that an entry names the entry before it.
 
     Raises:
-        CorruptEntryError: two logs agree in index and term but not in content: one of them is damaged.
+        CorruptEntryError: two logs agree in index and term but not in content, so one of them is damaged.
     """
     envelope = parse_envelope(entry.data)
     if (envelope.index, envelope.term) != (entry.index, entry.term):
@@ -78,11 +79,11 @@ def check_chain(previous: EntryId, entry: Entry) -> None:
 
 @dataclass(slots=True, frozen=True)
 class RaftGroupFactory:
-    """Makes a node's Raft replicas from what is durable of them.
+    """Builds a node's Raft replicas from their durable state.
 
     Arguments:
-        rng: one for all Raft groups: a generator of its own would cost each of them 2.5 KiB.
-        damaged: is told of damaged entries.
+        rng: shared by all Raft groups, because a generator per group would cost 2.5 KiB each.
+        damaged: called with each damaged entry.
     """
 
     options: NodeOptions
@@ -102,14 +103,14 @@ class RaftGroupFactory:
         votes_from: int = 0,
         is_witness: bool = False,
     ) -> RaftGroup:
-        """One Raft group's replica.
+        """Returns one Raft group's replica.
 
         Arguments:
-            applied: entries up to here are in the state machine already.
-            committed: entries up to here are known to be committed, whatever the hard state says.
-            snapshot_source: gives what followers are offered that need entries which are gone.
-            votes_from: the replica has a say once it knows that this index is committed.
-            is_witness: it keeps no payload.
+            applied: entries up to this index are already in the state machine.
+            committed: entries up to this index are known to be committed, whatever the hard state says.
+            snapshot_source: returns the snapshot to offer to followers that need entries which have been dropped.
+            votes_from: the replica may vote once it knows that this index is committed.
+            is_witness: the replica keeps no payload.
         """
         hard_state = state.hard_state
         committed = min(max(hard_state.commit, committed), state.last.index)

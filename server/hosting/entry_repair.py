@@ -1,9 +1,9 @@
-"""Mends damaged entries: each is fetched again from a peer and written back, while its replica goes on.
+"""Repairs damaged entries: fetches each from a peer and writes it back while its replica continues to run.
 
-What an entry was is known although its bytes are lost: the entry after it has its hash. So whoever has an entry of that
-hash has that very entry, whether it is known to be committed or not, and storage writes back no other. The replica's
-term, its vote and the end of its log are sound meanwhile, and what it has acknowledged it did have: its votes and
-acknowledgements count as before. Only what would need the lost bytes waits: a read, an append to a follower that is
+The identity of a damaged entry is known although its bytes are lost: the entry after it contains its hash. So a peer
+that has an entry with that hash has exactly that entry, committed or not, and storage accepts no other. The replica's
+term, its vote and the end of its log remain valid, and it did have everything that it acknowledged: its votes and
+acknowledgements still count. Only operations that need the lost bytes wait: a read, an append to a follower that is
 behind, the application of the entry.
 """
 
@@ -21,16 +21,17 @@ from quorumlog.server.step.events import EntryFound, EntryWanted, EventLog, Peer
 from quorumlog.storage.interface import DamageError, StorageReader
 from quorumlog.wire.entry import CorruptEntryError, entry_hash, trace_of, verify
 
-#: An answer is awaited for so long, then another peer is asked.
+#: How long to wait for a peer's answer before the next peer is asked (µs).
 ANSWER_US = 1_000_000
-#: After every peer was asked in vain, or nobody is there to be asked.
+#: How long to wait after every peer was asked without success, or when no peer is reachable (µs).
 PAUSE_US = 2_000_000
-#: Entries that are asked for, or being written, at once; and that are remembered. A scrub finds the others again.
+#: Maximum number of entries being requested or written at the same time; and of entries remembered. A scrub finds the
+#: others again.
 MAX_UNDER_WAY = 8
 MAX_KNOWN = 1_000
-#: Of fewer voters none can be done without.
+#: With fewer voters than this, every voter is needed for a quorum.
 MIN_VOTERS = 3
-#: Entries that leave in one frame: no more once they have so many bytes. They may be large.
+#: A frame gets no more entries once it has this many bytes. A single entry may be large.
 ANSWER_BYTES = 16 << 20
 
 
@@ -39,13 +40,14 @@ class _Wound:
     """A damaged entry.
 
     Attributes:
-        due: when to ask, or to ask another one (µs).
-        asked: the peer whose answer is awaited, or NO_NODE.
-        refused: peers that were asked in vain, in this turn.
-        gone: peers that have a snapshot, or what compaction made of it, in its place.
-        writing: what mends it is on its way to the disk.
-        lost: nobody has it any more, and it is needed no more.
-        vain: every other voter with data has been asked, and could not bring it, nor the one that vouches for it.
+        due: when to ask a peer, or the next peer (µs).
+        asked: the peer whose answer is pending, or NO_NODE.
+        refused: peers that could not help in this turn.
+        gone: peers that have a snapshot, or a compacted entry, in its place.
+        writing: its replacement is being written to disk.
+        lost: no other node has it any longer, and it is no longer needed.
+        vain: neither the entry nor the one after it, which proves its identity, could be obtained from any other voter
+            with data.
     """
 
     due: int
@@ -65,10 +67,10 @@ class EntryRepair:
     """The damaged entries of a node.
 
     Arguments:
-        never: the group whose replica never begins anew.
+        never: the group whose replica is never recreated automatically.
 
     Attributes:
-        found, mended: how many entries, since the process began.
+        found, mended: number of entries found to be damaged, and repaired, since the process started.
     """
 
     def __init__(
@@ -97,7 +99,7 @@ class EntryRepair:
         return len(self._wounds)
 
     def take_up(self, damage: DamageError) -> None:
-        """An entry was found to be damaged. Known ones are no news."""
+        """Records that an entry was found to be damaged; known ones are ignored."""
         assert damage.group is not None and damage.index is not None
         place = (damage.group, damage.index)
         if place not in self._wounds and len(self._wounds) < MAX_KNOWN:
@@ -106,7 +108,7 @@ class EntryRepair:
             self._log("error", "damage_found", group=place[0], index=place[1], reason=str(damage))
 
     def group_gone(self, group: int) -> None:
-        """There is no replica of a group here any more."""
+        """Forgets the entries of a group that no longer has a replica on this node."""
         for place in [place for place in self._wounds if place[0] == group]:
             del self._wounds[place]
 
@@ -114,13 +116,14 @@ class EntryRepair:
 
     @property
     def next_deadline(self) -> int | None:
-        """When ``on_time`` is due."""
+        """The time at which ``on_time`` is due."""
         if not self._wounds:
             return None
         return min((wound.due for wound in self._wounds.values() if not wound.writing), default=None)
 
     def on_time(self, now: int) -> None:
-        """Asks for what is due: of a group the last entry first, for each is vouched for by the one after it."""
+        """Requests the entries that are due, in descending order within a group: each is verified against the one
+        after it."""
         self._now = now
         due = self.next_deadline
         if due is None or due > now:
@@ -142,7 +145,7 @@ class EntryRepair:
         group, index = place
         replica = self._host.replicas.get(group)
         if replica is None or self._is_readable(group, index, replica):
-            # It was truncated, or given up, or its replica is gone: nothing is left to mend.
+            # The entry was truncated or dropped, or its replica was removed: nothing is left to repair.
             self._heal(place, mended=False)
             return False
         raft = replica.raft
@@ -164,16 +167,19 @@ class EntryRepair:
         return False
 
     def _give_up_applied(self, place: tuple[int, int], wound: _Wound, replica: HostedReplica) -> None:
-        """What the metadata have applied nobody needs to bring: their next checkpoint takes its place."""
+        """Marks an applied metadata entry as lost: the next checkpoint takes its place, so no peer needs to provide
+        it."""
         group, index = place
         if index <= replica.raft.applied_index:
             wound.lost = True
             self._host.touch(group)
 
     def _hand_over(self, now: int, group: int, wound: _Wound, raft: RaftGroup) -> None:
-        """Has one lead that has a snapshot in place of an entry that nobody can bring. A follower may be waiting for
-        it: this leader can append it no more, and would offer no snapshot, for its log goes on. And a controller that
-        cannot apply it decides nothing."""
+        """Transfers the lead to a peer that has a snapshot in place of an entry that no peer can provide.
+
+        A follower may be waiting for the entry: this leader can no longer append it, and would offer no snapshot
+        because its log continues past it. And a controller that cannot apply the entry makes no decisions.
+        """
         if not raft.is_leader or raft.is_transferring:
             return
         heirs = [
@@ -187,7 +193,7 @@ class EntryRepair:
             self._host.touch(group)
 
     def _is_readable(self, group: int, index: int, replica: HostedReplica) -> bool:
-        """Whether nothing is wrong any more: neither with the entry, nor between it and those beside it."""
+        """True if the entry is readable and consistent with its neighbours."""
         first, last = replica.raft.first_index, replica.raft.durable_index
         if not first <= index <= last:
             return True
@@ -210,7 +216,7 @@ class EntryRepair:
     # -- answers ----------------------------------------------------------------------------------------------
 
     def on_frame(self, now: int, peer: int, frame: PeerFrame) -> None:
-        """Takes what a frame brings of damaged entries: a peer's, or our own."""
+        """Handles the requests of a peer for damaged entries, and the peer's answers to this node's requests."""
         self._now = now
         for wanted in frame.wanted[:MAX_UNDER_WAY]:
             answer = self._frame(peer, Stream.SNAPSHOT_ANSWER)
@@ -229,7 +235,7 @@ class EntryRepair:
         if replica is None or not self._host.may_speak(group, peer):
             return EntryFound(group, index, b"", "no such group here, or who asks is no member")
         if index < replica.raft.first_index:
-            return EntryFound(group, index, b"", "this log does not have it any more", gone=True)
+            return EntryFound(group, index, b"", "this log no longer has it", gone=True)
         if index > replica.raft.last_id.index:
             return EntryFound(group, index, b"", "this log does not have it yet")
         try:
@@ -254,16 +260,18 @@ class EntryRepair:
         self._host.after_durable(lambda: self._written(place, wound))
 
     def _judge(self, place: tuple[int, int], wound: _Wound, replica: HostedReplica) -> None:
-        """Where a majority has it no longer, nobody will bring it: the others go on from a snapshot, and so must this
-        replica. The metadata's do not begin anew by themselves, for who votes on them is known to nobody but those who
-        have them. What they need no more is given up with their next checkpoint (``has_lost``); without what they have
-        yet to apply they never come further, and then it is the node's storage that is damaged.
+        """Raises an error if a majority has dropped the entry, so that no peer can provide it: this replica must start
+        from a snapshot.
+
+        A metadata replica is not recreated automatically, because its voters are known only to the nodes that have it.
+        An entry that it no longer needs is dropped with its next checkpoint (``has_lost``); without an entry that it
+        has yet to apply it can never advance, so the node's storage counts as damaged.
 
         Raises:
-            DamageError: the node has to start again without this replica.
+            DamageError: the node must restart without this replica.
         """
         group, index = place
-        # A witness has it as a trace, for however long: nobody mends a replica with that.
+        # A witness has only a trace of it, which cannot repair a replica, however long it keeps it.
         voters = set(replica.raft.configuration.data_voters) - {self._node_id}
         if group == self._never:
             self._give_up_applied(place, wound, replica)
@@ -275,22 +283,21 @@ class EntryRepair:
         self._storage.suspect(group)
         what = "the storage of this node" if group == self._never else "this replica"
         raise DamageError(
-            f"entry {index} of group {group} is damaged, and no other node has it any more: start the node"
-            f" again, and {what} is set aside and begins anew",
+            f"entry {index} of group {group} is damaged, and no other node has it: restart the node,"
+            f" and {what} is set aside and created again",
             group,
         )
 
     def may_mend(self, group: int) -> bool:
-        """Whether an entry of a group is damaged that another voter may yet bring."""
+        """True if an entry of the group is damaged that another voter may still provide."""
         return any(not wound.vain for place, wound in self._wounds.items() if place[0] == group)
 
     def has_lost(self, group: int) -> bool:
-        """Whether an entry of a group is damaged that nobody can bring, and that is applied: a checkpoint takes its
-        place."""
+        """True if an applied entry of the group is damaged and no peer can provide it: a checkpoint takes its place."""
         return any(wound.lost for place, wound in self._wounds.items() if place[0] == group)
 
     def _written(self, place: tuple[int, int], wound: _Wound) -> None:
-        """Storage has written it, unless it is not what was lost: only reading it again tells."""
+        """Checks a written entry by reading it again: storage ignores one that is not the lost entry."""
         if self._wounds.get(place) is not wound:
             return
         wound.writing = False
@@ -308,7 +315,8 @@ class EntryRepair:
             self._log("warning", "damage_mended", group=group, index=index)
             before = self._wounds.get((group, index - 1))
             if before is not None and not before.under_way:
-                # What vouches for it was missing: who was asked in vain may have brought it.
+                # This entry's hash was needed to verify the one before: peers that were asked in vain may have provided
+                # it.
                 before.refused, before.vain, before.due = (), False, self._now
         replica = self._host.replicas.get(group)
         if replica is not None:
@@ -321,39 +329,41 @@ class EntryRepair:
         return self._frames.setdefault((peer, stream), PeerFrame(stream))
 
     def collect(self) -> list[tuple[int, PeerFrame]]:
-        """Questions and answers that may leave now."""
+        """Removes and returns the requests and answers to send now."""
         frames, self._frames = self._frames, {}
         return [(peer, frame) for (peer, _), frame in frames.items()]
 
 
 def is_given_up(others: AbstractSet[int], gone: AbstractSet[int], voters: int) -> bool:
-    """Whether an entry is on no sound disk any more: all others have a snapshot in its place, or a majority has. Who is
-    not of that majority has it damaged too, or is behind; two that each wait for the other would wait for ever.
+    """True if no intact disk has the entry any longer: all others, or a majority, have a snapshot in its place.
+
+    Nodes outside that majority have it damaged too, or are behind; two that each wait for the other would wait forever.
 
     Arguments:
         others: the other voters with data.
         gone: nodes that have a snapshot in its place.
-        voters: how many there are, with the witness and with this one.
+        voters: number of voters, including the witness and this node.
     """
     if voters < MIN_VOTERS:
-        return False  # Without this one, nobody could be elected who would make it whole.
+        return False  # Without this node no leader could be elected that would send a snapshot.
     return bool(others) and (others <= gone or 2 * len(others & gone) > voters)
 
 
 def are_metadata_given_up(configuration: Configuration, node_id: int, gone: AbstractSet[int]) -> bool:
-    """Whether a node waits in vain for an entry of the metadata that it has yet to apply.
+    """True if a node waits in vain for a metadata entry that it has yet to apply.
 
     Arguments:
         gone: nodes that have a snapshot in its place.
     """
     if configuration.voters == (node_id,):
-        # Who only learns elects nobody: an end that says why is better than waiting for ever.
+        # A sole voter cannot be replaced by learners: an exit with a reason is better than waiting forever.
         return set(configuration.members) - {node_id} <= gone
-    # One of two would take the quorum with it: without its vote nobody is elected, nor can it come back. That holds of
-    # each half in which it has a vote, and of no other: it may be leaving many for the sake of two, or have none.
+    # One of two voters would take the quorum with it: without its vote no leader is elected, and it cannot return. That
+    # applies to each half of the configuration in which it has a vote, and to no other: it may be leaving a large half
+    # for one of two, or have no vote.
     enough = all(len(half) >= MIN_VOTERS for half in configuration.halves if node_id in half)
-    # Whoever has not said so may never be heard: a node that returned on another disk is a stranger to one that has not
-    # applied that it was let in. The majority goes on without both.
+    # Nodes that have not reported may never be heard from: a node that returned on another disk is not accepted by one
+    # that has not applied its admission. The majority continues without both.
     is_passed = all(2 * len(gone & set(half)) > len(half) for half in configuration.halves)
     return enough and (is_passed or set(configuration.electors) - {node_id} <= gone)
 

@@ -1,12 +1,12 @@
 """Liveness of pairs of nodes, in place of heartbeats of every idle group.
 
-Three times per election timeout each node tells each other one, in one small message for all groups, that it lives.
-A follower's idle group sleeps on its leader's word for as long as that lease stands, and a leader's for as long as its
-followers answer. The lease names the sender's boot id and an epoch that grows whenever the sender stops leading a
-group. Otherwise a node that restarted between two heartbeats, or was deposed in one group, would keep that group from
-electing a leader by being alive: raft.md, scenario 24.
+Three times per election timeout, each node tells every other node that it is alive, in one small message for all
+groups. A follower's idle group sleeps as long as its leader's lease is valid, and a leader's idle group as long as its
+followers answer. The lease names the sender's boot id and an epoch that increases whenever the sender stops leading a
+group. Otherwise a node that restarted between two heartbeats, or was deposed in one group, would prevent that group
+from electing a leader just by being alive: raft.md, scenario 24.
 
-Nothing here makes anything durable or committed: a lease only decides who looks for a new leader, and when.
+Leases make nothing durable or committed: they only decide which node looks for a new leader, and when.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ from quorumlog.server.step.events import Lease
 
 @dataclass(slots=True)
 class _Pair:
-    """What this node knows of one other. Times in µs.
+    """The leases between this node and one peer. Times in µs.
 
     Attributes:
-        boot_id, epoch: of the newest lease; groups sleep under these.
-        heard_round, heard_at: of the newest lease, and when it came. ``stands`` while that is recent.
-        answered_round, answered_at: the newest of our own rounds that the peer has heard. ``answers`` while recent.
+        boot_id, epoch: from the newest lease; groups sleep under these.
+        heard_round, heard_at: round of the newest lease, and when it arrived. ``stands`` is True while that is recent.
+        answered_round, answered_at: the newest of this node's rounds that the peer has received, and when that was
+            reported. ``answers`` is True while that is recent.
     """
 
     boot_id: int = 0
@@ -40,12 +41,12 @@ class _Pair:
 
 
 class Leases:
-    """The leases of one node, given and taken, and the groups that sleep on them.
+    """The leases of one node, sent and received, and the groups that sleep on them.
 
     Arguments:
-        boot_id: of this process.
-        timeout_us: silence after which a lease no longer stands.
-        touch: hears of every group that was woken.
+        boot_id: boot id of this process.
+        timeout_us: silence after which a lease expires.
+        touch: called with every group that was woken.
     """
 
     def __init__(self, boot_id: int, timeout_us: int, touch: Callable[[int], None]) -> None:
@@ -61,46 +62,46 @@ class Leases:
     # -- giving -----------------------------------------------------------------------------------------------
 
     def begin_round(self) -> None:
-        """Another round of leases begins."""
+        """Starts another round of leases."""
         self._round += 1
 
     def grant(self, peer: int) -> Lease:
-        """What to tell a peer in this round."""
+        """Returns the lease to send to a peer in this round."""
         return Lease(self._boot_id, self._epoch, self._round, self._pair(peer).heard_round)
 
     def reachable(self) -> set[int]:
-        """The peers that have answered lately: their groups' replicas may be put to sleep."""
+        """Returns the peers that have answered recently: their groups' replicas may be put to sleep."""
         return {peer for peer, pair in self._pairs.items() if pair.answers}
 
     # -- taking -----------------------------------------------------------------------------------------------
 
     def heard(self, now: int, peer: int, lease: Lease) -> None:
-        """A peer lives. What it no longer leads, or what its former life led, is looked at again."""
+        """Records a peer's lease; wakes the groups that the peer no longer leads, or led before a restart."""
         pair = self._pair(peer)
         changed = (lease.boot_id, lease.epoch) != (pair.boot_id, pair.epoch)
         if pair.stands and changed:
             self._wake(now, lambda raft: raft.leader_id == peer)
         pair.boot_id, pair.epoch = lease.boot_id, lease.epoch
         pair.heard_round, pair.heard_at, pair.stands = lease.round, now, True
-        # A round of the future was counted by this node's former life.
+        # A round beyond the current one was counted before this node restarted.
         if pair.answered_round < lease.heard_round <= self._round:
             pair.answered_round, pair.answered_at = lease.heard_round, now
             if not pair.answers:
                 pair.answers = True
-                # It was left out of what happened meanwhile.
+                # The peer missed everything that happened while it did not answer.
                 self._wake_led(now, peer)
 
     def lost(self, peer: int) -> None:
-        """The connection to a peer broke. The caller tells the groups concerned."""
+        """Records that the connection to a peer broke. The caller notifies the groups concerned."""
         pair = self._pair(peer)
         pair.stands = pair.answers = False
 
     def forget_peer(self, peer: int) -> None:
-        """A peer that is a member of no group here is gone."""
+        """Forgets a peer that is not a member of any group on this node."""
         self._pairs.pop(peer, None)
 
     def on_time(self, now: int) -> None:
-        """Wakes what slept on a lease that has run out."""
+        """Wakes the groups that slept on a lease that has expired."""
         for peer, pair in self._pairs.items():
             if pair.stands and now >= pair.heard_at + self._timeout:
                 pair.stands = False
@@ -111,7 +112,7 @@ class Leases:
 
     @property
     def next_deadline(self) -> int:
-        """When the next lease runs out, if nothing is heard; NEVER while nobody sleeps on one."""
+        """The time at which the next lease expires without news from its peer; NEVER while no group sleeps."""
         if not self._asleep:
             return NEVER
         earliest = NEVER - self._timeout
@@ -125,7 +126,7 @@ class Leases:
     # -- groups -----------------------------------------------------------------------------------------------
 
     def follow(self, now: int, group: int, raft: RaftGroup) -> None:
-        """To be called after every step of a group: notes whether it is led here, and whether it sleeps."""
+        """Records whether a group is led here and whether it sleeps; must be called after every step of the group."""
         if raft.is_leader:
             self._led.add(group)
         elif group in self._led:
@@ -136,19 +137,19 @@ class Leases:
             return
         self._asleep[group] = raft
         if not raft.is_leader and not self._pair(raft.leader_id).stands:
-            # The call to sleep came late, from a connection or a life that has ended.
+            # The message to sleep arrived late: from a connection, or a run of the peer, that has ended.
             self._rouse(now, group, raft)
 
     def forget(self, group: int) -> None:
-        """There is no replica of a group here any more.
+        """Forgets a group that no longer has a replica on this node.
 
-        Its peers' replicas are not woken: they go too, as soon as the metadata tell them.
+        Its peers' replicas are not woken: they are removed too, once the metadata reach them.
         """
         self._led.discard(group)
         self._asleep.pop(group, None)
 
     def stir(self, now: int, raft: RaftGroup) -> None:
-        """Somebody stirs a sleeping group: it wakes with what is known of its peers."""
+        """Wakes a sleeping group on request, with the known contact times of its peers."""
         self._rouse(now, raft.group, raft)
 
     def _wake_led(self, now: int, peer: int) -> None:
@@ -165,7 +166,8 @@ class Leases:
         self._touch(group)
 
     def _contacts(self, leader: bool) -> Iterable[tuple[int, int]]:
-        # A leader must be heard by its followers, a follower must hear its leader: links may be cut one way.
+        # A leader must be heard by its followers, and a follower must hear its leader: a link may fail in one direction
+        # only.
         return ((peer, pair.answered_at if leader else pair.heard_at) for peer, pair in self._pairs.items())
 
     def _pair(self, peer: int) -> _Pair:

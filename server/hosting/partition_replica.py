@@ -1,7 +1,8 @@
-"""What every replicated state machine of a topic's partition has in common, whatever it makes of its log.
+"""Interface of all replicated state machines of partitions.
 
-A partition of most topics is a log of records (`partition/partition.py`); one of the internal topic of consumer groups
-is a coordinator (`coordinator/coordinator.py`). The cluster places, leads, reports, moves and removes both alike.
+A partition of most topics is a log of records (`partition/partition.py`); a partition of the internal topic of consumer
+groups is a coordinator (`coordinator/coordinator.py`). The cluster places, leads, reports, moves and removes both in
+the same way.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from quorumlog.v1 import errors_pb2
 
 
 class PartitionId(NamedTuple):
-    """A partition, as clients name it."""
+    """The identity of a partition, as clients name it."""
 
     topic_id: bytes
     topic: str
@@ -27,8 +28,8 @@ class PartitionReplica(StateMachine, Protocol):
     """A replica of a partition on this node.
 
     Attributes:
-        group: its Raft group.
-        snapshot: the newest durable one, for followers that need what it replaces.
+        group: the partition's Raft group.
+        snapshot: the newest durable snapshot, for followers that need entries that it replaces.
     """
 
     identity: PartitionId
@@ -38,14 +39,14 @@ class PartitionReplica(StateMachine, Protocol):
 
     @property
     def leads(self) -> bool:
-        """True while this replica leads and has what a leader needs."""
+        """True while this replica leads and has the state that a leader needs."""
 
     @property
     def name(self) -> str:
-        """topic-number."""
+        """The partition's name, topic-number."""
 
     def configure(self, configs: Mapping[str, str]) -> None:
-        """The topic's configuration, only what was set on it, holds from now on."""
+        """Applies the topic's configuration, which contains only the keys set on the topic, from now on."""
 
     def not_leader(self) -> errors_pb2.Error:
-        """The error for a request that only the leader can serve."""
+        """Returns the error for a request that only the leader can serve."""

@@ -1,7 +1,7 @@
-"""Links to the other nodes as the node sees them: what waits to be sent, and how much may be in flight.
+"""Outgoing queues to the other nodes: the frames that wait to be sent, and the limit on frames in flight.
 
-Data frames are paced: one unacknowledged frame per peer, two when frames are large. What arrives meanwhile gathers
-for the next one, so frames fill up by themselves under load.
+Data frames are paced: one unacknowledged frame per peer, two if frames are large. Messages that arrive in between
+gather for the next frame, so frames fill up automatically under load.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.hosting.replication_throttle import PACED_BYTES, ReplicationThrottle
 from quorumlog.server.step.events import PeerFrame, PeerIdentity, Stream
 
-#: Frames of at least this size may be two in flight.
+#: Two frames may be in flight if they have at least this size.
 LARGE_FRAME_BYTES = 64 << 10
-#: What a message costs in a frame beside its entries.
+#: Size of a message in a frame in addition to its entries.
 MESSAGE_OVERHEAD_BYTES = 64
 
 
 @dataclass(slots=True)
 class PeerQueue:
-    """The link to one peer. ``identity`` is None while it is down; ``heard`` is when the last frame came (µs).
+    """The link to one peer. ``identity`` is None while it is down; ``heard`` is when the last frame arrived (µs).
 
-    ``ready_groups`` may have entries for the peer, whose turn comes in this order. ``urgent_sent``: the last data frame
-    had some of the urgent group. ``copied_at``: when a part of a paced copy left (µs).
+    ``ready_groups`` may have entries for the peer, and are served in this order. ``urgent_sent``: the last data frame
+    had entries of the urgent group. ``copied_at``: when a part of a paced copy was last sent (µs).
     """
 
     peer: int
@@ -54,34 +54,37 @@ class PeerQueue:
 
     @property
     def up(self) -> bool:
-        """Whether frames sent now can arrive."""
+        """True if frames sent now can arrive."""
         return self.identity is not None
 
     def may_send(self) -> bool:
-        """Whether another data frame may leave."""
+        """True if another data frame may be sent."""
         if not self.up or len(self.in_flight) >= 2:
             return False
         return not self.in_flight or self.in_flight[0][1] >= LARGE_FRAME_BYTES
 
     def acknowledge(self, sequence: int) -> None:
-        """The peer has made every frame up to ``sequence`` durable."""
+        """Removes every frame up to ``sequence`` from those in flight: the peer has made them durable."""
         while self.in_flight and self.in_flight[0][0] <= sequence:
             self.in_flight.popleft()
 
     def stuck(self, now: int, timeout_us: int) -> bool:
-        """Whether the oldest frame has waited for its acknowledgement for too long."""
+        """True if the oldest frame in flight has waited for its acknowledgement for too long."""
         return bool(self.in_flight) and now - self.in_flight[0][2] > timeout_us
 
     def open(self, identity: PeerIdentity, now: int) -> None:
-        """Our streams to the peer are new. What waits to be answered on its streams to us is not touched: an
-        acknowledgement dropped here would hold up the peer's next frame until it gives the link up."""
+        """Resets the link for new streams to the peer.
+
+        Pending answers on the peer's streams to this node are kept: an acknowledgement dropped here would delay the
+        peer's next frame until it gives the link up.
+        """
         self.identity = identity
         self.connected_at = now
         self.sequence = 0
         self.in_flight.clear()
 
     def close(self) -> None:
-        """A stream of the pair broke: nothing is in flight any more, and nothing that waits can arrive."""
+        """Marks the link as down: no frame in flight, and no waiting frame, can arrive."""
         self.identity = None
         self.in_flight.clear()
         self.control = self.control_answer = self.data_answer = None
@@ -91,9 +94,9 @@ class PeerQueues:
     """All links of a node.
 
     Arguments:
-        urgent_group: its entries wait for one frame of the others' at most.
-        offer: takes (now, group, message) of a snapshot that a follower needs instead of entries.
-        pace: of entries to replicas that are being added.
+        urgent_group: the group whose entries wait for at most one frame of other groups.
+        offer: called with (now, group, message) when a follower needs a snapshot instead of entries.
+        pace: throttle for entries to replicas that are being added.
     """
 
     def __init__(
@@ -121,26 +124,27 @@ class PeerQueues:
         return iter(self._links.values())
 
     def find(self, peer: int) -> PeerQueue | None:
-        """The link to a peer, if there is one."""
+        """Returns the link to a peer, or None."""
         return self._links.get(peer)
 
     def forget(self, peer: int) -> None:
-        """A peer that is a member of no group here is gone: anybody may come under any number of node ids."""
+        """Forgets a peer that is not a member of any group here. Otherwise callers with invented node ids could fill
+        the memory."""
         self._links.pop(peer, None)
 
     def alive(self, peer: int, now: int, silence_us: int) -> bool:
-        """Whether a peer can be expected to answer: connected, and heard within ``silence_us``."""
+        """True if a peer can be expected to answer: connected, and heard from within ``silence_us``."""
         link = self._links.get(peer)
         return link is not None and link.up and now - max(link.heard, link.connected_at) <= silence_us
 
     def grant(self, leases: Leases) -> None:
-        """Tells every connected peer that this node lives."""
+        """Queues a lease for every connected peer."""
         for link in self._links.values():
             if link.up:
                 self.control(link).lease = leases.grant(link.peer)
 
     def enqueue(self, group: int, message: Message) -> None:
-        """Puts a message where it belongs: answers on the stream that the peer opened, the rest on our own."""
+        """Queues a message on its stream: answers on the stream that the peer opened, all others on this node's own."""
         link = self[message.to]
         if isinstance(message, AppendResponse):
             self.data_answer(link).messages.append((group, message))
@@ -151,36 +155,37 @@ class PeerQueues:
 
     @staticmethod
     def control(link: PeerQueue) -> PeerFrame:
-        """The control frame that gathers for a peer."""
+        """Returns the pending control frame for a peer."""
         if link.control is None:
             link.control = PeerFrame(Stream.CONTROL)
         return link.control
 
     @staticmethod
     def control_answer(link: PeerQueue) -> PeerFrame:
-        """The control answer that gathers for a peer."""
+        """Returns the pending control answer for a peer."""
         if link.control_answer is None:
             link.control_answer = PeerFrame(Stream.CONTROL_ANSWER)
         return link.control_answer
 
     @staticmethod
     def data_answer(link: PeerQueue) -> PeerFrame:
-        """The data answer that gathers for a peer."""
+        """Returns the pending data answer for a peer."""
         if link.data_answer is None:
             link.data_answer = PeerFrame(Stream.DATA_ANSWER)
         return link.data_answer
 
     def mark(self, group: int, peers: tuple[int, ...]) -> None:
-        """A group that this node leads may have entries for its members."""
+        """Marks a group that this node leads as possibly having entries for its members."""
         for peer in peers:
             if peer != self._node_id:
                 self[peer].ready_groups[group] = None
 
     def collect(self, now: int, host: RaftHost, *, silent: bool) -> list[tuple[int, PeerFrame]]:
-        """Everything that may leave now: control first, then answers, then data as far as pacing allows.
+        """Removes and returns every frame that may be sent now: control first, then answers, then data as pacing
+        allows.
 
         Arguments:
-            silent: entries, which are signs of life too, stay here.
+            silent: entries, which are also signs of life, are held back.
         """
         frames: list[tuple[int, PeerFrame]] = []
         for link in self._links.values():
@@ -196,12 +201,12 @@ class PeerQueues:
         return frames
 
     def _in_turn(self) -> Iterable[PeerQueue]:
-        """The links. Who got a part of a paced copy last waits for the others."""
+        """Returns the links, those last that most recently got a part of a paced copy."""
         links = self._links.values()
         return sorted(links, key=lambda link: link.copied_at) if self._pace.is_busy else links
 
     def _next_data(self, now: int, link: PeerQueue, host: RaftHost) -> PeerFrame | None:
-        """The next data frame for a peer; None when no group has entries for it."""
+        """Returns the next data frame for a peer; None if no group has entries for it."""
         data = PeerFrame(Stream.DATA)
         size = 0
         for group in self._turns(link):
@@ -216,7 +221,7 @@ class PeerQueues:
                     continue
                 room = min(room, PACED_BYTES)
             if replica.raft.wants_append(link.peer, commit_only=not replica.lazy_commit):
-                # Where an entry is damaged, the group is looked at again once that is mended.
+                # If an entry is damaged, the group is examined again once it is repaired.
                 with contextlib.suppress(UnreadableEntryError):
                     message = replica.raft.next_append(now, link.peer, room)
             if message is None:
@@ -232,8 +237,8 @@ class PeerQueues:
                 if paced:
                     self._pace.sent(now, group, added)
                     link.copied_at = now
-                # More of the same group goes last, so that one busy group cannot starve the others. That holds for the
-                # one that fills the frame above all.
+                # More of the same group goes last, so that one busy group cannot starve the others, least of all when
+                # it fills the frame.
                 del link.ready_groups[group]
                 link.ready_groups[group] = None
             if size >= self._frame_bytes:
@@ -247,10 +252,10 @@ class PeerQueues:
         return data
 
     def _turns(self, link: PeerQueue) -> list[int]:
-        """The groups in the order in which they may add to a frame.
+        """Returns the groups in the order in which they may add to a frame.
 
-        The urgent one goes first, unless it was in the frame before: a peer that is behind in a thousand partitions, or
-        in that group itself, gets the one and the others.
+        The urgent group goes first unless it was in the previous frame, so that a peer that is behind in a thousand
+        partitions, or in the urgent group itself, gets both.
         """
         turns = list(link.ready_groups)
         if not link.urgent_sent and self._urgent_group in link.ready_groups:

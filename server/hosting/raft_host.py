@@ -1,8 +1,8 @@
-"""Many Raft groups in one node: their rounds, their one write transaction, their timers.
+"""Many Raft groups in one node: their rounds, their shared write transaction, their timers.
 
-A round steps every group that has something to do, gathers what must become durable in one transaction for all of
-them, and keeps what may only be said afterwards until that transaction is synced. While it is under way, the next
-one gathers: that is the group commit.
+A round steps every group that has something to do, gathers what must become durable in one transaction for all of them,
+and holds back the messages that depend on it until that transaction is synced. While it is in progress, the next
+transaction gathers (group commit).
 """
 
 from __future__ import annotations
@@ -20,21 +20,24 @@ from quorumlog.storage.transaction import RaftGroupWrite, SnapshotSlice, Transac
 
 
 class StateMachine(Protocol):
-    """What a group replicates."""
+    """The state machine that a group replicates."""
 
     def apply(self, entries: list[Entry]) -> None:
         """Applies committed entries, in order."""
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Replaces the state by a snapshot's."""
+        """Replaces the state with a snapshot's."""
 
     def take_rows(self) -> dict[bytes, bytes | None]:
-        """Rows of the table that changed since the last call."""
+        """Removes and returns the rows of the table that changed since the last call."""
 
 
 @dataclass(slots=True)
 class HostedReplica:
-    """One group on this node. ``lazy_commit``: followers may learn of commits with the next append or heartbeat."""
+    """One group on this node.
+
+    ``lazy_commit``: followers may learn of commits with the next append or heartbeat.
+    """
 
     raft: RaftGroup
     machine: StateMachine
@@ -43,7 +46,7 @@ class HostedReplica:
 
 @dataclass(slots=True)
 class _Batch:
-    """What gathers for one transaction, and what waits for it."""
+    """The content of one transaction, and the messages and callbacks that wait for it."""
 
     writes: dict[int, RaftGroupWrite] = field(default_factory=dict)
     node_state: dict[bytes, bytes | None] = field(default_factory=dict)
@@ -60,22 +63,21 @@ class RaftHost:
     """The groups of a node.
 
     Arguments:
-        send: takes (group, message) pairs that may leave now.
+        send: called with each (group, message) that may be sent now.
     """
 
     def __init__(self, send: Callable[[int, Message], None]) -> None:
         self.replicas: dict[int, HostedReplica] = {}
-        #: Groups led here that are not asleep with all their followers: only these cost anything while nothing
-        #: happens.
+        #: Groups led here, except those asleep with all their followers: only these cost anything while idle.
         self.awake_led: set[int] = set()
-        #: Told of every group whose state a snapshot has replaced.
+        #: Called with every group whose state a snapshot has replaced.
         self.restored: Callable[[int], None] = lambda group: None
-        #: Whether a node may have a replica of a group, whatever the group's own replica here knows of it.
+        #: True if a node may have a replica of a group, regardless of what the group's own replica here knows of it.
         self.is_host: Callable[[int, int], bool] = lambda group, node: False
         self._send = send
         self._active: set[int] = set()
         self._gathering = _Batch()
-        #: Groups whose replica here is not on the disk yet.
+        #: Groups whose replica here is not yet on disk.
         self._unborn: set[int] = set()
         self._in_flight: _Batch | None = None
         self._transaction: Transaction | None = None
@@ -83,22 +85,22 @@ class RaftHost:
         self._timers: list[tuple[int, int]] = []
         self._armed: dict[int, int] = {}
         self.in_flight_since = 0
-        #: How long the disk took for the transaction that has become durable in this step (µs); 0 if none has.
+        #: How long the disk took for the transaction that became durable in this step (µs); 0 if none did.
         self.sync_us = 0
 
     # -- groups -----------------------------------------------------------------------------------------------
 
     def add(self, group: int, replica: HostedReplica) -> None:
-        """A replica that was found on disk, or whose creation gathers in this round."""
+        """Adds a replica that was read from disk, or that will be created in this round."""
         assert group not in self.replicas
         self.replicas[group] = replica
         self.touch(group)
 
     def create(self, write: RaftGroupWrite, decided_by: int | None = None) -> None:
-        """A replica is created with the next transaction; whatever it says waits for that (raft.md 4).
+        """Creates a replica with the next transaction; its messages wait for that transaction (raft.md 4).
 
         Arguments:
-            decided_by: as in ``destroy``.
+            decided_by: see ``destroy``.
         """
         assert write.create is not None and write.group not in self._gathering.writes
         self._gathering.writes[write.group] = write
@@ -107,24 +109,23 @@ class RaftHost:
             self._witness(decided_by)
 
     def is_ending(self, group: int) -> bool:
-        """Whether the destruction of a group's replica is not durable yet; no new one can be made before that."""
+        """True if the destruction of a group's replica is not durable yet; no new one can be created before that."""
         batches = (self._gathering, self._in_flight)
         return any(batch is not None and group in batch.writes and batch.writes[group].destroy for batch in batches)
 
     def _witness(self, group: int) -> None:
-        """The rows of a group's table as it is now go into the next transaction."""
+        """Adds the changed rows of a group's table to the next transaction."""
         write, replica = self._write_of(group), self.replicas.get(group)
         if replica is not None:
             write.table.update(replica.machine.take_rows())
 
     def destroy(self, group: int, decided_by: int) -> None:
-        """A replica, or what was found on disk of one, ends: with the next transaction it is gone for good. Nothing
-        more is written of it, and nothing said.
+        """Destroys a replica, in memory or on disk, with the next transaction. Nothing more of it is written or sent.
 
         Arguments:
-            decided_by: the group whose state says so; the rows of its table go into the same transaction. Otherwise
-                a restart could find the replica gone and the decision not known yet, make an empty one in its place,
-                and let that vote; or find one that was made and destroy it for an older decision.
+            decided_by: the group whose state contains the decision; the rows of its table go into the same transaction.
+                Otherwise a restart could find the replica destroyed but the decision not recorded, create an empty one
+                in its place, and let it vote; or find a newer replica and destroy it for an older decision.
         """
         self.replicas.pop(group, None)
         self._active.discard(group)
@@ -141,15 +142,15 @@ class RaftHost:
             self._witness(decided_by)
 
     def touch(self, group: int) -> None:
-        """The group may have something to do in this round."""
+        """Marks a group that may have something to do in this round."""
         self._active.add(group)
 
     def set_node_state(self, key: bytes, value: bytes | None) -> None:
-        """A row of the node itself, written with the next transaction."""
+        """Writes a row of the node itself with the next transaction."""
         self._gathering.node_state[key] = value
 
     def after_durable(self, callback: Callable[[], None]) -> None:
-        """Calls back once everything that was to be written so far is durable: at once if there is nothing."""
+        """Calls back once everything gathered so far is durable; at once if there is nothing to write."""
         if self._gathering:
             self._gathering.callbacks.append(callback)
         elif self._in_flight is not None:
@@ -158,22 +159,22 @@ class RaftHost:
             callback()
 
     def stage(self, group: int, piece: SnapshotSlice) -> None:
-        """Keeps a slice of a snapshot, with the next transaction."""
+        """Stores a slice of a snapshot with the next transaction."""
         self._write_of(group).stage.append(piece)
 
     def unstage(self, group: int, stage: int) -> None:
-        """Nobody will switch to that stage: with the next transaction its slices become garbage."""
+        """Turns the slices of an abandoned stage into garbage with the next transaction."""
         self._write_of(group).unstage.append(stage)
 
     def mend(self, group: int, entry: Entry) -> None:
-        """Writes a damaged entry once more, with the next transaction."""
+        """Writes a damaged entry again with the next transaction."""
         self._write_of(group).mend.append(entry)
 
     def checkpoint(self, group: int, snapshot: Snapshot) -> None:
-        """Keeps a staged snapshot of our own and drops the entries that it replaces, with the next transaction.
+        """Switches to a staged snapshot of this node and drops the entries that it replaces, with the next transaction.
 
-        The table and the configuration go with it, as they are now: entries that are dropped must never be needed again
-        to bring them up to date.
+        The current table and configuration go into the same transaction: dropped entries must never be needed again to
+        bring them up to date.
         """
         replica = self.replicas[group]
         write = self._write_of(group)
@@ -183,8 +184,10 @@ class RaftHost:
         write.table.update(replica.machine.take_rows())
 
     def give_up_log(self, group: int, up_to: EntryId) -> None:
-        """Drops the entries up to ``up_to``, applied and durable, with the next transaction, and keeps nothing in their
-        place: of a witness, which has no state. The table and the configuration go with it, as in ``checkpoint``."""
+        """Drops the entries up to ``up_to``, applied and durable, with the next transaction, without a snapshot.
+
+        Only for a witness, which has no state. The table and the configuration are included, as in ``checkpoint``.
+        """
         replica = self.replicas[group]
         write = self._write_of(group)
         write.configuration = replica.raft.configuration
@@ -193,13 +196,16 @@ class RaftHost:
         replica.raft.compact(up_to)
 
     def may_speak(self, group: int, node: int) -> bool:
-        """Whether a node has a say in a group that has a replica here: it is a member, or said to host a replica. (A
-        replica that is behind does not know the members of today, and must hear their leader all the same.)"""
+        """True if a node may send messages to a group with a replica here: it is a member, or reported to host a
+        replica.
+
+        A replica that is behind does not know the current members, but must still hear their leader.
+        """
         return node in self.replicas[group].raft.configuration.members or self.is_host(group, node)
 
     @property
     def has_work(self) -> bool:
-        """Whether another round has something to do."""
+        """True if another round has something to do."""
         return bool(self._active)
 
     # -- rounds -----------------------------------------------------------------------------------------------
@@ -213,7 +219,7 @@ class RaftHost:
             for group in groups:
                 replica = self.replicas.get(group)
                 if replica is None:
-                    continue  # What another group has just applied has ended it.
+                    continue  # An entry that another group has just applied has removed it.
                 touched.add(group)
                 while replica.raft.has_ready():
                     self._carry_out(group, replica, replica.raft.take_ready())
@@ -229,7 +235,7 @@ class RaftHost:
 
     def _carry_out(self, group: int, replica: HostedReplica, ready: Ready) -> None:
         if group in self._unborn:
-            # The replica takes the term that it is created with for durable; a crash could still forget it.
+            # The replica assumes that its initial term is durable; a crash could still lose it.
             self._gathering.messages.extend((group, message) for message in ready.messages)
         else:
             for message in ready.messages:
@@ -246,7 +252,8 @@ class RaftHost:
         if ready.committed:
             replica.machine.apply(ready.committed)
             if is_changed_by(ready.committed):
-                # With the table's rows, which say that it is applied: a restart applies nothing twice.
+                # In one transaction with the table's rows, which record the applied index: a restart applies nothing
+                # twice.
                 self._write_of(group).configuration = replica.raft.configuration
         if group in self._gathering.writes:
             self._gathering.writes[group].table.update(replica.machine.take_rows())
@@ -281,7 +288,7 @@ class RaftHost:
             write.entries.pop()
         if not write.entries and (write.truncate_from is None or first < write.truncate_from):
             write.truncate_from = first
-        # What was to be confirmed has been replaced before it became durable: it must never be confirmed.
+        # Truncated before it became durable: its acknowledgement must never be sent.
         self._gathering.messages = [
             (other, message)
             for other, message in self._gathering.messages
@@ -296,14 +303,14 @@ class RaftHost:
     # -- the transaction --------------------------------------------------------------------------------------
 
     def take_transaction(self, now: int) -> Transaction | None:
-        """The transaction to write now: None while one is under way or when nothing gathers."""
+        """Returns the transaction to write now; None while one is in progress or if there is nothing to write."""
         self.sync_us = 0
         if self._in_flight is not None:
             return None
         batch = self._gathering
         if not batch.writes and not batch.node_state:
             if batch:
-                # Nothing of it needs the disk, and nothing is under way: all before it is durable already.
+                # No part of it needs the disk, and no transaction is in progress: everything before it is durable.
                 self._gathering = _Batch()
                 self._speak(now, batch)
             return None
@@ -319,11 +326,11 @@ class RaftHost:
         return self._gathering.entry_bytes
 
     def stalled(self, now: int, limit_us: int) -> bool:
-        """Whether the transaction under way has taken longer than ``limit_us``."""
+        """True if the transaction in progress has taken longer than ``limit_us``."""
         return self._in_flight is not None and now - self.in_flight_since > limit_us
 
     def on_durable(self, now: int, number: int) -> None:
-        """The transaction is synced: what waited for it may be said."""
+        """Completes the synced transaction and sends the messages that waited for it."""
         assert self._in_flight is not None and number == self._number, f"completion {number}, expected {self._number}"
         batch, self._in_flight = self._in_flight, None
         self._transaction = None
@@ -333,7 +340,7 @@ class RaftHost:
         self._speak(now, batch)
 
     def retry(self, number: int) -> Transaction:
-        """The transaction that was refused for want of room, to be given again."""
+        """Returns the transaction that failed for lack of space, to be submitted again."""
         assert self._transaction is not None and number == self._number
         return self._transaction
 
@@ -351,7 +358,7 @@ class RaftHost:
     # -- time -------------------------------------------------------------------------------------------------
 
     def _arm(self, group: int) -> None:
-        # Deadlines mostly move away (a heartbeat came): the old timer then finds that it is early and is set anew.
+        # Deadlines mostly move later (a heartbeat arrived): the old timer then fires early and is set again.
         deadline = self.replicas[group].raft.next_deadline
         armed = self._armed.get(group)
         if deadline < NEVER and (armed is None or deadline < armed):
@@ -359,7 +366,7 @@ class RaftHost:
             heapq.heappush(self._timers, (deadline, group))
 
     def fire_timers(self, now: int) -> None:
-        """Runs the deadlines that have come."""
+        """Runs the timers that are due."""
         while self._timers and self._timers[0][0] <= now:
             armed, group = heapq.heappop(self._timers)
             if self._armed.get(group) != armed:
@@ -375,11 +382,11 @@ class RaftHost:
 
     @property
     def next_deadline(self) -> int | None:
-        """When the next timer is due."""
+        """The time at which the next timer is due; None if no timer is set."""
         return self._timers[0][0] if self._timers else None
 
     def led(self) -> Iterator[tuple[int, HostedReplica]]:
-        """The groups that this node leads."""
+        """Yields the groups that this node leads."""
         for group, replica in self.replicas.items():
             if replica.raft.is_leader:
                 yield group, replica

@@ -1,8 +1,8 @@
-"""Linearizable reads without a write: the rounds of heartbeats that confirm leaderships (Raft thesis §6.4).
+"""Linearizable reads without a write: heartbeat rounds that confirm leadership (Raft thesis §6.4).
 
-A leader may answer what is committed only after a quorum has confirmed, by a heartbeat sent after the question came,
-that it still leads. Otherwise one that was cut off and replaced could name a state behind what its successor has
-acknowledged.
+A leader may answer from committed state only after a quorum has confirmed that it still leads, by a heartbeat sent
+after the request arrived. Otherwise a leader that was cut off and replaced could report a state older than what its
+successor has acknowledged.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 
 class HeartbeatRounds:
-    """Gives questions the heartbeat rounds that confirm them.
+    """Assigns read requests to the heartbeat rounds that confirm them.
 
     Arguments:
         confirm: sends a heartbeat of a group now and returns its round; None while this node cannot write.
@@ -22,9 +22,10 @@ class HeartbeatRounds:
         self._newest: dict[int, tuple[int, int]] = {}
 
     def begin(self, now: int, group: int) -> int | None:
-        """A round that begins now: all questions of one step share it, and none gets one from before it was asked.
+        """Returns a round that starts now. All requests of one step share it, and none gets a round that started before
+        it.
 
-        Otherwise a question would be confirmed by a heartbeat that had been answered before it came: raft.md 15.
+        Otherwise a request could be confirmed by a heartbeat that was answered before the request arrived: raft.md 15.
         """
         at, heartbeat = self._newest.get(group, (-1, 0))
         if at == now:
@@ -35,5 +36,5 @@ class HeartbeatRounds:
         return fresh
 
     def forget(self, group: int) -> None:
-        """There is no replica of a group here any more."""
+        """Forgets a group that no longer has a replica on this node."""
         self._newest.pop(group, None)

@@ -1,27 +1,28 @@
-"""How fast copies of logs leave this node: replicas that are added to a partition, and count for nothing yet.
+"""Rate limit on log copies from this node to replicas that are being added to a partition and do not count yet.
 
-Only learners are paced. A voter that is behind gets what it lacks as fast as it goes: the next failure may need it.
-Copies with the same limit share it, and a node may have a limit of its own over all of them.
+Only learners are throttled. A voter that is behind is brought up to date at full speed: the next failure may need it.
+Copies with the same limit share it, and a node may have an additional limit for all of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-#: Bytes of a paced message, about: between two of them whatever else shares the wire gets its turn.
+#: Approximate size of a throttled message in bytes: between two of them, other traffic on the connection gets its turn.
 PACED_BYTES = 256 << 10
 
 
 class ReplicationThrottle:
-    """When the next bytes of copies may leave.
+    """Decides when the next bytes of copies may be sent.
 
     Arguments:
-        node_bytes_per_second: that all copies from this node may take together; 0: no limit.
+        node_bytes_per_second: limit for all copies from this node together; 0: no limit.
 
     Attributes:
-        throttle_of: the limit of a group's copies, in bytes per second; 0: none of their own; None: never paced.
-        held_until: when the first of those that were held back may leave (µs); None if none was.
-        snapshots_first: whose turn it is when both slices of snapshots and entries wait.
+        throttle_of: the limit of a group's copies, in bytes per second; 0: no limit of their own; None: never
+            throttled.
+        held_until: when the first of the copies that were held back may be sent (µs); None if none was.
+        snapshots_first: True if slices of snapshots go before entries when both wait.
     """
 
     def __init__(self, node_bytes_per_second: int) -> None:
@@ -32,18 +33,18 @@ class ReplicationThrottle:
         self.snapshots_first = False
 
     def begin(self, now: int) -> None:
-        """It is about to be asked what may leave now."""
+        """Prepares for a series of ``holds`` calls: resets ``held_until`` and removes expired entries."""
         self.held_until = None
         if self._free_at:
             self._free_at = {rate: free_at for rate, free_at in self._free_at.items() if free_at > now}
 
     @property
     def is_busy(self) -> bool:
-        """Whether a part of a copy left a moment ago, so that others wait."""
+        """True if a part of a copy was sent a moment ago, so that others wait."""
         return bool(self._free_at)
 
     def holds(self, now: int, group: int) -> bool:
-        """Whether a copy of a group must wait."""
+        """True if a copy of a group must wait."""
         free_at = max((self._free_at.get(rate, 0) for rate in self._rates(group)), default=0)
         if free_at <= now:
             return False
@@ -51,14 +52,14 @@ class ReplicationThrottle:
         return True
 
     def sent(self, now: int, group: int, size_bytes: int) -> None:
-        """A part of a copy leaves: the next one waits as long as this one may take."""
+        """Charges a part of a copy that is sent: the next one waits until this one's time at the limit has passed."""
         for rate in self._rates(group):
             free_at = max(self._free_at.get(rate, 0), now)
             self._free_at[rate] = free_at + size_bytes * 1_000_000 // rate
         self.snapshots_first = not self.snapshots_first
 
     def is_paced(self, group: int) -> bool:
-        """Whether copies of a group have a limit."""
+        """True if copies of a group have a limit."""
         return bool(self._rates(group))
 
     def _rates(self, group: int) -> tuple[int, ...]:

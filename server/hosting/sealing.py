@@ -12,7 +12,7 @@ Seal = Callable[[int, int, int], Entry]
 
 
 def configuration_to_proto(configuration: Configuration) -> peer_pb2.GroupConfiguration:
-    """The wire form of a configuration."""
+    """Returns the wire form of a configuration."""
     return peer_pb2.GroupConfiguration(
         voters=configuration.voters,
         learners=configuration.learners,
@@ -22,10 +22,10 @@ def configuration_to_proto(configuration: Configuration) -> peer_pb2.GroupConfig
 
 
 def configuration_from_proto(message: peer_pb2.GroupConfiguration) -> Configuration:
-    """The configuration in its wire form.
+    """Returns the configuration from its wire form.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the message is not a valid configuration.
     """
     return Configuration(
         tuple(message.voters), tuple(message.learners), tuple(message.outgoing_voters), tuple(message.witnesses)
@@ -41,25 +41,25 @@ class GroupSealer:
         self._group = group
 
     def noop(self, index: int, term: int, previous_hash: int) -> Entry:
-        """The empty entry with which a leader opens its term."""
+        """Returns the empty entry with which a leader starts its term."""
         return self._seal(index, term, previous_hash, EntryKind.NOOP, b"")
 
     def config(self, index: int, term: int, previous_hash: int, configuration: Configuration) -> Entry:
-        """An entry that changes the configuration."""
+        """Returns an entry that changes the configuration."""
         body = configuration_to_proto(configuration).SerializeToString(deterministic=True)
         return self._seal(index, term, previous_hash, EntryKind.CONFIG, body)
 
     def configuration_of(self, entry: Entry) -> Configuration:
-        """The configuration in an entry of kind CONFIG."""
+        """Returns the configuration in an entry of kind CONFIG."""
         body = entry.data[layout.ENVELOPE_BYTES :]
         return configuration_from_proto(peer_pb2.GroupConfiguration.FromString(body))
 
     def trace(self, entry: Entry, previous_hash: int) -> Entry:
-        """What a witness keeps of an entry."""
+        """Returns the trace that a witness keeps of an entry."""
         return Entry(entry.index, entry.term, EntryKind.TRACE, entry.hash, layout.trace_of(entry.data))
 
     def command(self, body: bytes) -> Seal:
-        """How to seal a command once its place is known."""
+        """Returns a function that seals a command once its position is known."""
 
         def seal(index: int, term: int, previous_hash: int) -> Entry:
             return self._seal(index, term, previous_hash, EntryKind.COMMAND, body)
@@ -67,11 +67,11 @@ class GroupSealer:
         return seal
 
     def batch(self, batch: bytes, base_offset: int, append_time_ms: int, is_append_time: bool) -> Seal:
-        """How to seal a checked batch once its place is known.
+        """Returns a function that seals a validated batch once its position is known.
 
         Arguments:
             append_time_ms: the node's clock, in milliseconds since the epoch.
-            is_append_time: whether that becomes the timestamp of its records.
+            is_append_time: True if that becomes the timestamp of the batch's records.
         """
 
         def seal(index: int, term: int, previous_hash: int) -> Entry:
@@ -90,10 +90,11 @@ class GroupSealer:
         return seal
 
     def restored_batch(self, entry: bytes, base_offset: int, last_offset: int | None) -> Seal:
-        """How to seal a checked batch of another log at the same offsets once its place is known.
+        """Returns a function that seals a validated batch of another log at the same offsets, once its position is
+        known.
 
         Arguments:
-            last_offset: the last one missing behind it, if any is.
+            last_offset: the last missing offset after the batch, if offsets are missing.
         """
 
         def seal(index: int, term: int, previous_hash: int) -> Entry:

@@ -1,9 +1,9 @@
-"""Receives snapshots: each slice is staged on disk as it comes, and acknowledged once it is durable there.
+"""Receives snapshots: each slice is staged on disk as it arrives, and acknowledged once it is durable.
 
-Nothing of a snapshot means anything until all of it is staged and its checksum agrees. Then Raft is given the
-InstallSnapshot that the transfer stands for; if it takes it, the group's snapshot row is pointed to the stage, in one
-transaction with hard state, anchor and configuration. A transfer that ends before leaves a stage to be swept; a
-resend begins anew under a stage of its own, so slices of two attempts never mix.
+A snapshot takes effect only when all of it is staged and its checksum matches. Then Raft gets the InstallSnapshot of
+the transfer; if Raft accepts it, the group's snapshot row is pointed to the stage, in one transaction with hard state,
+anchor and configuration. A transfer that ends early leaves a stage to be swept; a retry starts from the first slice in
+a new stage, so slices of two attempts never mix.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ class SnapshotReceiver:
     """The transfers to this node: at most one per group, the newest.
 
     Arguments:
-        rng: names stages.
-        has_room: whether the disk can take a snapshot now.
-        install: gives a group's Raft replica the message.
+        rng: generates stage numbers.
+        has_room: True if the disk has space for a snapshot now.
+        install: passes the message to a group's Raft replica.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class SnapshotReceiver:
         self._answers: dict[int, PeerFrame] = {}
 
     def on_chunk(self, now: int, peer: int, chunk: SnapshotChunk) -> None:
-        """Takes a slice. What cannot be taken is refused, which ends the transfer at its sender too."""
+        """Stages a slice, or refuses it, which also ends the transfer at its sender."""
         incoming = self._incoming.get(chunk.group)
         if incoming is None or (incoming.peer, incoming.transfer) != (peer, chunk.transfer):
             incoming = self._begin(now, peer, chunk)
@@ -88,7 +88,7 @@ class SnapshotReceiver:
         self._host.after_durable(self._durable(incoming, incoming.received))
 
     def _begin(self, now: int, peer: int, chunk: SnapshotChunk) -> _Incoming | None:
-        """Starts a transfer, in place of one of the same group; None when there is nothing to stage."""
+        """Starts a transfer, replacing one of the same group; None if nothing has to be staged."""
         offer, before = chunk.offer, self._incoming.get(chunk.group)
         if offer is None or (before is not None and before.peer == peer and before.transfer > chunk.transfer):
             reason = "this transfer has ended here"
@@ -99,12 +99,12 @@ class SnapshotReceiver:
             try:
                 lacks = self._raft(chunk.group).lacks(offer.last)
             except UnreadableEntryError:
-                reason = "an entry is damaged here that has yet to be mended"
+                reason = "an entry here is damaged and not yet repaired"
         if offer is None or reason:
             self._answer(peer, ChunkReceipt(chunk.group, chunk.transfer, refused=reason))
             return None
         if before is not None:
-            self._drop(before, "another one has begun")
+            self._drop(before, "superseded by another transfer")
         stage = self._rng.getrandbits(64)
         deadline = now + self._options.snapshot_stall_us
         incoming = _Incoming(chunk.group, peer, chunk.transfer, offer, stage, deadline)
@@ -121,7 +121,7 @@ class SnapshotReceiver:
         if offer.term < max(replica.raft.term, before.offer.term if before is not None else 0):
             return "its term is over"
         if (offer.slices == 0) != replica.raft.is_witness:
-            return "a witness takes the point of a snapshot, and nobody else does"
+            return "only a witness accepts a snapshot without data"
         if offer.size_bytes > self._limits.snapshot_bytes:
             return f"larger than {self._limits.snapshot_bytes} bytes"
         alike = sum((each.offer.slices <= 1) == (offer.slices <= 1) for each in self._incoming.values())
@@ -131,7 +131,7 @@ class SnapshotReceiver:
 
     def _durable(self, incoming: _Incoming, slices: int) -> Callable[[], None]:
         def tell() -> None:
-            # The transfer may have ended while its slice was being synced, and another may have begun since.
+            # The transfer may have ended while its slice was being synced, and another may have started since.
             if self._incoming.get(incoming.group) is incoming:
                 incoming.durable = slices
                 if slices == incoming.offer.slices:
@@ -143,7 +143,7 @@ class SnapshotReceiver:
         return tell
 
     def _finish(self, incoming: _Incoming) -> None:
-        """Everything is staged, or the log has come to hold what the snapshot stands for: Raft decides."""
+        """Lets Raft decide once everything is staged, or the log already contains what the snapshot covers."""
         offer, group = incoming.offer, incoming.group
         raft = self._raft(group)
         complete = (incoming.size_bytes, incoming.checksum) == (offer.size_bytes, offer.checksum)
@@ -163,7 +163,7 @@ class SnapshotReceiver:
     # -- the end of a transfer ------------------------------------------------------------------------------------
 
     def on_time(self, now: int) -> None:
-        """Ends transfers of a term that is over, those that are not needed any more, and those that stand still."""
+        """Ends transfers of a past term, those that are no longer needed, and stalled ones."""
         for incoming in list(self._incoming.values()):
             replica = self._host.replicas.get(incoming.group)
             if replica is None or replica.raft.term > incoming.offer.term:
@@ -173,25 +173,25 @@ class SnapshotReceiver:
                 self._finish(incoming)
             elif now >= incoming.deadline:
                 if incoming.durable < incoming.received:
-                    # Our own disk is slow, and the sender waits for it.
+                    # This node's disk is slow, and the sender waits for it.
                     incoming.deadline = now + self._options.snapshot_stall_us
                 else:
                     self._refuse(incoming, "no slice in time")
 
     @property
     def next_deadline(self) -> int | None:
-        """When ``on_time`` is due."""
+        """The time at which ``on_time`` is due."""
         return min(incoming.deadline for incoming in self._incoming.values()) if self._incoming else None
 
     def peer_lost(self, peer: int) -> None:
-        """No more slices will come from the peer."""
+        """Drops the peer's transfers: no more slices will arrive."""
         self._answers.pop(peer, None)
         for incoming in list(self._incoming.values()):
             if incoming.peer == peer:
                 self._drop(incoming, "the connection broke")
 
     def group_gone(self, group: int) -> None:
-        """There is no replica of a group here any more."""
+        """Forgets a group that no longer has a replica on this node."""
         self._incoming.pop(group, None)
 
     def _refuse(self, incoming: _Incoming, reason: str) -> None:
@@ -214,6 +214,6 @@ class SnapshotReceiver:
         frame.receipts.append(receipt)
 
     def collect(self) -> list[tuple[int, PeerFrame]]:
-        """The receipts that are due."""
+        """Removes and returns the receipts to send."""
         answers, self._answers = self._answers, {}
         return list(answers.items())

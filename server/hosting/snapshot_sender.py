@@ -1,10 +1,10 @@
-"""Sends snapshots to followers that need entries which are gone: slice by slice, as far as each follower keeps up.
+"""Sends snapshots to followers that need entries which have been dropped, slice by slice, at each follower's pace.
 
-A slice is read from this node's storage when its turn comes, and at most a window of slices is not known to be
-durable at the follower: however large a snapshot is and however many followers want it, little of it is in memory.
-A transfer lives exactly as long as Raft's progress of its follower waits for that very snapshot. It ends early with
-the connection, the term, a slice that is not acknowledged in time, or the follower's refusal; Raft then hears that it
-failed and offers the newest snapshot again, from its first slice, at the follower's next sign of life.
+A slice is read from storage when its turn comes, and at most a window of slices is not known to be durable at the
+follower. So memory use is small, however large a snapshot is and however many followers need it. A transfer exists
+exactly as long as Raft's progress of its follower waits for that snapshot. It ends early with the connection, with the
+term, if a slice is not acknowledged in time, or if the follower refuses it. Raft is then notified of the failure and
+offers the newest snapshot again, from its first slice, at the follower's next sign of life.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from quorumlog.storage.interface import StorageReader
 
 @dataclass(slots=True)
 class _Transfer:
-    """One snapshot on its way to one follower (slices: ``durable`` <= ``sent`` <= ``durable`` + window)."""
+    """One snapshot in transit to one follower (slices: ``durable`` <= ``sent`` <= ``durable`` + window)."""
 
     number: int
     group: int
@@ -38,8 +38,8 @@ class SnapshotSender:
     """The transfers from this node.
 
     Arguments:
-        storage: where the slices are.
-        pace: of slices to replicas that are being added.
+        storage: contains the slices.
+        pace: throttle for slices to replicas that are being added.
     """
 
     def __init__(
@@ -60,8 +60,10 @@ class SnapshotSender:
         self._number = 0
 
     def offer(self, now: int, group: int, message: InstallSnapshot) -> None:
-        """Begins to send what Raft offers to a follower; past the bound of transfers it is refused, to be offered
-        again."""
+        """Starts to send the snapshot that Raft offers to a follower.
+
+        Beyond the limit on transfers the offer is reported to Raft as failed, and Raft offers it again later.
+        """
         key = group, message.to
         small = message.snapshot.data.slices <= 1
         alike = sum((each.snapshot.data.slices <= 1) == small for each in self._transfers.values())
@@ -75,16 +77,16 @@ class SnapshotSender:
         )  # fmt: skip
 
     def is_sending(self, group: int) -> bool:
-        """Whether a snapshot of the group is on its way: its slices, and the entries after it, must stay."""
+        """True if a snapshot of the group is in transit: its slices, and the entries after it, must be kept."""
         return any(transfer.group == group for transfer in self._transfers.values())
 
     def group_gone(self, group: int) -> None:
-        """There is no replica of a group here any more: nothing of it is sent."""
+        """Drops the transfers of a group that no longer has a replica on this node."""
         for key in [key for key in self._transfers if key[0] == group]:
             del self._transfers[key]
 
     def on_receipt(self, now: int, peer: int, receipt: ChunkReceipt) -> None:
-        """The follower has made slices durable, or wants no more."""
+        """Handles a follower's report that slices are durable, or that it wants no more."""
         transfer = self._transfers.get((receipt.group, peer))
         if transfer is None or transfer.number != receipt.transfer:
             return
@@ -92,7 +94,7 @@ class SnapshotSender:
             self._fail(now, transfer, receipt.refused)
             return
         if receipt.durable == transfer.snapshot.data.slices:
-            # Perhaps not all were sent: the follower's log may have come to hold what the snapshot stands for.
+            # Perhaps not all were sent: the follower's log may already contain what the snapshot covers.
             del self._transfers[transfer.group, peer]
             size = transfer.snapshot.data.size_bytes
             self._log("info", "snapshot_sent", group=transfer.group, peer=peer, size_bytes=size)
@@ -104,37 +106,38 @@ class SnapshotSender:
             transfer.deadline = now + self._options.snapshot_stall_us
 
     def on_time(self, now: int) -> None:
-        """Gives up on followers that have acknowledged nothing for too long."""
+        """Fails the transfers whose followers have acknowledged nothing for too long."""
         for transfer in list(self._transfers.values()):
             if transfer.deadline <= now:
                 self._fail(now, transfer, "no receipt in time")
 
     @property
     def next_deadline(self) -> int | None:
-        """When ``on_time`` is due."""
+        """The time at which ``on_time`` is due."""
         return min(transfer.deadline for transfer in self._transfers.values()) if self._transfers else None
 
     def peer_lost(self, now: int, peer: int) -> None:
-        """Nothing that is on its way to the peer will arrive."""
+        """Fails the transfers to the peer: nothing in transit will arrive."""
         for transfer in list(self._transfers.values()):
             if transfer.peer == peer:
                 self._fail(now, transfer, "the connection broke")
 
     def collect(self, now: int) -> list[tuple[int, PeerFrame]]:
-        """The frames that may leave now: one slice each, so that whatever shares the wire waits for no more."""
+        """Returns the frames that may be sent now, one slice each, so that other traffic waits for at most one
+        slice."""
         frames: list[tuple[int, PeerFrame]] = []
         for key, transfer in list(self._transfers.items()):
             if not self._is_wanted(transfer):
                 del self._transfers[key]
                 continue
             paced = self._is_paced(transfer)
-            # The offer alone, where there are no slices: a witness's snapshot.
+            # Without slices only the offer is sent: a witness's snapshot.
             pieces = max(transfer.snapshot.data.slices, 1)
             end = min(pieces, transfer.durable + self._limits.snapshot_window)
             while transfer.sent < end:
                 if paced and self._pace.holds(now, transfer.group):
                     if transfer.sent == transfer.durable:
-                        # It is we who keep the follower waiting.
+                        # The delay is on this side, not the follower's.
                         transfer.deadline = now + self._options.snapshot_stall_us
                     break
                 chunk = self._chunk(transfer, transfer.sent)
@@ -142,7 +145,7 @@ class SnapshotSender:
                 transfer.sent += 1
                 if paced:
                     self._pace.sent(now, transfer.group, len(chunk.data))
-                    # The others come first now.
+                    # The other transfers take precedence now.
                     self._transfers[key] = self._transfers.pop(key)
         return frames
 

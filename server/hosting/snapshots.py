@@ -1,4 +1,4 @@
-"""Everything of a node that has to do with snapshots: sent, received, and written of its own state."""
+"""Snapshots of a node: sent, received, and written of its own state."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class Snapshots:
     """The node's side of snapshots of any group.
 
     Arguments:
-        pace: of what is sent to replicas that are being added.
-        has_room: whether the disk can take a snapshot now.
-        install: gives a group's Raft replica a snapshot that is staged whole.
+        pace: throttle for slices to replicas that are being added.
+        has_room: True if the disk has space for a snapshot now.
+        install: passes a completely staged snapshot to a group's Raft replica.
     """
 
     def __init__(
@@ -43,39 +43,41 @@ class Snapshots:
         host.restored = self.checkpoints.abandon
 
     def on_frame(self, now: int, peer: int, frame: PeerFrame) -> None:
-        """Takes what a frame brings of snapshots."""
+        """Passes a frame's slices to the receiver and its receipts to the sender."""
         for chunk in frame.chunks:
             self.receiver.on_chunk(now, peer, chunk)
         for receipt in frame.receipts:
             self.sender.on_receipt(now, peer, receipt)
 
     def on_time(self, now: int) -> None:
-        """Ends transfers that have no sense any more."""
+        """Ends transfers that have expired or are no longer needed."""
         self.sender.on_time(now)
         self.receiver.on_time(now)
 
     def peer_lost(self, now: int, peer: int) -> None:
-        """The streams of a peer broke."""
+        """Drops the transfers from and to a peer whose streams broke."""
         self.sender.peer_lost(now, peer)
         self.receiver.peer_lost(peer)
 
     def group_gone(self, group: int) -> None:
-        """There is no replica of a group here any more. What was staged of it goes with all that it had."""
+        """Forgets a group that no longer has a replica on this node. Its staged slices are removed with the replica."""
         self.sender.group_gone(group)
         self.receiver.group_gone(group)
         self.checkpoints.abandon(group)
 
     def collect(self, now: int) -> list[tuple[int, PeerFrame]]:
-        """Everything of snapshots that may leave now."""
+        """Removes and returns every frame about snapshots that may be sent now."""
         return [*self.receiver.collect(), *self.sender.collect(now)]
 
     @property
     def next_deadline(self) -> int | None:
-        """When ``on_time`` is due."""
+        """The time at which ``on_time`` is due."""
         return earlier(self.sender.next_deadline, self.receiver.next_deadline)
 
     def may_checkpoint(self, group: int) -> bool:
-        """Whether a new checkpoint of a Raft group may begin: not while the one before is being written, and not while
-        it is being sent. It would take the slices from under the transfer, and the entries that its follower needs
-        next. Then a follower that is slower than the checkpoints come would never catch up."""
+        """True if a new checkpoint of a Raft group may start: none is being written, and none is being sent.
+
+        A new one would remove the slices from under the transfer, and the entries that its follower needs next. A
+        follower that is slower than the checkpoints would then never catch up.
+        """
         return not self.checkpoints.is_writing(group) and not self.sender.is_sending(group)

@@ -1,6 +1,6 @@
-"""A client of Kafka's protocol: its connection, and its requests on their way through the node.
+"""A client that speaks Kafka's protocol: its connection, and its requests on their way through the node.
 
-Sans I/O, as the connection is: whoever has a socket or a simulation brings bytes and the node's replies.
+Sans I/O, like the connection: the caller has a socket or a simulation and delivers bytes and the node's replies.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ from quorumlog.server.kafka.sign_in_state import KafkaSignIn
 
 
 class KafkaClientNode(Protocol):
-    """The node behind a client."""
+    """The node that serves a client."""
 
     def has_room(self) -> bool:
-        """Whether it takes another request."""
+        """True if the node accepts another request."""
 
     def ask(self, message: ProtoMessage, client_id: str, on_reply: Callable[[ProtoMessage], None]) -> int:
-        """Asks it something; the reply comes later, once, or never after ``abandon``. Returns the question's number."""
+        """Submits a request and returns its number. ``on_reply`` is called once, later; never after ``abandon``."""
 
     def abandon(self, number: int) -> None:
-        """Nobody waits for that reply any more."""
+        """Drops the reply to a request that was submitted."""
 
     def work(self, wanted: LongWork, on_done: Callable[[object, Exception | None], None]) -> None:
-        """Has something done beside all else; what it returned or raised comes later."""
+        """Runs work outside of the node's event loop; ``on_done`` receives its result or its exception."""
 
     def count(self, request: KafkaRequest) -> None:
-        """Takes note of a request that was begun."""
+        """Counts a request whose processing has started."""
 
 
 @dataclass(slots=True, eq=False)
@@ -53,8 +53,8 @@ class _RequestInProgress:
     """A request on its way through the node.
 
     Arguments:
-        replies: to the questions that are with the node; None for those that have none yet.
-        missing: how many have none.
+        replies: to the messages that the node is processing; None for those that it has not answered.
+        missing: number of replies that are still None.
     """
 
     request: KafkaRequest
@@ -66,14 +66,14 @@ class _RequestInProgress:
 
 
 class KafkaClient:
-    """One client, as long as its connection goes on.
+    """One client, for the lifetime of its connection.
 
     Arguments:
-        creates_topics: unknown topics are created when it mentions them.
+        creates_topics: an unknown topic is created when the client mentions it.
         now_us: the clock of the connection.
-        changed: is called when there is something to send, or more may be read, because of the node.
-        sign_in: by which the node knows who asks, where clients sign in on the connection.
-        fetch_sessions: what those of all connections keep; None: of this one alone.
+        changed: called when the node has caused output, or has made it possible to read more.
+        sign_in: state of SASL authentication, where clients authenticate on the connection.
+        fetch_sessions: the limit shared by the fetch sessions of all connections; None: one for this connection.
     """
 
     def __init__(
@@ -96,46 +96,46 @@ class KafkaClient:
         self._sign_in = sign_in
         self._fetches = ConnectionFetches(fetch_sessions or FetchSessionSpace())
         self._questions: dict[int, None] = {}
-        #: The request behind which nothing is begun.
+        #: The request behind which no other request may start.
         self._holding: _RequestInProgress | None = None
-        #: Bytes came that nobody has looked at. Until then the client is read, so that its end is noticed.
+        #: Bytes were received but not parsed. Until then the client is still read, so that a disconnect is noticed.
         self._has_backlog = False
         self._is_paused = False
         self._is_gone = False
 
     @property
     def end(self) -> KafkaConnectionEnd | None:
-        """Why the connection has to be closed; None while it goes on."""
+        """The reason to close the connection; None while it is open."""
         return self._connection.end
 
     @property
     def reads_on(self) -> bool:
-        """Whether more should be read from the client."""
+        """True if more should be read from the client."""
         return self._connection.reads_on and (self._may_begin or not self._has_backlog)
 
     @property
     def unfinished(self) -> tuple[int, int]:
-        """How many requests have come as a whole, and bytes that have come behind them."""
+        """Number of complete requests received, and of bytes received after the last of them."""
         return self._connection.unfinished
 
     @property
     def kept_bytes(self) -> int:
-        """Bytes of answers that wait for one before them."""
+        """Bytes of responses that wait for an earlier response."""
         return self._connection.kept_bytes
 
     @property
     def waits_for_room(self) -> bool:
-        """Whether ``go_on`` is to be called once the node has fewer requests."""
+        """True if the caller must call ``go_on`` when the node has capacity for more requests."""
         return not self._node.has_room()
 
     def receive(self, data: Buffer) -> None:
-        """Takes bytes as they come from the client."""
+        """Processes bytes received from the client."""
         self._connection.receive(data)
         self._has_backlog = not self._may_begin
         self.go_on()
 
     def go_on(self) -> None:
-        """Begins the requests that are there, in their order, as far as they may begin."""
+        """Starts received requests in order, until one has to wait."""
         while self._may_begin:
             request = self._connection.next_request(self._now_us())
             if request is None:
@@ -143,25 +143,25 @@ class KafkaClient:
             self._begin(request)
 
     def pause(self, is_paused: bool) -> None:
-        """The client is over a quota: nothing is begun; or it may go on."""
+        """Stops starting requests while the client is over a quota, or resumes."""
         self._is_paused = is_paused
         self.go_on()
 
     def take_output(self) -> list[Buffer]:
-        """What is to be sent now, in this order."""
+        """Returns the bytes to send, in order."""
         return self._connection.take_output()
 
     def note_unsent(self, size_bytes: int) -> None:
-        """Takes note of how many of the bytes that were handed out have not left."""
+        """Records how many of the bytes handed out have not been sent yet."""
         self._connection.note_unsent(size_bytes)
         self.go_on()
 
     def on_time(self) -> None:
-        """Ends the connection of a client that was silent for too long."""
+        """Closes the connection of a client that was silent for too long."""
         self._connection.on_time(self._now_us())
 
     def gone(self) -> None:
-        """The connection is no more: nobody waits for anything."""
+        """Abandons all pending requests: the connection is closed."""
         self._is_gone = True
         self._fetches.end()
         for number in self._questions:
@@ -172,7 +172,7 @@ class KafkaClient:
     def _may_begin(self) -> bool:
         return not self._is_gone and not self._is_paused and self._holding is None and self._node.has_room()
 
-    # -- a request's way ------------------------------------------------------------------------------------------
+    # -- processing a request --------------------------------------------------------------------------------------
 
     def _begin(self, request: KafkaRequest) -> None:
         self._node.count(request)
@@ -194,14 +194,14 @@ class KafkaClient:
             self._look_at_sign_in()
         except (RefusedAsAWholeError, KafkaConnectionRefusedError) as problem:
             self._connection.refuse(request, str(problem))
-        except Exception as problem:  # What one client's request meets is not the end of all others'.
+        except Exception as problem:  # A failure of one client's request must not affect the others.
             self._connection.fail(request, _described(problem))
         else:
             if isinstance(wanted, Questions):
                 self._ask(conversation, wanted.messages)
             else:
                 if not conversation.has_asked:
-                    # What was sent behind it must not reach the node before it.
+                    # Requests sent after this one must not reach the node before it.
                     self._holding = conversation
                 self._node.work(wanted, partial(self._worked, conversation))
             return

@@ -1,8 +1,8 @@
-"""What a node knows of its cluster, as far as each of Kafka's clients may know it.
+"""The node's view of the cluster, limited to what each Kafka client is authorized to see.
 
-Requests of Kafka's protocol name topics, and what they come to here asks for ids. Whoever looks one up for a client
-looks here: a topic that the client may not describe is not there, so no request of it goes another way than one about
-a topic that nobody has.
+Kafka requests name topics; the node's requests use topic ids. Every lookup on behalf of a client goes through this
+module: a topic that the client may not describe does not exist here, so a request for it takes the same path as a
+request for a topic that does not exist.
 """
 
 from __future__ import annotations
@@ -14,34 +14,34 @@ from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.records import Topic
 from quorumlog.server.step.request_context import Listener
 
-#: Where there are as many nodes.
+#: Default replication factor, in a cluster with at least as many nodes.
 _REPLICAS = 3
 
 
 class NodeWithImage(Protocol):
-    """A node, as far as its metadata go."""
+    """A node that has cluster metadata."""
 
     @property
     def image(self) -> MetadataImage | None:
         """The newest image; None while the node belongs to no cluster."""
 
     def sees_topic(self, principal: str, name: str) -> bool:
-        """Whether a principal may know of a topic of this name, if there is one."""
+        """True if a principal may know whether a topic of this name exists."""
 
 
 class AskingClient(Protocol):
-    """A client, as far as rules are about it."""
+    """A client, as the subject of ACLs."""
 
     @property
     def principal(self) -> str:
-        """Who it is at this moment."""
+        """The principal as which the client is authenticated now."""
 
 
 class ImageView:
-    """A node's image.
+    """The unrestricted image of a node.
 
     Arguments:
-        node_id: of that node.
+        node_id: id of that node.
     """
 
     def __init__(self, node: NodeWithImage, node_id: int) -> None:
@@ -49,7 +49,7 @@ class ImageView:
         self._node = node
 
     def seen_by(self, client: AskingClient) -> SeenImage:
-        """The same as far as a client may know it."""
+        """Returns the image restricted to what a client may see."""
         return SeenImage(self, client)
 
     @property
@@ -58,23 +58,23 @@ class ImageView:
         return self._node.image
 
     def is_seen(self, topic: Topic, client: AskingClient) -> bool:
-        """Whether a client may know of a topic."""
+        """True if a client may know of a topic."""
         return self._node.sees_topic(client.principal, topic.name)
 
     @property
     def is_formed(self) -> bool:
-        """Whether the node knows of any broker."""
+        """True if the node knows at least one broker."""
         image = self.image
         return image is not None and bool(image.brokers)
 
     def reaches(self, level: int) -> bool:
-        """Whether the cluster has reached a feature level: no node is in it that does not support that."""
+        """True if the cluster has reached a feature level: every node in it supports that level."""
         image = self.image
         return image is not None and image.feature_level >= level
 
 
 class SeenImage:
-    """A node's image, for those who name topics on behalf of a client."""
+    """A node's image, for code that resolves topics on behalf of a client."""
 
     def __init__(self, view: ImageView, client: AskingClient) -> None:
         self._view = view
@@ -82,43 +82,43 @@ class SeenImage:
 
     @property
     def node_id(self) -> int:
-        """Of the node that is asked."""
+        """Id of the node that serves the client."""
         return self._view.node_id
 
     def topic_id(self, name: str) -> bytes | None:
-        """The id of a topic, if there is one of that name."""
+        """Returns the id of a topic, or None if no topic has that name."""
         topic = self._named(name)
         return None if topic is None else topic.topic_id
 
     def topic_name(self, topic_id: bytes) -> str | None:
-        """The name of a topic, if there is one of that id."""
+        """Returns the name of a topic, or None if no topic has that id."""
         topic = self._with_id(topic_id)
         return None if topic is None else topic.name
 
     @property
     def default_replicas(self) -> int:
-        """Of a topic, where its creator does not say how many."""
+        """Replication factor of a topic whose creator does not specify one."""
         image = self._view.image
         nodes = 0 if image is None else sum(not each.witness_only for each in image.brokers.values())
         return _REPLICAS if nodes >= _REPLICAS else 1
 
     def topic_configs(self, name: str) -> Mapping[str, str] | None:
-        """What is set of a topic's configuration; None where there is no such topic."""
+        """Returns the overrides in a topic's configuration; None if the topic does not exist."""
         topic = self._named(name)
         return None if topic is None else topic.configs
 
     def topic_names(self) -> Iterable[str]:
-        """Of all topics that the client may know of."""
+        """Returns the names of all topics that the client may know of."""
         image = self._view.image
         return () if image is None else (name for name, topic in image.topics.items() if self._seen(topic) is not None)
 
     def partition_count(self, name: str) -> int:
-        """Partitions of a topic; 0 where there is none of that name."""
+        """Returns the number of partitions of a topic; 0 if no topic has that name."""
         topic = self._named(name)
         return 0 if topic is None else len(topic.partitions)
 
     def kafka_address(self, node_id: int) -> tuple[str, int] | None:
-        """Host and port at which Kafka's clients reach a node, if they do."""
+        """Returns host and port of a node's Kafka listener, or None if it has none."""
         image = self._view.image
         broker = None if image is None else image.brokers.get(node_id)
         if broker is None:
@@ -135,6 +135,9 @@ class SeenImage:
         return None if image is None else self._seen(image.topics_by_id.get(topic_id))
 
     def _seen(self, topic: Topic | None) -> Topic | None:
-        """A topic as far as the client may know of it. Whether one is there must not be told from how long that takes,
-        either: to look up a rule takes less than a message on its way."""
+        """Returns the topic if the client may know of it.
+
+        Response times must not reveal that a topic exists, either: an ACL lookup takes less time than a message in
+        transit.
+        """
         return topic if topic is not None and self._view.is_seen(topic, self._client) else None

@@ -1,18 +1,18 @@
-"""A connection on which Kafka's protocol is spoken, as a state machine: bytes come in; requests and answers go out.
+"""A connection that speaks Kafka's protocol, as a state machine: bytes come in; requests and responses go out.
 
-It knows no socket and no clock. Whoever has them brings bytes with ``receive``, takes requests with ``next_request``
-until there is none, gives each its ``answer``, sends what ``take_output`` hands out, and reads from the socket only
-while ``reads_on`` says so.
+It has no socket and no clock. The caller delivers bytes with ``receive``, takes requests with ``next_request`` until
+it returns None, passes each response to ``answer``, sends what ``take_output`` returns, and reads from the socket only
+while ``reads_on`` is true.
 
-Clients rely on answers in the order of their requests: one that is there early waits for those before it, so a fetch
-that waits for records holds up what was sent behind it, as in Kafka.
+Clients rely on responses in the order of their requests: a response that is ready early waits for those before it, so
+a fetch that waits for records delays the requests sent after it, as in Kafka.
 
-Everything is bounded (``KafkaConnectionLimits``): a frame before any of it is kept, requests that are not answered,
-bytes that the client does not take, and its silence. What is no request of an API and version that is served ends the
-connection, because nothing can be answered in a form that the client would understand. The one exception is the
-question which versions there are (KIP-511).
+Everything is bounded (``KafkaConnectionLimits``): the size of a frame, before any of it is stored; the number of
+unanswered requests; the bytes that the client does not read; and the time for which it may be silent. A frame that is
+not a request of a supported API and version closes the connection, because no response to it would be understood. The
+one exception is ApiVersions (KIP-511).
 
-Where clients have to sign in, nothing else is taken before, of a smaller size and not for long.
+Where clients have to authenticate, no other request is accepted before that, and limits on size and time are lower.
 """
 
 from __future__ import annotations
@@ -35,23 +35,24 @@ from quorumlog.server.kafka.codec.sasl_requests import SaslAuthenticateRequest, 
 from quorumlog.server.kafka.version_table import API_VERSIONS, UNSUPPORTED_VERSION, VersionTable
 
 _SIZE = Struct(">i")
-#: What clients need to sign in.
+#: The APIs that clients need to authenticate.
 _BEFORE_SIGN_IN = frozenset((API_VERSIONS, SaslHandshakeRequest.API_KEY, SaslAuthenticateRequest.API_KEY))
 
 
 @dataclass(slots=True, frozen=True)
 class KafkaConnectionLimits:
-    """What one connection may take.
+    """Limits of one connection.
 
     Arguments:
-        request_bytes: size of a request without the four bytes that say it.
-        unanswered_requests: how many are taken before one is answered, and how many questions for versions are answered
-            before the answers are handed out.
-        unsent_bytes: of answers, from where no more requests are taken.
-        silence_us: how long a client with nothing to wait for may send no whole request.
-        strangers_bytes: size of a request of a client that has not signed in where it has to.
-        strangers_requests: how many such a client may send: no client needs more than six.
-        sign_in_us: how long it may take for that.
+        request_bytes: size of a request without its four-byte length prefix.
+        unanswered_requests: requests accepted before one is answered, and ApiVersions requests answered before the
+            responses
+            are handed out.
+        unsent_bytes: unsent response bytes above which no more requests are accepted.
+        silence_us: time without a complete request from a client that waits for no response.
+        strangers_bytes: size of a request of an unauthenticated client, where authentication is required.
+        strangers_requests: number of requests of such a client; no client needs more than six.
+        sign_in_us: time to authenticate.
     """
 
     request_bytes: int = 32 << 20
@@ -64,19 +65,19 @@ class KafkaConnectionLimits:
 
 
 class KafkaConnectionFault(Enum):
-    """Why a connection has to be closed."""
+    """Reasons to close a connection."""
 
-    OVERSIZED = "oversized"  #: a request that says it is larger than any may be
-    MALFORMED = "malformed"  #: bytes that are no request
-    UNSERVED = "unserved"  #: an API or a version that is not served
-    SILENT = "silent"  #: nothing was asked for too long
-    UNSIGNED = "unsigned"  #: the client has not signed in, and has to
-    REFUSED = "refused"  #: a request failed that has no answer
-    FAILED = "failed"  #: a request failed for which no error is known
+    OVERSIZED = "oversized"  #: the length prefix of a request exceeds the limit
+    MALFORMED = "malformed"  #: bytes that are not a request
+    UNSERVED = "unserved"  #: an API or a version that is not supported
+    SILENT = "silent"  #: no request for too long
+    UNSIGNED = "unsigned"  #: the client has not authenticated, and has to
+    REFUSED = "refused"  #: a request failed that has no response
+    FAILED = "failed"  #: a request failed in a way that maps to no error code
 
 
 class KafkaConnectionEnd(NamedTuple):
-    """That a connection has to be closed, and why in one line."""
+    """The reason to close a connection, with a detail of one line."""
 
     fault: KafkaConnectionFault
     detail: str
@@ -84,10 +85,10 @@ class KafkaConnectionEnd(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class KafkaRequest:
-    """A request that a client waits for.
+    """A request that waits for its response.
 
     Arguments:
-        client_id: the name that the client gives itself, if it does.
+        client_id: the name that the client reports, if any.
     """
 
     api: Api
@@ -95,7 +96,7 @@ class KafkaRequest:
     correlation_id: int
     client_id: str | None
     message: KafkaMessage
-    #: The whole answer with its size, as soon as it is known.
+    #: The complete response with its length prefix, once known.
     answer: list[Buffer] | None = field(default=None, repr=False)
 
 
@@ -103,8 +104,8 @@ class KafkaConnection:
     """One client's connection.
 
     Arguments:
-        now_us: the time on the clock of all other calls, which never goes back.
-        asks_to_sign_in: until ``trust`` nothing is taken but what it needs to sign in.
+        now_us: time on the monotonic clock that all other calls use.
+        asks_to_sign_in: until ``trust`` is called, only the APIs needed to authenticate are accepted.
     """
 
     def __init__(
@@ -113,33 +114,33 @@ class KafkaConnection:
         self._versions = versions
         self._limits = limits
         self._received = bytearray()
-        #: In the order of their arrival; those behind the first may have their answers.
+        #: In order of arrival; all but the first may already have their responses.
         self._unanswered: deque[KafkaRequest] = deque()
         self._output: list[Buffer] = []
-        #: Requests that were answered here, and whose answers were not handed out.
+        #: ApiVersions requests answered by the connection, whose responses were not handed out.
         self._told = 0
-        #: Bytes of answers that were not handed out, and of those that were and have not left.
+        #: Bytes of responses that were not handed out, and of those that were but have not been sent.
         self._kept_bytes = 0
         self._leaving_bytes = 0
         self._heard_us = now_us
         self._whole_requests = 0
         self._end: KafkaConnectionEnd | None = None
-        #: When it ends if the client has not signed in by then; None: it has, or need not.
+        #: When the connection ends if the client has not authenticated; None: it has, or need not.
         self._sign_in_ends_us = now_us + limits.sign_in_us if asks_to_sign_in else None
 
     @property
     def is_trusted(self) -> bool:
-        """Whether the client has signed in, or need not."""
+        """True if the client has authenticated, or need not."""
         return self._sign_in_ends_us is None
 
     @property
     def end(self) -> KafkaConnectionEnd | None:
-        """Why the connection has to be closed; None while it goes on. What is in ``take_output`` is sent before."""
+        """The reason to close the connection; None while it is open. Pending output is sent before."""
         return self._end
 
     @property
     def reads_on(self) -> bool:
-        """Whether more should be read from the client."""
+        """True if more should be read from the client."""
         return (
             self._end is None
             and len(self._unanswered) < self._limits.unanswered_requests
@@ -149,29 +150,29 @@ class KafkaConnection:
 
     @property
     def kept_bytes(self) -> int:
-        """Bytes of answers that were not handed out: they wait for one before them."""
+        """Bytes of responses that were not handed out because they wait for an earlier one."""
         return self._kept_bytes
 
     @property
     def unfinished(self) -> tuple[int, int]:
-        """How many requests were whole so far, and bytes that have come behind them."""
+        """Number of complete requests received, and of bytes received after the last of them."""
         return self._whole_requests, len(self._received)
 
     @property
     def silence_ends_us(self) -> int | None:
-        """When ``on_time`` ends the connection if nothing happens before; None while the client waits for an answer."""
+        """Time at which ``on_time`` closes an idle connection; None while the client waits for a response."""
         return None if self._unanswered or self._end else self._heard_us + self._limits.silence_us
 
     def receive(self, data: Buffer) -> None:
-        """Takes bytes as they come from the client."""
+        """Buffers bytes received from the client."""
         if self._end is None:
             self._received += data
 
     def next_request(self, now_us: int) -> KafkaRequest | None:
-        """The next request; None where it is not there as a whole, or should wait.
+        """Returns the next request; None if it is incomplete, or has to wait.
 
-        After an answer, after ``take_output`` or after ``note_unsent`` there may be one again, without that more was
-        received.
+        Another one may be available after an answer, after ``take_output`` or after ``note_unsent``, without more
+        bytes.
         """
         while self.reads_on:
             frame = self._next_frame()
@@ -201,23 +202,23 @@ class KafkaConnection:
             self._put_answer(request, response, request.version)
 
     def refuse(self, request: KafkaRequest, detail: str) -> None:
-        """Says that a request failed that has no answer: the client sees it by the connection's end."""
+        """Closes the connection after a request failed that has no response in which to report it."""
         self._finish(KafkaConnectionFault.REFUSED, f"{request.api.name} without an answer failed: {detail}")
 
     def fail(self, request: KafkaRequest, detail: str) -> None:
-        """Says that a request met a fault of the node's own."""
+        """Closes the connection after an internal error of the node."""
         self._finish(KafkaConnectionFault.FAILED, f"{request.api.name} of version {request.version} failed: {detail}")
 
     def trust(self) -> None:
-        """The client has signed in."""
+        """Lifts the restrictions of an unauthenticated client."""
         self._sign_in_ends_us = None
 
     def distrust(self, detail: str) -> None:
-        """The client was not let in, which was answered."""
+        """Closes the connection after failed authentication, once the error response was queued."""
         self._finish(KafkaConnectionFault.UNSIGNED, detail)
 
     def take_output(self) -> list[Buffer]:
-        """What is to be sent now, in this order."""
+        """Returns the bytes to send, in order."""
         output, self._output = self._output, []
         self._told = 0
         taken_bytes = sum(map(len, output))
@@ -226,25 +227,27 @@ class KafkaConnection:
         return output
 
     def note_unsent(self, size_bytes: int) -> None:
-        """Takes note of how many of the bytes that were handed out have not left."""
+        """Records how many of the bytes handed out have not been sent yet."""
         self._leaving_bytes = size_bytes
 
     def on_time(self, now_us: int) -> None:
-        """Ends the connection of a client that was silent for too long, or has not signed in in time."""
+        """Closes the connection of a client that was silent for too long, or has not authenticated in time."""
         if self._sign_in_ends_us is not None and now_us >= self._sign_in_ends_us:
-            self._finish(KafkaConnectionFault.UNSIGNED, f"no sign-in for {self._limits.sign_in_us // 1_000_000} s")
+            self._finish(
+                KafkaConnectionFault.UNSIGNED, f"no authentication within {self._limits.sign_in_us // 1_000_000} s"
+            )
         if self.silence_ends_us is not None and now_us >= self.silence_ends_us:
             self._finish(KafkaConnectionFault.SILENT, f"no request for {self._limits.silence_us // 1_000_000} s")
 
     def _next_frame(self) -> bytes | None:
-        """The next request's bytes, if all of them are there."""
+        """Returns the next request's bytes, or None if they are incomplete."""
         if len(self._received) < _SIZE.size:
             return None
         (size,) = _SIZE.unpack_from(self._received)
         most = self._limits.request_bytes if self.is_trusted else self._limits.strangers_bytes
         if not 0 <= size <= most:
-            before = "" if self.is_trusted else " before the sign-in"
-            self._finish(KafkaConnectionFault.OVERSIZED, f"a request of {size} bytes, and it may have {most}{before}")
+            before = "" if self.is_trusted else " before authentication"
+            self._finish(KafkaConnectionFault.OVERSIZED, f"request of {size} bytes exceeds the limit of {most}{before}")
             return None
         end = _SIZE.size + size
         if len(self._received) < end:
@@ -256,24 +259,26 @@ class KafkaConnection:
         return frame
 
     def _request(self, frame: bytes) -> KafkaRequest | None:
-        """The request in a frame; None where it needs nobody else."""
+        """Parses the request in a frame; None if the connection has answered it, or has to be closed."""
         head = unpack_request_head(frame)
         if not self.is_trusted and self._is_one_too_many():
             return None
         api = self._versions.find(head.api_key, head.api_version)
         if api is None:
             if head.api_key == API_VERSIONS:
-                # In the version that everybody reads, so that the client asks again in one that is served.
+                # In version 0, which every client reads, so that the client retries with a version that is supported.
                 self._tell_versions(head, version=0, error_code=UNSUPPORTED_VERSION)
             else:
                 self._finish(KafkaConnectionFault.UNSERVED, f"API {head.api_key} in version {head.api_version}")
             return None
         if not self.is_trusted and head.api_key not in _BEFORE_SIGN_IN:
-            self._finish(KafkaConnectionFault.UNSIGNED, f"{api.name} before the sign-in: security.protocol=SASL_SSL")
+            self._finish(
+                KafkaConnectionFault.UNSIGNED, f"{api.name} before authentication: set security.protocol=SASL_SSL"
+            )
             return None
         client_id, at = unpack_client_id(frame, flexible=head.api_version >= api.request.FLEXIBLE_FROM)
-        # Kafka does not look at what stands behind a request, and librdkafka relies on that: it asks Metadata of all
-        # topics with three bytes too many.
+        # Kafka ignores trailing bytes, and librdkafka relies on that: its Metadata request for all topics has three
+        # bytes too many.
         message = decode(api.request, frame, head.api_version, at=at, to_the_end=False)
         if head.api_key == API_VERSIONS:
             self._tell_versions(head, head.api_version)
@@ -283,11 +288,14 @@ class KafkaConnection:
         return request
 
     def _is_one_too_many(self) -> bool:
-        """Whether a client that has not signed in asks once more than it may. What it asks costs it nothing."""
+        """Closes the connection if an unauthenticated client exceeds its number of requests.
+
+        Such requests cost the client nothing.
+        """
         most = self._limits.strangers_requests
         if self._whole_requests <= most:
             return False
-        self._finish(KafkaConnectionFault.UNSIGNED, f"more than {most} requests before the sign-in")
+        self._finish(KafkaConnectionFault.UNSIGNED, f"more than {most} requests before authentication")
         return True
 
     def _tell_versions(self, head: RequestHead, version: int, error_code: int = 0) -> None:
@@ -295,7 +303,7 @@ class KafkaConnection:
         request = KafkaRequest(APIS[API_VERSIONS], version, head.correlation_id, None, response)
         self._unanswered.append(request)
         self._put_answer(request, response, version)
-        # They wait for nobody, so only this bounds how many of them one call answers.
+        # They do not wait for the node, so only this limits how many of them one call answers.
         self._told += 1
 
     def _put_answer(self, request: KafkaRequest, response: KafkaMessage | None, version: int) -> None:
@@ -304,7 +312,7 @@ class KafkaConnection:
         if response is None:
             request.answer = []
         else:
-            # Clients read the table of versions before they know which versions are flexible: its header never is.
+            # Clients read ApiVersions before they know which versions are flexible, so its response header never is.
             flexible = version >= response.FLEXIBLE_FROM and request.api.request.API_KEY != API_VERSIONS
             parts = [pack_response_header(request.correlation_id, flexible=flexible), *encode(response, version)]
             size = sum(map(len, parts))

@@ -1,8 +1,8 @@
-"""Where Kafka's clients connect: the one module that knows their sockets.
+"""The port for Kafka's clients: the only module with their sockets.
 
-Each connection is bounded by itself (``connection.py``). Here it is bounded how many there are, in all, of one address
-and of clients that have not proved yet who they are, and a socket is not read while its connection, or the node, should
-take no more. With TLS a connection counts from before its handshake.
+Each connection has its own limits (``connection.py``). This module limits the number of connections: in all, for each
+address, and of clients that have not authenticated yet. A socket is not read while its connection, or the node, should
+accept no more. With TLS, a connection counts from before its handshake.
 """
 
 from __future__ import annotations
@@ -43,40 +43,41 @@ from quorumlog.server.transport.tls_contexts import TlsContexts
 from quorumlog.v1.data_plane_pb2 import FetchRequest, FetchResponse, ProduceRequest
 from quorumlog.v1.sign_in_pb2 import BeginScramRequest, FinishScramRequest
 
-#: How often silent connections, and those that wait for the node to have room, are looked at.
+#: Intervals for checking idle connections, and connections that wait for the node to have capacity.
 _LOOK_AT_SILENCE_S = 5.0
 _LOOK_FOR_ROOM_S = 0.02
-#: How often it is looked whether the cluster knows Kafka's batches.
+#: Interval for checking whether the cluster supports Kafka's batches.
 _LOOK_AT_CLUSTER_S = 0.1
-#: What a listener waits for after that long it says.
+#: The listener logs what it waits for after that time.
 _TOLD_AFTER_S = 5.0
-#: For so long no other refused connection is told of.
+#: At most one refused connection is logged in this time.
 _TELL_AGAIN_S = 1.0
-#: How long a handshake of TLS may take, and its end.
+#: Timeout of the TLS handshake, and of its shutdown.
 _HANDSHAKE_S = 5.0
-#: Connections that wait to be taken, and the pause after one could not be.
+#: Connections that wait to be accepted, and the pause after accepting one failed.
 _BACKLOG = 128
 _ACCEPT_AGAIN_S = 0.05
-#: Passwords that are hashed or wait for that, in all and of one address: each takes some 70 ms.
+#: Passwords that are being hashed or wait for that, in all and for each address: each takes some 70 ms.
 _HASHED_AT_ONCE = 64
 _HASHED_OF_ADDRESS = 16
-#: Bytes of batches that wait to be translated, or looked at: what all consumers fetch at once would fill the memory.
+#: Bytes of batches that wait to be translated or validated: without a limit, the fetches of all consumers would fill
+#: the memory.
 MOST_WORK_BYTES = 128 << 20
-#: Of a connection's output, bytes from which on the socket is asked to wait before it is given more.
+#: Bytes of a connection's output above which its transport is paused.
 _SOCKET_BUFFER_BYTES = 1 << 20
 
 
 @dataclass(slots=True, frozen=True)
 class KafkaListenerOptions:
-    """How a node serves Kafka's clients.
+    """Options of the Kafka listener.
 
     Arguments:
-        address: host:port where it listens.
-        connections: how many there may be at once.
-        connections_per_ip: of one address.
+        address: host:port to listen on.
+        connections: maximum number at a time.
+        connections_per_ip: maximum number for one address.
         creates_topics: unknown topics are created when clients mention them.
-        feature_level: the one from which on the cluster keeps what Kafka's clients write.
-        proof: the listener in whose way clients prove who they are; None: they do not.
+        feature_level: the first one at which the cluster stores what Kafka's clients write.
+        proof: the listener whose method of authentication applies; None: clients do not authenticate.
     """
 
     address: str
@@ -92,8 +93,8 @@ class KafkaListener:
     """Serves Kafka's clients on one address.
 
     Arguments:
-        contexts: for TLS; None: without.
-        failed: is told of handshakes of TLS that failed.
+        contexts: for TLS; None: plaintext.
+        failed: is notified of failed TLS handshakes.
     """
 
     def __init__(
@@ -123,23 +124,24 @@ class KafkaListener:
         )
         self._unread: MemoryBudget[_KafkaSocket] = MemoryBudget(max(MOST_HELD_BYTES, 4 * options.limits.unsent_bytes))
         self._server: asyncio.Server | None = None
-        #: With TLS: those that take connections, and handshakes.
+        #: With TLS: tasks that accept connections, and tasks of handshakes.
         self._tasks: set[asyncio.Task[None]] = set()
         self._tell_again_s = 0.0
-        #: Translations, one after the other: they are paced by what one thread gets done beside the node's.
+        #: Translations run one after the other: the thread shares the processor with the node's own.
         self._workers = ThreadPoolExecutor(1, "kafka-batches")
         self._work_bytes = 0
-        #: Passwords that are hashed, of each address, on a thread that strangers cannot keep from translating.
+        #: Number of passwords being hashed for each address. They have their own thread, so that unauthenticated
+        #: clients cannot delay translations.
         self._hashing: Counter[str] = Counter()
         self._hashers = ThreadPoolExecutor(1, "kafka-passwords")
 
     @property
     def connections(self) -> int:
-        """How many there are."""
+        """Number of open connections."""
         return len(self._open)
 
     async def run(self) -> None:
-        """Listens as soon as the cluster knows what Kafka's clients write, and looks after connections."""
+        """Listens once the cluster supports what Kafka's clients write, and checks connections periodically."""
         await self._wait_for_cluster()
         host, port = parse_address(self.options.address)
         loop = asyncio.get_running_loop()
@@ -166,14 +168,14 @@ class KafkaListener:
                     each.look()
 
     async def _accept(self, listening: socket.socket, contexts: TlsContexts) -> None:
-        """Takes connections, each of which counts from here on and has the certificate as it is now."""
+        """Accepts connections; each counts from here on and uses the current certificate."""
         loop = asyncio.get_running_loop()
         with listening:
             listening.setblocking(False)
             while True:
                 try:
                     accepted, peer = await loop.sock_accept(listening)
-                except OSError:  # The client has gone again, or there are no descriptors left.
+                except OSError:  # The client has disconnected, or no file descriptors are left.
                     await asyncio.sleep(_ACCEPT_AGAIN_S)
                     continue
                 one, host = _KafkaSocket(self), str(peer[0])
@@ -187,14 +189,17 @@ class KafkaListener:
     async def _wait_for_cluster(self) -> None:
         clock = asyncio.get_running_loop().time
         tell_at_s = clock() + _TOLD_AFTER_S
-        while not self.cluster.reaches(self.options.feature_level):  # metadata tell nobody of changes
+        while not self.cluster.reaches(self.options.feature_level):  # metadata has no notifications
             if clock() > tell_at_s and self.cluster.is_formed:
                 tell_at_s = math.inf
-                self.log.info("kafka_listener_waits", reason="older nodes do not know what Kafka's clients write")
+                self.log.info(
+                    "kafka_listener_waits",
+                    reason="nodes of an older version cannot read what Kafka's clients write: upgrade them",
+                )
             await asyncio.sleep(_LOOK_AT_CLUSTER_S)
 
     def stop(self) -> None:
-        """Takes no more connections and ends those that there are."""
+        """Stops listening and closes all connections."""
         if self._server is not None:
             self._server.close()
         for task in list(self._tasks):
@@ -205,13 +210,15 @@ class KafkaListener:
         self._hashers.shutdown(wait=False, cancel_futures=True)
 
     def admit(self, one: _KafkaSocket, host: str) -> bool:
-        """Takes a connection, unless there are as many as there may be. Of a flood of them one in a while is told."""
+        """Accepts a connection within the limits; otherwise returns False. Refusals are logged at a limited rate."""
         if len(self._open) >= self.options.connections:
-            refusal = f"{len(self._open)} connections are open, and there may be {self.options.connections}"
+            refusal = f"{len(self._open)} connections are open, the maximum is {self.options.connections}"
         elif self._of_address[host] >= self.options.connections_per_ip:
-            refusal = f"{self._of_address[host]} connections of this address are open: kafka_max_connections_per_ip"
+            refusal = (
+                f"{self._of_address[host]} connections of this address are open: raise kafka_max_connections_per_ip"
+            )
         elif self.options.proof is not None and len(self._strangers) >= self._most_strangers:
-            refusal = f"{len(self._strangers)} clients have not proved yet who they are"
+            refusal = f"{len(self._strangers)} clients have not authenticated yet"
         else:
             self._open.add(one)
             self._of_address[host] += 1
@@ -227,28 +234,27 @@ class KafkaListener:
         return max(1, self.options.connections // 2)
 
     def tell_refusal(self, host: str, refusal: str) -> None:
-        """Says in the log why a connection was not taken, of many of them one in a while."""
+        """Logs why a connection was refused, at a limited rate."""
         now_s = asyncio.get_running_loop().time()
         if now_s >= self._tell_again_s:
             self._tell_again_s = now_s + _TELL_AGAIN_S
             self.log.warning("kafka_connection_refused", address=host, reason=refusal)
 
     def trust(self, one: _KafkaSocket) -> None:
-        """A client has proved who it is."""
+        """Marks a client as authenticated."""
         self._strangers.discard(one)
 
     def note_unfinished(self, one: _KafkaSocket, request: int, size_bytes: int) -> None:
-        """Takes note of what has come of a request that is not whole."""
+        """Records the size of an incomplete request."""
         last = self._unfinished.note(one, request, size_bytes)
         if last is not None:
-            self._make_way(last, "of all requests that are not whole, its own began first")
+            self._make_way(last, "its incomplete request is the oldest, and the memory budget is exhausted")
 
     def note_unread(self, one: _KafkaSocket, reads: int, size_bytes: int) -> None:
-        """Takes note of what is kept of a client's answers: it does not read them, or has asked for something before
-        them that is not answered."""
+        """Records the size of responses that a client does not read, or that wait for an earlier one."""
         last = self._unread.note(one, reads, size_bytes)
         if last is not None:
-            self._make_way(last, "of all clients whose answers have to be kept, it has read nothing for the longest")
+            self._make_way(last, "its responses are unread for the longest, and the memory budget is exhausted")
 
     def _make_way(self, last: _KafkaSocket, reason: str) -> None:
         self.meters.kafka_connections_ended += 1
@@ -257,7 +263,7 @@ class KafkaListener:
         last.make_way(reason)
 
     def dismiss(self, one: _KafkaSocket, host: str) -> None:
-        """A connection that was taken is over."""
+        """Removes a closed connection from the accounts."""
         self._unfinished.forget(one)
         self._unread.forget(one)
         self._open.discard(one)
@@ -267,22 +273,22 @@ class KafkaListener:
             del self._of_address[host]
 
     def work(self, wanted: LongWork, host: str, on_done: Callable[[object, Exception | None], None]) -> None:
-        """Has something done on the thread for that.
+        """Runs work on a worker thread.
 
         Arguments:
-            host: the address that it is done for.
+            host: address of the client that it is done for.
         """
         loop = asyncio.get_running_loop()
         if wanted.is_password:
             if self._hashing[host] >= _HASHED_OF_ADDRESS or self._hashing.total() >= _HASHED_AT_ONCE:
                 busy = KafkaConnectionRefusedError(
-                    "too many clients sign in by PLAIN: try again, or with SCRAM-SHA-256"
+                    "too many clients authenticate with PLAIN: try again, or use SCRAM-SHA-256"
                 )
                 loop.call_soon(on_done, None, busy)
                 return
             self._hashing[host] += 1
         elif self._work_bytes and self._work_bytes + wanted.size_bytes > MOST_WORK_BYTES:
-            full = TooMuchWorkError("too many batches wait here to be looked at: try again after a pause")
+            full = TooMuchWorkError("too many batches wait to be validated: try again after a pause")
             loop.call_soon(on_done, None, full)
             return
         self._work_bytes += wanted.size_bytes
@@ -311,7 +317,7 @@ class _KafkaSocket(asyncio.Protocol):
         self._proof = listener.options.proof
         self._host = ""
         self._sign_in: KafkaSignIn | None = None
-        #: By certificate: who the client is, its serial number, and when it ends.
+        #: From the certificate: the client's principal, serial number and expiry.
         self._principal, self._serial, self._ends_s = ANONYMOUS, "", math.inf
         self._stream = 0
         self._is_served = False
@@ -319,14 +325,14 @@ class _KafkaSocket(asyncio.Protocol):
         self._client: KafkaClient | None = None
         self._transport: asyncio.Transport | None = None
         self._origins: dict[str, RequestContext] = {}
-        #: Bytes of answers that have not left, and how often they were found to have become fewer.
+        #: Bytes of responses that are unsent, and how often their number was seen to have decreased.
         self._unread_bytes = self._reads = 0
 
     # -- asyncio --------------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A client has connected, and with TLS has shaken hands."""
-        # uvloop's has no such base.
+        """Starts serving a client whose connection, and TLS handshake if any, is complete."""
+        # uvloop's transport does not inherit from asyncio.Transport.
         self._transport = transport = cast("asyncio.Transport", transport)
         if self._listener.contexts is None:
             peer = transport.get_extra_info("peername")
@@ -357,7 +363,7 @@ class _KafkaSocket(asyncio.Protocol):
         )
 
     async def shake_hands(self, accepted: socket.socket, host: str, context: ssl.SSLContext) -> None:
-        """Has a client that was admitted shake hands; it goes on with ``connection_made``."""
+        """Performs the TLS handshake with an admitted client, then continues with ``connection_made``."""
         self._host, self._is_served = host, True
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
@@ -367,14 +373,14 @@ class _KafkaSocket(asyncio.Protocol):
                 ssl_handshake_timeout=_HANDSHAKE_S,
                 ssl_shutdown_timeout=_HANDSHAKE_S,
             )
-        except Exception as problem:  # TLS has many, the loop has its own. It is one client's matter.
+        except Exception as problem:  # TLS and the event loop raise many types of exceptions. It concerns one client.
             if self._listener.failed is not None:
                 self._listener.failed.failed("kafka_listen", host, reason_of(problem))
             accepted.close()
             self.connection_lost(None)
 
     def data_received(self, data: bytes) -> None:
-        """Bytes came. What comes with a certificate that has ended since is not looked at."""
+        """Processes received bytes, unless the client's certificate has expired in the meantime."""
         if self._is_over:
             self.look()
         elif self._client is not None:
@@ -383,11 +389,11 @@ class _KafkaSocket(asyncio.Protocol):
             self._listener.note_unfinished(self, *self._client.unfinished)
 
     def resume_writing(self) -> None:
-        """The client takes bytes again."""
+        """Resumes sending: the transport's buffer has drained."""
         self._flush()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection is over."""
+        """Releases what belongs to the connection."""
         if self._is_served:
             self._is_served = False
             self._listener.dismiss(self, self._host)
@@ -397,61 +403,61 @@ class _KafkaSocket(asyncio.Protocol):
             self._client.gone()
             self._client = None
 
-    # -- what the listener and the node say -----------------------------------------------------------------------
+    # -- calls from the listener and the node ----------------------------------------------------------------------
 
     @property
     def waits(self) -> bool:
-        """Whether it is to be looked at soon: the node has no room for its requests."""
+        """True if the connection waits for the node to have capacity, and must be checked soon."""
         return self._client is not None and self._client.waits_for_room
 
     @property
     def _is_over(self) -> bool:
-        """Whether the certificate is not valid any more by which the client came in."""
+        """True if the certificate that authenticated the client has expired."""
         return time.time() > self._ends_s
 
     def look(self) -> None:
-        """Goes on where it can, and ends what was silent for too long."""
+        """Continues where possible, and closes the connection if it was silent for too long."""
         if self._is_over:
-            self._listener.tell_refusal(self._host, "its certificate is not valid any more")
+            self._listener.tell_refusal(self._host, "its certificate has expired")
             self.close()
         elif self._client is not None:
             self._client.on_time()
             self._flush()
 
     def close(self) -> None:
-        """Ends it."""
+        """Closes the connection."""
         if self._transport is not None:
             self._transport.abort()
 
     def make_way(self, reason: str) -> None:
-        """Ends it: all connections together hold too much."""
+        """Closes the connection because the shared memory budget is exhausted."""
         self._listener.tell_refusal(self._host, reason)
         self.close()
 
     def end(self, ended: EndedStream) -> None:
-        """The node lets the client in no more."""
+        """Closes the connection: the node has ended the client's session."""
         self.close()
 
     def pause(self, is_paused: bool) -> None:
-        """The client is over a quota, or no longer."""
+        """Pauses a client that is over a quota, or resumes it."""
         if self._client is not None:
             self._client.pause(is_paused)
             self._flush()
 
     @property
     def principal(self) -> str:
-        """Who the client is, as far as it has proved that."""
+        """The principal as which the client is authenticated, if it is."""
         signed_in = self._sign_in is not None and self._sign_in.token
         return f"{USER_PREFIX}{self._sign_in.user}" if self._sign_in is not None and signed_in else self._principal
 
-    # -- what the client asks of the node -------------------------------------------------------------------------
+    # -- the client's requests to the node -------------------------------------------------------------------------
 
     def has_room(self) -> bool:
-        """Whether the node takes another request."""
+        """True if the node accepts another request."""
         return self._requests.has_room_for(0)
 
     def ask(self, message: ProtoMessage, client_id: str, on_reply: Callable[[ProtoMessage], None]) -> int:
-        """Hands a request to the node."""
+        """Submits a request to the node and returns its number."""
         size = message.ByteSize()
         if isinstance(message, ProduceRequest):
             self._listener.meters.produce_requests += 1
@@ -467,21 +473,21 @@ class _KafkaSocket(asyncio.Protocol):
             on_reply(answer)
             self._requests.times.written(number)
 
-        # Whoever signs in has no session yet that the stream could belong to.
+        # A client that authenticates has no session yet that the stream could belong to.
         stream = 0 if isinstance(message, (BeginScramRequest, FinishScramRequest)) else self._stream
         number = self._requests.submit(message, size, take, stream, self._origin(client_id))
         return number
 
     def abandon(self, number: int) -> None:
-        """Nobody waits for this reply any more."""
+        """Drops the reply to a request."""
         self._requests.abandon(number)
 
     def work(self, wanted: LongWork, on_done: Callable[[object, Exception | None], None]) -> None:
-        """Has something done beside all else."""
+        """Runs work on a worker thread."""
         self._listener.work(wanted, self._host, on_done)
 
     def count(self, request: KafkaRequest) -> None:
-        """A request was begun."""
+        """Counts a request whose processing has started."""
         self._listener.meters.kafka_requests += 1
 
     def _origin(self, client_id: str) -> RequestContext:
@@ -502,7 +508,7 @@ class _KafkaSocket(asyncio.Protocol):
         return origin
 
     def _flush(self) -> None:
-        """Sends what there is, ends what is over, and reads on or no further."""
+        """Sends pending output, closes a finished connection, and pauses or resumes reading."""
         client, transport = self._client, self._transport
         if client is None or transport is None or transport.is_closing():
             return
@@ -512,8 +518,8 @@ class _KafkaSocket(asyncio.Protocol):
         output = client.take_output()
         if output:
             transport.writelines(output)
-            # There may be requests again that can be answered at once. They have to wait for the turn of all others:
-            # what came with one read would be answered for a third of a second.
+            # More requests may now be answered without the node. They have to wait their turn: otherwise the requests
+            # of a single read would be answered for a third of a second.
             client.note_unsent(transport.get_write_buffer_size())
             asyncio.get_running_loop().call_soon(self._flush)
         self._unread_bytes = transport.get_write_buffer_size()

@@ -1,9 +1,9 @@
-"""Bytes that connections hold in the node's memory, and that may never become of use: so many of all of them together.
+"""A memory budget shared by all connections, for incomplete requests and unread responses.
 
-Two things can be large and stay: a request of which nobody knows whether the rest ever comes, and answers that a client
-does not read, or that wait for one before them. Each connection has a bound for both, and there may be thousands of
-connections. So beyond a bound of all together, the one that has not moved for the longest has to make way. Honest ones
-move in a moment, and come again if it should hit one of them.
+Both can be large and stay: the rest of an incomplete request may never arrive, and a client may not read its
+responses, or they wait for an earlier one. Each connection has a limit for both, but there may be thousands of
+connections. Above a limit shared by all connections, the one that has made no progress for the longest is closed.
+Legitimate clients make progress within moments, and reconnect if one of them should be hit.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from typing import Generic, NamedTuple, TypeVar
 
 ConnectionT = TypeVar("ConnectionT")
 
-#: Of all connections together, beside what is so small that the number of connections bounds it well enough.
+#: Limit shared by all connections. Shares up to SMALL_BYTES are not counted: the number of connections bounds them.
 MOST_HELD_BYTES = 256 << 20
 SMALL_BYTES = 64 << 10
 
 
 class _Share(NamedTuple):
-    """What a connection holds.
+    """Memory held by a connection.
 
     Arguments:
-        moves: how often it has moved so far.
+        moves: how often it has made progress so far.
     """
 
     moves: int
@@ -29,26 +29,26 @@ class _Share(NamedTuple):
 
 
 class MemoryBudget(Generic[ConnectionT]):
-    """Says which connection has to make way.
+    """Selects the connection that has to be closed.
 
     Arguments:
-        most_bytes: of all of them; the largest has room several times.
+        most_bytes: limit shared by all connections; several times the largest share.
     """
 
     def __init__(self, most_bytes: int = MOST_HELD_BYTES) -> None:
         self._most_bytes = most_bytes
-        #: Those that have not moved for the longest come first.
+        #: The connection without progress for the longest comes first.
         self._shares: dict[ConnectionT, _Share] = {}
         self.size_bytes = 0
 
     def note(self, connection: ConnectionT, moves: int, size_bytes: int) -> ConnectionT | None:
-        """Takes note of what a connection holds by now.
+        """Records how much a connection holds now.
 
         Arguments:
-            moves: another number than before if it has moved.
+            moves: differs from the previous call if the connection has made progress.
 
         Returns:
-            The connection that has to end; None: none has to. It may be this one.
+            The connection that has to be closed, possibly this one; None: the budget suffices.
         """
         before = self._shares.get(connection)
         if before is not None and (before.moves != moves or size_bytes <= SMALL_BYTES):
@@ -61,7 +61,7 @@ class MemoryBudget(Generic[ConnectionT]):
         return next(iter(self._shares)) if self.size_bytes > self._most_bytes else None
 
     def forget(self, connection: ConnectionT) -> None:
-        """A connection holds nothing any more."""
+        """Removes a connection's share."""
         share = self._shares.pop(connection, None)
         if share is not None:
             self.size_bytes -= share.size_bytes

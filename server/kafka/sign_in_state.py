@@ -1,4 +1,4 @@
-"""How far a connection is with signing in."""
+"""State of SASL authentication on a connection."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections.abc import Callable
 
 
 class KafkaSignIn:
-    """Who has signed in on a connection.
+    """State of SASL authentication on a connection.
 
     Arguments:
-        draw_nonce: text that nobody can guess, another one each time.
+        draw_nonce: returns an unguessable text, different on each call.
 
     Attributes:
-        token: of the client's session; empty before it has signed in.
-        user: who that is, or wants to be.
-        mechanism: that was chosen for what comes next; empty where none was.
-        client_first: SCRAM's first message, once it was sent; empty before.
-        failure: why the connection has to end; None while it goes on.
+        token: of the client's session; empty before it has authenticated.
+        user: the user that is, or asks to be, authenticated.
+        mechanism: chosen by the last SaslHandshake; empty if none was.
+        client_first: SCRAM's first message, once received; empty before.
+        failure: why the connection has to be closed; None while it may continue.
     """
 
     def __init__(self, draw_nonce: Callable[[], str]) -> None:

@@ -1,4 +1,4 @@
-"""Which APIs a node speaks, in which versions: what it tells clients first, and what it refuses to take."""
+"""APIs and versions that a node supports: reported to clients by ApiVersions, and enforced."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from quorumlog.server.kafka.codec.version_responses import ApiVersion, ApiVersio
 API_VERSIONS = ApiVersionsRequest.API_KEY
 #: Kafka's error code.
 UNSUPPORTED_VERSION = 35
-#: Told below what is served: librdkafka compresses nothing for a server that does not name version 0 (KAFKA-18659).
+#: Advertised below the lowest supported version: librdkafka does not compress for a server that does not advertise
+#: version 0 (KAFKA-18659).
 _LOWEST_TOLD = {ProduceRequest.API_KEY: 0}
 
 
 class VersionTable:
-    """The APIs that are served; ``ApiVersions`` always is.
+    """The supported APIs; ``ApiVersions`` is always one of them.
 
     Arguments:
-        served: keys of the others.
-        highest: the last version that is served of some of them; of the others it is the last that can be read.
+        served: keys of the other APIs.
+        highest: the highest supported version of some APIs; of the others it is the highest that the codec can read.
     """
 
     def __init__(self, served: Iterable[int], highest: Mapping[int, int] | None = None) -> None:
@@ -30,12 +31,12 @@ class VersionTable:
         self._highest = known | {key: min(known[key], version) for key, version in (highest or {}).items()}
 
     def find(self, api_key: int, version: int) -> Api | None:
-        """An API, if it is served in this version."""
+        """Returns an API, or None if it is not supported in this version."""
         api = self._apis.get(api_key)
         return api if api is not None and api.request.LOWEST <= version <= self._highest[api_key] else None
 
     def response(self, error_code: int = 0) -> ApiVersionsResponse:
-        """What a client gets that asks for the table."""
+        """Returns the response to ApiVersions."""
         told = [
             ApiVersion(key, _LOWEST_TOLD.get(key, api.request.LOWEST), self._highest[key])
             for key, api in self._apis.items()

@@ -1,19 +1,19 @@
-"""What all nodes know: the image of the cluster, the records that change it, and the client of the controller.
+"""Cluster metadata on every node: the image, the records that change it, and the client of the controller.
 
 May import: `server` itself.
 
 - `image`: the state machine of the metadata group.
-- `records`: what the image is made of, and how it stands in a snapshot.
+- `records`: the image's records, and their form in a snapshot.
 - `topic_table`: topics and their partitions.
 - `topic_config`: the keys of a topic's configuration.
-- `moves`: partitions that are being moved.
-- `departures`: nodes that leave the cluster.
+- `moves`: partitions that are being moved to other nodes.
+- `departures`: nodes that are leaving the cluster, and those that have left.
 - `lost_disks`: disks that nodes have lost.
-- `replica_index`: which partitions each node has to do with.
-- `quorum`: who is to vote in the metadata quorum.
+- `replica_index`: the partitions of each node.
+- `quorum`: the wanted voters of the metadata quorum.
 - `producer_names`: named producers, their ids and epochs.
-- `acl_rules`: rules of who may do what, as values.
-- `acls`: all of them.
+- `acl_rules`: single ACLs as values, and their validation.
+- `acls`: all ACLs of a cluster.
 - `credentials`: users with a password and revocations, and the checks of requests that change them.
 - `client_quotas`: quotas of principals, and the checks of requests that change them.
 - `controller_client`: requests to the active controller, or to leaders.

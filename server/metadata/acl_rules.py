@@ -1,7 +1,7 @@
-"""Rules of who may do what, as values: what makes sense, how they are ordered, and which of them a filter means.
+"""ACLs as values: validation, order, and matching against filters.
 
-Names and meanings are Kafka's. A rule names one principal or everybody, one resource or all whose names begin alike or
-all, and one operation or every one.
+Names and meanings are Kafka's. An ACL names one principal or all of them, one resource, a prefix of names or all
+resources, and one operation or all of them.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ from quorumlog.v1.acls_pb2 import (
 )
 from quorumlog.v1.errors_pb2 import ErrorCode
 
-#: Stands for every name in a literal pattern.
+#: Matches every name in a literal pattern.
 EVERY_NAME = "*"
 #: The name of the only resource of its type.
 CLUSTER_NAME = "kafka-cluster"
-#: Characters of a principal, and of a resource's name.
+#: Maximum lengths of a principal and of a resource's name, in characters.
 MAX_PRINCIPAL_LENGTH = 255
 MAX_NAME_LENGTH = 249
 
-#: What can be done to each type of resource, and so what rules about it may say.
+#: The operations on each type of resource, and so the operations that its ACLs may name.
 OPERATIONS: dict[AclResourceType.ValueType, frozenset[AclOperation.ValueType]] = {
     ACL_RESOURCE_TOPIC: frozenset(
         (
@@ -74,7 +74,7 @@ OPERATIONS: dict[AclResourceType.ValueType, frozenset[AclOperation.ValueType]] =
 
 
 class AclRule(NamedTuple):
-    """One rule. The order of the fields is that of lists."""
+    """One ACL. The fields are in the order in which lists are sorted."""
 
     resource_type: AclResourceType.ValueType
     resource_name: str
@@ -85,33 +85,33 @@ class AclRule(NamedTuple):
 
     @property
     def denies(self) -> bool:
-        """Whether it denies."""
+        """True if it denies."""
         return self.permission == ACL_PERMISSION_DENY
 
     @property
     def is_for_every_name(self) -> bool:
-        """Whether it is about all resources of its type."""
+        """True if it applies to all resources of its type."""
         return self.pattern_type == ACL_PATTERN_LITERAL and self.resource_name == EVERY_NAME
 
     def concerns(self, name: str) -> bool:
-        """Whether a resource of that name is among those that it is about."""
+        """True if it applies to a resource with this name."""
         if self.pattern_type == ACL_PATTERN_PREFIXED:
             return name.startswith(self.resource_name)
         return self.resource_name in (name, EVERY_NAME)
 
 
 def rule_of(acl: Acl) -> AclRule:
-    """The rule in a message."""
+    """Returns the ACL in a message."""
     return AclRule(acl.resource_type, acl.resource_name, acl.pattern_type, acl.principal, acl.operation, acl.permission)
 
 
 def acl_of(rule: AclRule) -> Acl:
-    """The rule as a message."""
+    """Returns the ACL as a message."""
     return Acl(**rule._asdict())
 
 
 def is_meant(rule: AclRule, wanted: AclFilter) -> bool:
-    """Whether a filter means a rule."""
+    """True if a filter matches an ACL."""
     if wanted.resource_type not in (ACL_RESOURCE_ANY, rule.resource_type):
         return False
     if wanted.operation not in (ACL_OPERATION_ANY, rule.operation):
@@ -128,7 +128,7 @@ def is_meant(rule: AclRule, wanted: AclFilter) -> bool:
 
 
 def shown(rule: AclRule) -> str:
-    """A rule in a line: for messages and the audit log."""
+    """Returns an ACL as one line, for messages and the audit log."""
     permission = "deny" if rule.denies else "allow"
     prefixed = "*" if rule.pattern_type == ACL_PATTERN_PREFIXED else ""
     return (
@@ -138,13 +138,13 @@ def shown(rule: AclRule) -> str:
 
 
 def operation_name(operation: AclOperation.ValueType) -> str:
-    """An operation as people write it: Read, DescribeConfigs; of one that this version does not know its number."""
+    """Returns the readable name of an operation, such as Read or DescribeConfigs; for an unknown one its number."""
     known = operation in AclOperation.values()
     return _camel(AclOperation.Name(operation).removeprefix("ACL_OPERATION_")) if known else f"operation {operation}"
 
 
 def resource_name(kind: AclResourceType.ValueType) -> str:
-    """A type of resource as people write it: Topic, ProducerName; of one that this version does not know its number."""
+    """Returns the readable name of a type of resource, such as Topic or ProducerName; for an unknown one its number."""
     known = kind in AclResourceType.values()
     return _camel(AclResourceType.Name(kind).removeprefix("ACL_RESOURCE_")) if known else f"resource {kind}"
 
@@ -157,14 +157,14 @@ def _camel(name: str) -> str:
 
 
 def check_rule(acl: Acl) -> errors_pb2.Error | None:
-    """Why a rule cannot be meant; None if it can."""
+    """Returns the error for an invalid ACL, or None."""
     problem = _problem_with_resource(acl) or _problem_with_principal(acl.principal)
     if problem is None and acl.permission not in (ACL_PERMISSION_ALLOW, ACL_PERMISSION_DENY):
         problem = "a rule allows or denies: say which"
     elif problem is None and acl.operation not in (ACL_OPERATION_ALL, *OPERATIONS[acl.resource_type]):
         possible = ", ".join(operation_name(each) for each in sorted(OPERATIONS[acl.resource_type]))
         problem = (
-            f"nobody can {operation_name(acl.operation)} a {resource_name(acl.resource_type)}: choose from All,"
+            f"no client can {operation_name(acl.operation)} a {resource_name(acl.resource_type)}: choose from All,"
             f" {possible}"
         )
     return None if problem is None else error(ErrorCode.INVALID_REQUEST, problem)
@@ -181,7 +181,7 @@ def _problem_with_resource(acl: Acl) -> str | None:
     if acl.resource_type == ACL_RESOURCE_CLUSTER and (acl.pattern_type, name) != (ACL_PATTERN_LITERAL, CLUSTER_NAME):
         return f"there is one cluster, and its name is {CLUSTER_NAME}: not {name[:40]!r}"
     if acl.resource_type == ACL_RESOURCE_TOPIC and name != EVERY_NAME:
-        # What begins like this could never be a topic: whoever denies it believes to be safe.
+        # No topic name can start like this, so an ACL that denies it would protect nothing.
         misspelt = refuse_spelling(name if acl.pattern_type == ACL_PATTERN_LITERAL else f"{name}-")
         if misspelt is not None:
             return misspelt.message
@@ -194,12 +194,12 @@ def _problem_with_principal(principal: str) -> str | None:
     if len(principal) > MAX_PRINCIPAL_LENGTH or not principal.isprintable():
         return f"principal {principal[:40]!r} is not up to {MAX_PRINCIPAL_LENGTH} printable characters"
     if not principal.startswith(USER_PREFIX) or principal == USER_PREFIX:
-        return f"principal {principal[:40]!r} is not {USER_PREFIX} and a name, or {EVERYBODY} for everybody"
+        return f"principal {principal[:40]!r} is not {USER_PREFIX} and a name, or {EVERYBODY} for all users"
     return None
 
 
 def check_question(question: CheckAclsRequest) -> errors_pb2.Error | None:
-    """Why nobody can be asked for this; None if they can."""
+    """Returns the error for a question about an operation that no client can perform, or None."""
     acl = Acl(
         resource_type=question.resource_type,
         resource_name=question.resource_name,
@@ -214,7 +214,7 @@ def check_question(question: CheckAclsRequest) -> errors_pb2.Error | None:
 
 
 def check_filter(wanted: AclFilter) -> errors_pb2.Error | None:
-    """Why a filter cannot be meant; None if it can. What it leaves unsaid would mean no rule at all."""
+    """Returns the error for an invalid filter, or None. A field that is not set would match no ACL."""
     unsaid = [
         name
         for name, value in (

@@ -1,8 +1,7 @@
-"""The rules of who may do what, as a part of the metadata image: pure, and the same on every node.
+"""The ACLs of a cluster, as a part of the metadata image: pure, and identical on every node.
 
-To decide, only the rules are looked at that concern the resource's name: those of the very name, those of each
-beginning of it, and those of all names. ``index`` says since when they are as they are, so that decisions can be
-remembered until it grows.
+A decision looks only at the ACLs that apply to the resource's name: those of that name, those of each prefix of it, and
+those of all names. ``index`` tells when they changed last, so that decisions can be cached until it grows.
 """
 
 from __future__ import annotations
@@ -24,38 +23,38 @@ from quorumlog.v1.acls_pb2 import (
 from quorumlog.v1.errors_pb2 import Error, ErrorCode
 from quorumlog.wire.request_limits import MAX_ACLS_CHANGED
 
-#: Rules in one cluster.
+#: Maximum number of ACLs in one cluster.
 MAX_ACLS = 10_000
 
-#: Rules are found by the type of resource, the kind of pattern, and the name in them.
+#: ACLs are indexed by resource type, pattern type and name.
 _Place = tuple[int, int, str]
 
 
 class AccessControlLists:
-    """The rules of a cluster.
+    """The ACLs of a cluster.
 
     Attributes:
-        index: of the last entry of the metadata log that changed them; 0: none has.
+        index: of the last entry of the metadata log that changed them; 0 if none has.
     """
 
     def __init__(self) -> None:
         self.index = 0
         self._created: dict[AclRule, int] = {}
         self._by_place: dict[_Place, dict[AclRule, None]] = {}
-        #: By type of resource: how many places of prefixes have a name of that length.
+        #: By resource type: the number of prefixes of each length.
         self._prefix_lengths: dict[int, dict[int, int]] = {}
 
     def __len__(self) -> int:
         return len(self._created)
 
     def __iter__(self) -> Iterator[AclRule]:
-        """All rules, in order."""
+        """Iterates over all ACLs, in order."""
         return iter(sorted(self._created))
 
     # -- finding --------------------------------------------------------------------------------------------------
 
     def concerning(self, kind: AclResourceType.ValueType, name: str) -> Iterator[AclRule]:
-        """The rules about a resource, of all principals and operations."""
+        """Yields the ACLs that apply to a resource, for all principals and operations."""
         yield from self._by_place.get((kind, ACL_PATTERN_LITERAL, name), ())
         if name != EVERY_NAME:
             yield from self._by_place.get((kind, ACL_PATTERN_LITERAL, EVERY_NAME), ())
@@ -64,14 +63,14 @@ class AccessControlLists:
                 yield from self._by_place.get((kind, ACL_PATTERN_PREFIXED, name[:length]), ())
 
     def of_type(self, kind: AclResourceType.ValueType) -> Iterator[AclRule]:
-        """The rules about resources of a type."""
+        """Yields the ACLs for resources of a type."""
         return (rule for rule in self._created if rule.resource_type == kind)
 
     def meant(self, wanted: Iterable[AclFilter], created_up_to: int | None = None) -> list[AclRule]:
-        """The rules that any of some filters means, in order.
+        """Returns the ACLs that at least one of the filters matches, in order.
 
         Arguments:
-            created_up_to: only those created by this entry or before; None: all.
+            created_up_to: only those created by this entry or an earlier one; None: all.
         """
         filters = tuple(wanted)
         return sorted(
@@ -83,18 +82,18 @@ class AccessControlLists:
     # -- changing -------------------------------------------------------------------------------------------------
 
     def check_creation(self, acls: Iterable[Acl]) -> Error | None:
-        """Why rules cannot be created, or None."""
+        """Returns the error if creating the ACLs would exceed the limit, or None."""
         new = {rule_of(acl) for acl in acls} - self._created.keys()
         if len(self._created) + len(new) <= MAX_ACLS:
             return None
         problem = (
             f"the cluster has {len(self._created)} rules of {MAX_ACLS}, {len(new)} more are too many: use prefixes, or"
-            " delete those that nobody needs (quorumlog acls delete)"
+            " delete unused ones (quorumlog acls delete)"
         )
         return error(ErrorCode.POLICY_VIOLATION, problem)
 
     def create(self, index: int, command: metadata_log_pb2.AclsCreated) -> peer_pb2.ControllerResponse:
-        """Creates rules, all or none, as the log decides it.
+        """Creates ACLs, all or none, when the entry is applied.
 
         Arguments:
             index: of the entry.
@@ -111,7 +110,7 @@ class AccessControlLists:
         return peer_pb2.ControllerResponse(create_acls=CreateAclsResponse(created=created))
 
     def delete(self, index: int, command: metadata_log_pb2.AclsDeleted) -> peer_pb2.ControllerResponse:
-        """Deletes rules, as the log decides it.
+        """Deletes ACLs when the entry is applied.
 
         Arguments:
             index: of the entry.
@@ -152,12 +151,12 @@ class AccessControlLists:
     # -- snapshots ------------------------------------------------------------------------------------------------
 
     def records(self) -> list[metadata_log_pb2.AclRecord]:
-        """All of them, as a snapshot holds them."""
+        """Returns all ACLs in the form of a snapshot."""
         return [metadata_log_pb2.AclRecord(acl=acl_of(rule), created_index=self._created[rule]) for rule in self]
 
     @classmethod
     def from_snapshot(cls, snapshot: metadata_log_pb2.MetadataSnapshot) -> AccessControlLists:
-        """What a snapshot holds of them."""
+        """Returns the ACLs from a snapshot."""
         made = cls()
         for record in snapshot.acls:
             made._add(rule_of(record.acl), record.created_index)

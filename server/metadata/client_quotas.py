@@ -1,8 +1,8 @@
-"""Quotas of principals, per second, as a part of the metadata image: pure, and the same on every node.
+"""Quotas of principals, per second, as a part of the metadata image: pure, and identical on every node.
 
-Keys and meanings are Kafka's. Each value of a principal comes first, then that of the default, key by key. Kafka limits
-the share of a node's threads that requests take (``request_percentage``); one thread steps a node, so here it is their
-number. ``index`` grows with every change, so that quotas need not be read again before that.
+Keys and meanings are Kafka's. Each value of a principal takes precedence over the default's, key by key. Kafka limits
+the share of a node's threads that requests use (``request_percentage``); here one thread steps a node, so the number of
+requests is limited instead. ``index`` grows with every change, so that quotas need not be read again before that.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from quorumlog.v1.quotas_pb2 import (
 )
 from quorumlog.wire.request_limits import MAX_QUOTAS_CHANGED
 
-#: Bytes of batches that a node takes of a principal, and bytes of entries that it hands out, in a second.
+#: Bytes of batches that a node accepts from a principal, and bytes of entries that it sends, per second.
 PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE = "producer_byte_rate", "consumer_byte_rate"
-#: Requests that a node serves in a second.
+#: Requests that a node serves per second.
 REQUEST_RATE = "request_rate"
-#: Partitions that the controller creates and deletes in a second.
+#: Partitions that the controller creates and deletes per second.
 CONTROLLER_MUTATION_RATE = "controller_mutation_rate"
-#: By key: the least that can be meant. Less, and not even whoever is to raise it would get through.
+#: By key: the smallest allowed value. With less, even a request that raises it would not get through.
 LEAST_VALUES: Mapping[str, float] = MappingProxyType(
     {PRODUCER_BYTE_RATE: 1_024.0, CONSUMER_BYTE_RATE: 1_024.0, REQUEST_RATE: 1.0, CONTROLLER_MUTATION_RATE: 0.1}
 )
-#: More than this is no limit.
+#: A larger value would not be a limit.
 MOST_VALUE = 1e15
-#: Principals with quotas in one cluster, the default among them.
+#: Maximum number of principals with quotas in one cluster, including the default.
 MAX_QUOTAS = 10_000
 #: By key, per second.
 QuotaValues = Mapping[str, float]
@@ -49,8 +49,8 @@ class ClientQuotas:
     """The quotas of a cluster.
 
     Attributes:
-        index: of the last entry of the metadata log that changed any of them; 0: none has.
-        by_principal: what was set: by principal, by key, per second.
+        index: of the last entry of the metadata log that changed them; 0 if none has.
+        by_principal: the configured values: by principal, by key, per second.
     """
 
     def __init__(self) -> None:
@@ -60,10 +60,10 @@ class ClientQuotas:
     # -- asking -----------------------------------------------------------------------------------------------
 
     def limits_of(self, principal: str) -> QuotaValues:
-        """What counts for a principal, by key, per second. Nodes are no users: nothing limits them.
+        """Returns the effective quotas of a principal, by key, per second. Nodes are not users and have none.
 
         Arguments:
-            principal: of whoever asks for something.
+            principal: of the requester.
         """
         default = self.by_principal.get(EVERYBODY)
         own = self.by_principal.get(principal)
@@ -74,10 +74,10 @@ class ClientQuotas:
         return {**(default or _NO_VALUES), **(own or _NO_VALUES)}
 
     def shown(self, principals: Collection[str] = ()) -> list[ClientQuota]:
-        """What was set, by principal.
+        """Returns the configured quotas, by principal.
 
         Arguments:
-            principals: whose; none: everybody's.
+            principals: the principals to include; empty: all.
         """
         wanted = {*principals} & self.by_principal.keys() if principals else self.by_principal.keys()
         return [ClientQuota(principal=each, values=self.by_principal[each]) for each in sorted(wanted)]
@@ -85,20 +85,20 @@ class ClientQuotas:
     # -- changes ----------------------------------------------------------------------------------------------
 
     def check(self, alterations: Iterable[ClientQuotaAlteration]) -> Error | None:
-        """Why quotas cannot be altered like this, or None."""
+        """Returns the error if the alterations would exceed the limit, or None."""
         count = len(self.by_principal)
         for each in alterations:
             count += bool(self._altered(each)) - (each.principal in self.by_principal)
         if count <= MAX_QUOTAS:
             return None
         problem = (
-            f"the cluster has quotas of {len(self.by_principal)} principals of {MAX_QUOTAS}: delete those that nobody"
-            " needs, or set the default"
+            f"the cluster has quotas of {len(self.by_principal)} principals of {MAX_QUOTAS}: delete unused"
+            " ones, or set the default"
         )
         return error(ErrorCode.POLICY_VIOLATION, problem)
 
     def alter(self, index: int, command: metadata_log_pb2.ClientQuotasAltered) -> peer_pb2.ControllerResponse:
-        """Sets and removes values, all or none, as the log decides it.
+        """Sets and removes values, all or none, when the entry is applied.
 
         Arguments:
             index: of the entry.
@@ -119,7 +119,7 @@ class ClientQuotas:
         return peer_pb2.ControllerResponse(alter_client_quotas=AlterClientQuotasResponse(altered=altered))
 
     def _altered(self, alteration: ClientQuotaAlteration) -> dict[str, float]:
-        """What a principal has after a change."""
+        """Returns the values of a principal after a change."""
         values = dict(self.by_principal.get(alteration.principal, {}))
         for op in alteration.ops:
             if op.HasField("value"):
@@ -132,7 +132,7 @@ class ClientQuotas:
 
     @classmethod
     def from_snapshot(cls, snapshot: metadata_log_pb2.MetadataSnapshot) -> ClientQuotas:
-        """What a snapshot holds of them."""
+        """Returns the quotas from a snapshot."""
         made = cls()
         made.index = snapshot.client_quotas_index
         made.by_principal = {each.principal: dict(each.values) for each in snapshot.client_quotas}
@@ -143,7 +143,7 @@ class ClientQuotas:
 
 
 def check_quotas(request: AlterClientQuotasRequest) -> Error | None:
-    """Returns the error for quotas that are invalid whatever quotas exist, or None."""
+    """Returns the error for quotas that are invalid regardless of existing ones, or None."""
     principals = [each.principal for each in request.alterations]
     problem = None
     if not 1 <= len(principals) <= MAX_QUOTAS_CHANGED:

@@ -1,4 +1,4 @@
-"""Requests from this node to the active controller, wherever it is, and to leaders: each bounded and answered once."""
+"""Requests from this node to the active controller, or to leaders: each is bounded and answered once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OnAnswer = Callable[[peer_pb2.ControllerResponse | None], None]
 
 @dataclass(slots=True, frozen=True)
 class _AskedController:
-    """A request to another node, and who waits for its answer."""
+    """A request to another node, and the callback for its answer."""
 
     request_id: int
     deadline: int
@@ -26,22 +26,23 @@ class _AskedController:
 
 
 class ControllerRoute(Protocol):
-    """The way to the active controller, and to any other node."""
+    """The connection to the active controller and to any other node."""
 
     def controller_id(self) -> int:
-        """Who leads the metadata group as far as this node knows; NO_NODE when it knows of nobody."""
+        """Returns the leader of the metadata group as far as this node knows; NO_NODE if it knows of none."""
 
     def send(self, target: int, request: peer_pb2.ControllerRequest) -> bool:
-        """Gives a request to a node; False when it cannot be reached."""
+        """Sends a request to a node; False if the node cannot be reached."""
 
 
 class ControllerClient:
-    """Asks the active controller, or another node that it is told.
+    """Sends requests to the active controller, or to a given node.
 
     Arguments:
-        limit: requests that may wait for an answer.
-        first_id: requests are numbered from behind it. Random, of this process: what its predecessor asked may be
-            answered to this one, and the registration of one that is gone must not be taken for its own.
+        limit: maximum number of pending requests.
+        first_id: requests are numbered after this. It is random for each process: answers to the previous process's
+            requests may still arrive, and the registration of a process that has ended must not be taken for this
+            one's.
     """
 
     def __init__(self, route: ControllerRoute, limit: int, first_id: int) -> None:
@@ -58,8 +59,8 @@ class ControllerClient:
     ) -> None:
         """Sends a request, to the controller unless ``to`` is given.
 
-        ``on_answer`` is called once: with the answer, or with None when there was nobody to ask or no answer came
-        before ``deadline`` (microseconds); then it is not known whether the request took effect.
+        ``on_answer`` is called once: with the answer, or with None if no node could be asked or no answer came before
+        ``deadline`` (microseconds); then it is not known whether the request took effect.
         """
         target = self._route.controller_id() if to is None else to
         if target == NO_NODE or self._waiting.full:
@@ -72,19 +73,19 @@ class ControllerClient:
             self.on_response(peer_pb2.ControllerResponse(request_id=request.request_id), lost=True)
 
     def on_response(self, response: peer_pb2.ControllerResponse, *, lost: bool = False) -> None:
-        """An answer came. Answers to requests that are no longer waited for are dropped."""
+        """Handles an answer. Answers to requests that are no longer pending are dropped."""
         question = self._waiting.take(response.request_id)
         if question is not None:
             question.on_answer(None if lost else response)
 
     def on_time(self, now: int, wall_ms: int) -> None:
-        """Gives up the requests whose time is over."""
+        """Fails the requests whose deadline has passed."""
         for question in self._waiting.take_expired(now):
             question.on_answer(None)
 
 
 def failure_of(response: peer_pb2.ControllerResponse | None) -> errors_pb2.Error:
-    """What a client is told when the controller refused its request as a whole, or did not answer it."""
+    """Returns the error for a client whose request the controller refused as a whole, or did not answer."""
     if response is not None and response.HasField("error"):
         return response.error
     return error(

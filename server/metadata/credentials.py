@@ -1,6 +1,6 @@
-"""Users with a password, and revocations, as a part of the metadata image: pure, and the same on every node.
+"""Users with a password, and revocations, as a part of the metadata image: pure, and identical on every node.
 
-``index`` grows with every change: a client that was admitted needs no new check before that.
+``index`` grows with every change: a client that was authenticated needs no new check before that.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ from quorumlog.v1.errors_pb2 import Error, ErrorCode
 from quorumlog.wire.request_limits import MAX_CREDENTIALS_CHANGED
 from quorumlog.wire.scram import KEY_BYTES, MAX_ITERATIONS, MAX_SALT_BYTES, MIN_ITERATIONS, MIN_SALT_BYTES
 
-#: Users in one cluster, and as many things that were revoked.
+#: Maximum number of users in one cluster, and of revocations.
 MAX_USERS = 10_000
 MAX_REVOCATIONS = 10_000
-#: Characters of a user's name.
+#: Maximum length of a user's name, in characters.
 MAX_NAME_LENGTH = 249
-#: An authority gives a serial number of 20 bytes at most (RFC 5280, section 4.1.2.2).
+#: An authority assigns serial numbers of at most 20 bytes (RFC 5280, section 4.1.2.2).
 _SERIAL = re.compile(r"0|[1-9a-f][0-9a-f]{0,39}")
 
 
 @dataclass(slots=True, frozen=True)
 class PasswordUser:
-    """A user who signs in by password.
+    """A user who authenticates with a password.
 
     Arguments:
-        salt, stored_key, server_key, iterations: what is kept of the password (RFC 5802, section 3).
-        for_super_user: the password is good for super users' rights, if the name is among theirs.
-        changed_index: of the entry that set the password: another one has another.
-        changed_ms: when that was, since the epoch.
+        salt, stored_key, server_key, iterations: derived from the password (RFC 5802, section 3).
+        for_super_user: the password also grants a super user's rights, if the name is a super user's.
+        changed_index: index of the entry that set the password; it identifies the password.
+        changed_ms: time of that change, in milliseconds since the epoch.
     """
 
     name: str
@@ -57,12 +57,12 @@ class PasswordUser:
     changed_ms: int
 
     def __repr__(self) -> str:
-        # Whoever reads a log must not be able to guess at passwords by what stands in it.
+        # A log must not help its readers to guess passwords.
         return f"PasswordUser({self.name!r}, changed_index={self.changed_index})"
 
     @property
     def shown(self) -> UserScramCredential:
-        """What may be told of it."""
+        """The public part of the credential."""
         return UserScramCredential(
             user=self.name,
             iterations=self.iterations,
@@ -75,8 +75,8 @@ class Credentials:
     """The users and the revocations of a cluster.
 
     Attributes:
-        index: of the last entry of the metadata log that changed any of it; 0: none has.
-        salt_key: random bytes of which salts are made up for users that are not there; empty before there was one.
+        index: of the last entry of the metadata log that changed them; 0 if none has.
+        salt_key: random bytes from which salts for nonexistent users are derived; empty before there was a user.
         users: by name.
     """
 
@@ -84,23 +84,23 @@ class Credentials:
         self.index = 0
         self.salt_key = b""
         self.users: dict[str, PasswordUser] = {}
-        #: When, in milliseconds since the epoch.
+        #: Time of the revocation, in milliseconds since the epoch.
         self._serials: dict[str, int] = {}
         self._principals: dict[str, int] = {}
 
     # -- asking -----------------------------------------------------------------------------------------------
 
     def is_revoked(self, serial: str, principal: str) -> bool:
-        """Whether a certificate, or whatever a principal has, counts no more.
+        """True if a certificate, or everything that a principal has, is revoked.
 
         Arguments:
-            serial: of the certificate; empty: there is none.
+            serial: of the certificate; empty without one.
         """
         return serial in self._serials or principal in self._principals
 
     @property
     def revocations(self) -> list[Revocation]:
-        """All of them: serial numbers, then principals, in order."""
+        """All revocations: serial numbers, then principals, each in order."""
         serials, principals = sorted(self._serials.items()), sorted(self._principals.items())
         return [
             *(Revocation(serial=serial, revoked_ms=at) for serial, at in serials),
@@ -110,18 +110,18 @@ class Credentials:
     # -- users ------------------------------------------------------------------------------------------------
 
     def check_users(self, upsertions: Iterable[ScramCredential], deletions: Iterable[str]) -> Error | None:
-        """Why users cannot be altered like this, or None."""
+        """Returns the error if the changes would exceed the limit on users, or None."""
         kept = self.users.keys() - set(deletions)
         new = {each.user for each in upsertions} - kept
         if len(kept) + len(new) <= MAX_USERS:
             return None
-        problem = f"the cluster has {len(self.users)} users of {MAX_USERS}: delete those that nobody needs"
+        problem = f"the cluster has {len(self.users)} users of {MAX_USERS}: delete unused ones"
         return error(ErrorCode.POLICY_VIOLATION, problem)
 
     def alter_users(
         self, index: int, at_ms: int, command: metadata_log_pb2.UsersAltered
     ) -> peer_pb2.ControllerResponse:
-        """Creates, changes and deletes users, all or none, as the log decides it.
+        """Creates, changes and deletes users, all or none, when the entry is applied.
 
         Arguments:
             index: of the entry.
@@ -143,7 +143,7 @@ class Credentials:
     # -- revocations ------------------------------------------------------------------------------------------
 
     def check_revocations(self, revoke: Iterable[Revocation], restore: Iterable[Revocation]) -> Error | None:
-        """Why the revocations cannot be altered like this, or None."""
+        """Returns the error if the changes would exceed the limit on revocations, or None."""
         before = {*self._serials, *self._principals}
         after = (before - set(map(_subject, restore))) | set(map(_subject, revoke))
         if len(after) <= MAX_REVOCATIONS:
@@ -157,10 +157,10 @@ class Credentials:
     def alter_revocations(
         self, index: int, at_ms: int, command: metadata_log_pb2.RevocationsAltered
     ) -> peer_pb2.ControllerResponse:
-        """Revokes and restores, all or nothing, as the log decides it.
+        """Revokes and restores, all or none, when the entry is applied.
 
         Arguments:
-            as for users.
+            see ``alter_users``.
         """
         refused = self.check_revocations(command.revoke, command.restore)
         if refused is not None:
@@ -183,12 +183,12 @@ class Credentials:
     # -- snapshots --------------------------------------------------------------------------------------------
 
     def user_records(self) -> list[metadata_log_pb2.UserRecord]:
-        """All users, as a snapshot holds them."""
+        """Returns all users in the form of a snapshot."""
         return [_record(user) for _, user in sorted(self.users.items())]
 
     @classmethod
     def from_snapshot(cls, snapshot: metadata_log_pb2.MetadataSnapshot) -> Credentials:
-        """What a snapshot holds of them."""
+        """Returns the credentials from a snapshot."""
         made = cls()
         made.index, made.salt_key = snapshot.credentials_index, snapshot.user_salt_key
         for record in snapshot.users:
@@ -200,7 +200,7 @@ class Credentials:
 
 
 def _subject(revocation: Revocation) -> str:
-    """A serial number is never a principal: that has a colon."""
+    """Returns the subject of a revocation. A serial number is never equal to a principal, which contains a colon."""
     return revocation.serial or revocation.principal
 
 
@@ -233,7 +233,7 @@ def _users_altered(response: AlterUserScramCredentialsResponse) -> peer_pb2.Cont
 
 
 def check_users(request: AlterUserScramCredentialsRequest) -> Error | None:
-    """Returns the error for users that are invalid whatever users exist, or None."""
+    """Returns the error for users that are invalid regardless of existing ones, or None."""
     names = [*(each.user for each in request.upsertions), *request.deletions]
     problem = (
         _problem_with_count(len(names), "users")
@@ -253,10 +253,10 @@ def check_question(request: DescribeUserScramCredentialsRequest) -> Error | None
 
 
 def check_revocations(request: AlterRevocationsRequest, super_users: Iterable[str]) -> Error | None:
-    """Returns the error for revocations that are invalid whatever was revoked before, or None.
+    """Returns the error for revocations that are invalid regardless of existing ones, or None.
 
     Arguments:
-        super_users: principals that nobody can lock out.
+        super_users: principals that must not be locked out.
     """
     every = [*request.revoke, *request.restore]
     problem = (
@@ -268,7 +268,7 @@ def check_revocations(request: AlterRevocationsRequest, super_users: Iterable[st
         return error(ErrorCode.INVALID_REQUEST, problem)
     locked = {each.principal for each in request.revoke} & set(super_users)
     if locked:
-        said = f"{min(locked)} is a super user, whom nobody can lock out: revoke the serial number of its certificate"
+        said = f"{min(locked)} is a super user and cannot be locked out: revoke the serial number of its certificate"
         return error(ErrorCode.POLICY_VIOLATION, said)
     return None
 
@@ -280,7 +280,7 @@ def problem_with_name(name: str) -> str | None:
     if name.startswith(USER_PREFIX):
         return f"user {name[:40]!r}: give the name without {USER_PREFIX}"
     if f"{USER_PREFIX}{name}" in (ANONYMOUS, EVERYBODY):
-        return f"nobody can be called {name}: it stands for others in rules"
+        return f"user name {name} is reserved: choose another"
     return None
 
 
@@ -290,7 +290,7 @@ def _problem_with(credential: ScramCredential) -> str | None:
         return problem
     normal = unicodedata.normalize("NFKC", credential.user)
     if normal != credential.user:
-        # Some clients would send the one, others the other, and rules are about one of them.
+        # Some clients would send the one form, others the other, and ACLs match only one of them.
         return f"user {credential.user[:40]!r} can be written in two ways (Unicode): use {normal[:40]!r}"
     if not MIN_SALT_BYTES <= len(credential.salt) <= MAX_SALT_BYTES:
         return f"the salt of {credential.user} is not {MIN_SALT_BYTES} to {MAX_SALT_BYTES} bytes"

@@ -1,8 +1,8 @@
-"""Nodes that leave the cluster: a part of the metadata image, pure and the same on every node.
+"""Nodes that leave the cluster: a part of the metadata image, pure and identical on every node.
 
-That a node is to be emptied stands in its record, so that every controller goes on with it
-(`controller/evacuation.py`). A node is struck off once nothing names it, and its id is never used again: under it
-another disk would be counted for what the former one had acknowledged.
+A node's record contains that it is to be emptied, so that every controller continues with it
+(`controller/evacuation.py`). A node is removed once nothing names it, and its id is never used again: otherwise another
+disk would be credited with what the former one had acknowledged.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from quorumlog.v1.errors_pb2 import ErrorCode
 
 
 class Departures:
-    """Nodes that leave, and those that have left.
+    """Nodes that are leaving, and those that have left.
 
     Arguments:
-        brokers: the registered nodes, by id; those that are struck off are taken out.
-        partitions: all there are, by group.
-        index: of where they are.
+        brokers: the registered nodes, by id; removed nodes are taken out.
+        partitions: all partitions, by group.
+        index: of the partitions on each node.
 
     Attributes:
-        removed: the data directory of each node that was struck off, by node id.
-        is_any_leaving: whether a node is to be emptied.
+        removed: the data directory of each removed node, by node id.
+        is_any_leaving: True if a node is to be emptied.
     """
 
     def __init__(
@@ -41,20 +41,20 @@ class Departures:
         self.is_any_leaving = False
 
     def restored(self, removed: dict[int, str]) -> None:
-        """The nodes come from a snapshot."""
+        """Loads the removed nodes from a snapshot."""
         self.removed = removed
         self._count()
 
     def _count(self) -> None:
-        # Asked in every step of a node, which must not go through all nodes for it.
+        # Read in every step of a node, which must not iterate over all nodes for it.
         self.is_any_leaving = any(broker.leaving for broker in self._brokers.values())
 
     def leaving(self) -> list[BrokerRecord]:
-        """The nodes that are to be emptied."""
+        """Returns the nodes that are to be emptied."""
         return [broker for _, broker in sorted(self._brokers.items()) if broker.leaving]
 
     def refuse_removed(self, node_id: int) -> errors_pb2.Error | None:
-        """Why a node may not register, where it was struck off."""
+        """Returns the error if a node was removed and may not register, or None."""
         if node_id not in self.removed:
             return None
         problem = (
@@ -64,8 +64,10 @@ class Departures:
         return error(ErrorCode.DUPLICATE_BROKER_REGISTRATION, problem)
 
     def refuse_replicas(self, nodes: Iterable[int]) -> errors_pb2.Error | None:
-        """Why partitions cannot have replicas on some nodes: one was struck off while that was on its way into the log.
-        They would never be there, and their votes would be missed."""
+        """Returns the error if partitions cannot have replicas on some nodes, because one was removed in the meantime.
+
+        The replicas would never exist, and their votes would be missing.
+        """
         gone = next((node for node in nodes if node in self.removed), None)
         if gone is None:
             return None
@@ -73,7 +75,7 @@ class Departures:
         return error(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
 
     def want(self, command: metadata_log_pb2.WantNode) -> ApplyResult:
-        """A node is to be emptied, or to stay."""
+        """Marks a node as leaving, or as staying."""
         broker = self._known(command.node_id, command.directory_id)
         if broker is None:
             return _altered(_gone(command.node_id))
@@ -82,7 +84,7 @@ class Departures:
             problem = f"node {command.successor} cannot take over: it is leaving itself, or is gone"
             return _altered(error(ErrorCode.INVALID_REQUEST, problem))
         if command.leaving and broker.is_lost and not broker.is_vacant:
-            # What it had is being taken from it: what is to be where is known once that is done.
+            # Its replicas are being taken away: where the others belong is only known once that is done.
             return _altered(error(ErrorCode.INVALID_REQUEST, still_named(broker.node_id)))
         broker.leaving = command.leaving
         broker.successor = command.successor if command.leaving and command.HasField("successor") else NO_NODE
@@ -93,7 +95,8 @@ class Departures:
         return _altered(None)
 
     def _throttle_what_leaves(self, broker: BrokerRecord) -> None:
-        """A limit holds for the moves that are under way, too: who slows a drain down does not wait for their end."""
+        """Applies a node's throttle to its moves in progress, too: a drain is slowed down at once, not after their
+        end."""
         node = broker.node_id
         for group in self._index.on(node):
             partition = self._partitions[group]
@@ -101,7 +104,7 @@ class Departures:
                 partition.throttle = broker.throttle
 
     def remove(self, command: metadata_log_pb2.RemoveNode, quorum: WantedQuorum) -> ApplyResult:
-        """A node is struck off, unless it has come back or something names it by now."""
+        """Removes a node, unless it has returned or something names it by now."""
         broker = self._known(command.node_id, command.directory_id)
         if broker is None:
             return _altered(_gone(command.node_id))
@@ -117,7 +120,7 @@ class Departures:
         return _altered(None)
 
     def refuse_removal(self, broker: BrokerRecord) -> errors_pb2.Error | None:
-        """Why a node cannot be struck off yet, or None."""
+        """Returns the error if a node cannot be removed yet, or None."""
         node = broker.node_id
         on_node = (self._partitions[group] for group in self._index.on(node))
         named = sorted((each.topic.name, each.number) for each in on_node)
@@ -145,10 +148,10 @@ class Departures:
 
 
 def still_named(node_id: int) -> str:
-    """Why nothing else can become of a node whose disk was given up just now."""
+    """Returns the message for a node whose disk is still being given up."""
     return (
         f"the disk of node {node_id} is being given up (quorumlog nodes replace {node_id} --with {node_id}): wait until"
-        " it has no replica and no vote any more"
+        " it no longer has a replica or a vote"
     )
 
 

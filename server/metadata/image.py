@@ -1,7 +1,7 @@
-"""The cluster's metadata as every node holds it: the state machine of group 0.
+"""The cluster's metadata on every node: the state machine of group 0.
 
-Pure and deterministic: the same entries give the same image on every node, whatever the order of time. Every rule that
-decides between two requests stands here and not in the controller, because only the log knows which came first.
+Pure and deterministic: the same entries give the same image on every node, whatever their timing. Every rule that
+decides between two requests is here and not in the controller, because only the log knows which came first.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import admin_pb2, errors_pb2, metadata_log_pb2, peer_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 
-#: Commands that change neither which nodes there are, and which of them are up, nor where partitions are.
+#: Commands that change neither the set of nodes, nor which of them are up, nor the placement of partitions.
 _LEAVES_LAYOUT = frozenset(
     (
         "report_leaders",
@@ -59,29 +59,30 @@ _LEAVES_LAYOUT = frozenset(
 
 
 class MetadataLogError(Exception):
-    """An entry of the metadata log that this version cannot apply. The node must stop: going on would diverge."""
+    """Raised for an entry of the metadata log that this version cannot apply. The node must stop: skipping it would
+    diverge."""
 
 
 class CurrentImage(Protocol):
-    """Where the newest image is found.
+    """Access to the newest image.
 
-    A snapshot replaces the image as a whole: whoever keeps an image goes on with one that nothing changes any more.
+    A snapshot replaces the image as a whole, so an image that is kept elsewhere becomes stale.
     """
 
     @property
     def image(self) -> MetadataImage:
-        """The image as of now."""
+        """The current image."""
 
 
 class MetadataImage:
     """Brokers, topics and partitions as of ``applied_index``.
 
     Attributes:
-        replica_index: which partitions each node has to do with.
-        layout_version: grows when nodes come, go, fail or return, or partitions come, go or move. Who asks something of
-            all of them need not ask again before that.
-        membership_version: grows when nodes come or are struck off, and when their disks are given up or replaced.
-        former_cluster_ids: what the cluster was called before each recovery from the loss of a majority.
+        replica_index: the partitions of each node.
+        layout_version: grows when nodes join, leave, fail or return, or partitions are created, deleted or moved.
+            Results computed over all of them stay valid until then.
+        membership_version: grows when nodes join or are removed, and when their disks are given up or replaced.
+        former_cluster_ids: the cluster's ids before each recovery from the loss of a majority.
     """
 
     def __init__(self) -> None:
@@ -109,12 +110,12 @@ class MetadataImage:
     # -- reading --------------------------------------------------------------------------------------------------
 
     def is_fenced(self, node_id: int) -> bool:
-        """Whether a node counts as gone: fenced, or never registered."""
+        """True if a node counts as gone: fenced, or never registered."""
         broker = self.brokers.get(node_id)
         return broker is None or broker.fenced
 
     def available_leader(self, partition: PartitionRecord) -> int:
-        """The partition's leader, or NO_NODE when there is none or it counts as gone: what clients are told."""
+        """Returns the partition's leader for clients, or NO_NODE if it has none or the leader counts as gone."""
         return NO_NODE if self.is_fenced(partition.leader) else partition.leader
 
     def _refuse_replicas(self, nodes: Iterable[int]) -> errors_pb2.Error | None:
@@ -123,7 +124,7 @@ class MetadataImage:
     # -- applying -------------------------------------------------------------------------------------------------
 
     def advance(self, index: int) -> None:
-        """Counts an entry without a command (a leader's no-op, a configuration) as applied."""
+        """Marks an entry without a command (a leader's no-op, a configuration) as applied."""
         assert index > self.applied_index, f"entry {index} comes after {self.applied_index}"
         self.applied_index = index
 
@@ -133,10 +134,10 @@ class MetadataImage:
         A command that no longer fits the image changes nothing, and the response says why.
 
         Arguments:
-            index: of the entry; each comes once, in order.
+            index: of the entry; each is applied once, in order.
 
         Raises:
-            MetadataLogError: a command of a later version.
+            MetadataLogError: the command belongs to a later version.
         """
         self.advance(index)
         kind = command.WhichOneof("body")
@@ -221,7 +222,7 @@ class MetadataImage:
     # -- brokers --------------------------------------------------------------------------------------------------
 
     def check_registration(self, registration: peer_pb2.RegisterBroker) -> errors_pb2.Error | None:
-        """Why a broker may not register, or None."""
+        """Returns the error if a broker may not register, or None."""
         removed = self.departures.refuse_removed(registration.node_id)
         if removed is not None:
             return removed
@@ -250,8 +251,8 @@ class MetadataImage:
             return ApplyResult(peer_pb2.ControllerResponse(error=refused))
         known = self.brokers.get(registration.node_id)
         if known is not None and known.registration == registration:
-            # The same process asks again because an answer was lost. A new epoch would make stale what it has
-            # already been told, and it would have to ask once more.
+            # The same process repeats its request because the answer was lost. A new epoch would invalidate the answers
+            # that it already has, and it would have to register again.
             return _registered(known.epoch, changed=False)
         same_process = known is not None and known.registration.boot_id == registration.boot_id
         fenced = known.fenced if known is not None and same_process else True
@@ -263,7 +264,7 @@ class MetadataImage:
         self.brokers[registration.node_id] = broker
         result = _registered(index, changed=True)
         if fenced:
-            # What a process had in memory is gone with it: it must be seen to be caught up before it counts again.
+            # The in-memory state of the former process is lost: the node must catch up before it counts again.
             result.changed_groups = self._leave_isrs({registration.node_id})
         return result
 
@@ -284,7 +285,7 @@ class MetadataImage:
         return ApplyResult(peer_pb2.ControllerResponse(), brokers_changed=bool(unfenced))
 
     def _switch(self, identities: Iterable[metadata_log_pb2.BrokerIdentity], *, fenced: bool) -> set[int]:
-        """Fences or unfences those whose epoch is still the one meant; returns whose state changed."""
+        """Fences or unfences the brokers whose epoch still matches; returns those that changed."""
         changed: set[int] = set()
         for identity in identities:
             broker = self.brokers.get(identity.node_id)
@@ -294,10 +295,10 @@ class MetadataImage:
         return changed
 
     def _leave_isrs(self, nodes: set[int]) -> set[int]:
-        """Takes fenced nodes out of every ISR that has another member, except where they lead.
+        """Removes fenced nodes from every ISR that has another member, except where they lead.
 
-        A leader that goes before its successor has reported would leave a partition whose leader is not in sync;
-        it goes with its successor's report.
+        A leader that was removed before its successor reported would leave a partition whose leader is not in sync; it
+        is removed with its successor's report.
         """
         changed: set[int] = set()
         if not nodes:
@@ -316,7 +317,7 @@ class MetadataImage:
     # -- partitions -----------------------------------------------------------------------------------------------
 
     def check_epoch(self, node_id: int, broker_epoch: int) -> errors_pb2.Error | None:
-        """Why a broker may not speak: it is unknown, or another life of it has registered since."""
+        """Returns the error for a broker that is unknown, or whose node has registered again since, or None."""
         broker = self.brokers.get(node_id)
         if broker is not None and broker.epoch == broker_epoch:
             return None
@@ -327,7 +328,7 @@ class MetadataImage:
         )
 
     def check_report(self, node_id: int, report: peer_pb2.LeaderReport) -> errors_pb2.Error | None:
-        """Why a leader's report does not hold, or None."""
+        """Returns the error for a leader's report that is invalid or outdated, or None."""
         partition = self.partitions.get(report.group)
         if partition is None:
             return _unknown_group(report.group)
@@ -342,7 +343,7 @@ class MetadataImage:
         return None
 
     def is_known_report(self, node_id: int, report: peer_pb2.LeaderReport) -> bool:
-        """Whether the image says already what the report says."""
+        """True if the image already contains the report."""
         partition = self.partitions.get(report.group)
         return partition is not None and (partition.leader, partition.leader_epoch) == (node_id, report.leader_epoch)
 
@@ -360,8 +361,10 @@ class MetadataImage:
         return result
 
     def _set_leader(self, partition: PartitionRecord, leader: int, leader_epoch: int) -> None:
-        """Leader and ISR in one change: otherwise a reader sees a leader that is not in sync. The ISR gains the new
-        leader and loses the old one if that is fenced."""
+        """Sets leader and ISR in one change: otherwise a reader would see a leader that is not in sync.
+
+        The ISR gains the new leader and loses the old one if that is fenced.
+        """
         assert leader_epoch > partition.leader_epoch
         partition.leader = leader
         partition.leader_epoch = leader_epoch
@@ -370,10 +373,10 @@ class MetadataImage:
         partition.partition_epoch += 1
 
     def check_isr_change(self, node_id: int, change: peer_pb2.IsrChange) -> errors_pb2.Error | None:
-        """Why a leader's change of the ISR does not hold, or None.
+        """Returns the error for a leader's change of the ISR that is invalid or outdated, or None.
 
-        A compare-and-set on leader epoch, partition epoch and the broker epoch of each added member: a shrink that was
-        delayed must not undo an expansion, and a broker that restarted must not come in on what its former life held.
+        A compare-and-set on leader epoch, partition epoch and the broker epoch of each added member: a delayed shrink
+        must not undo an expansion, and a restarted broker must not rejoin on the state of its former process.
         """
         partition = self.partitions.get(change.group)
         if partition is None:
@@ -445,7 +448,7 @@ class MetadataImage:
         result.response.partition_changes.results.append(self.change_result(group, refused))
 
     def change_result(self, group: int, refused: errors_pb2.Error | None) -> peer_pb2.PartitionChangeResult:
-        """How one report or change of a partition came out, with the partition's epoch as it is now."""
+        """Returns the outcome of one report or change of a partition, with the partition's current epoch."""
         partition = self.partitions.get(group)
         return peer_pb2.PartitionChangeResult(
             group=group, error=refused, partition_epoch=partition.partition_epoch if partition is not None else 0
@@ -455,7 +458,7 @@ class MetadataImage:
         if command.HasField("leaving_node"):
             broker = self.brokers.get(command.leaving_node)
             if broker is None or not broker.leaving:
-                problem = f"node {command.leaving_node} is not to be emptied any more"
+                problem = f"node {command.leaving_node} no longer has to be emptied"
                 return ApplyResult(reassigned(None, error(ErrorCode.INVALID_UPDATE_VERSION, problem)))
         gone = self.departures.refuse_replicas(command.replicas)
         if gone is not None:
@@ -484,19 +487,19 @@ class MetadataImage:
     # -- the feature level ----------------------------------------------------------------------------------------
 
     def supports(self, level: int) -> bool:
-        """Whether the cluster may go to a feature level: some node is up, and each one supports it that is up, or has
-        replicas and may come back with them."""
+        """True if the cluster may be raised to a feature level: some node is up, and every node supports the level
+        that is up, or has replicas and may return with them."""
         older = set(self.older_nodes(level))
         if not all(self.is_fenced(node) for node in older) or all(broker.fenced for broker in self.brokers.values()):
             return False
         return not any(self.replica_index.on(node) for node in older)
 
     def older_nodes(self, level: int) -> list[int]:
-        """The registered nodes that do not support a feature level."""
+        """Returns the registered nodes that do not support a feature level."""
         return sorted(node for node, broker in self.brokers.items() if broker.registration.feature_level < level)
 
     def _restore_producers(self, command: admin_pb2.RestoreProducerNamesRequest) -> ApplyResult:
-        """Names come from a backup, and ids that were given out there are not given again."""
+        """Restores names from a backup; ids that were assigned there are not assigned again."""
         refused = self.named_producers.restore(command.producers, command.next_named_producer_id)
         if refused is None:
             self.next_producer_id = max(self.next_producer_id, command.next_producer_id)
@@ -506,7 +509,7 @@ class MetadataImage:
     def _raise_feature_level(self, index: int, level: int) -> ApplyResult:
         if level > FEATURE_LEVEL:
             raise MetadataLogError(_too_old(f"entry {index} of the metadata log", level))
-        # Only the log knows whether a node has registered meanwhile that does not support it.
+        # Only the log knows whether a node that does not support it has registered in the meantime.
         if level > self.feature_level and self.supports(level):
             self.feature_level = level
         reached = admin_pb2.UpgradeFeaturesResponse(feature_level=self.feature_level)
@@ -553,7 +556,7 @@ class MetadataImage:
         """Returns the image that ``to_snapshot`` wrote.
 
         Raises:
-            MetadataLogError: bytes that are no snapshot.
+            MetadataLogError: the bytes are not a valid snapshot.
         """
         image = cls()
         try:
@@ -567,7 +570,7 @@ class MetadataImage:
         return image
 
     def _fill(self, data: bytes) -> None:
-        """Fills an empty image.
+        """Fills an empty image from a snapshot.
 
         Raises:
             DecodeError: the bytes are not a snapshot.

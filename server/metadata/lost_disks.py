@@ -1,9 +1,9 @@
-"""Disks that nodes have lost: a part of the metadata image, pure and the same on every node.
+"""Disks that nodes have lost: a part of the metadata image, pure and identical on every node.
 
-A node whose disk is gone has forgotten what it acknowledged. It must not go on under its id as if it remembered, and
-yet an operator wants it back. So its data directory is given up first, for ever: nobody takes a word from it any more.
-Then it is taken out of every Raft group that it votes in (`controller/disk_replacement.py`). Once nothing names it,
-another directory may register under the node's id, and gets back what the former one had, as a learner.
+A node whose disk is lost has forgotten what it acknowledged. It must not continue under its id as if it remembered, but
+the operator wants it back. So its data directory is first given up permanently: no node accepts messages from it. Then
+it is removed from every Raft group that it votes in (`controller/disk_replacement.py`). Once nothing names it, another
+directory may register under the node's id, and gets back the former one's replicas, as a learner.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import admin_pb2, errors_pb2, metadata_log_pb2, peer_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 
-#: Disks that one node may lose. Each of them is refused for ever, which takes memory.
+#: Maximum number of disks that one node may lose. Each is refused permanently, which takes memory.
 MAX_LOST = 256
 
 
 @dataclass(slots=True)
 class LostDisk:
-    """What one node has lost.
+    """The lost disks of one node.
 
     Arguments:
         directories: its former data directories, the oldest first.
-        lost_index: of the entry that gave up the last of them.
-        voted: the node is to vote in the metadata quorum again.
-        throttle: bytes per second that each node sends of what it gets back; 0: as fast as it goes.
+        lost_index: of the entry that gave up the newest of them.
+        voted: the node must vote in the metadata quorum again.
+        throttle: bytes per second that each node sends of the replicas to restore; 0: no limit.
     """
 
     directories: tuple[str, ...] = ()
@@ -43,10 +43,10 @@ class LostDisks:
 
     Arguments:
         brokers: the registered nodes, by id.
-        partitions: all there are, by group.
+        partitions: all partitions, by group.
 
     Attributes:
-        by_node: what each node has lost.
+        by_node: the lost disks of each node.
         lost_index: of the newest entry that gave up a disk; 0 if none did.
     """
 
@@ -57,7 +57,7 @@ class LostDisks:
         self.lost_index = 0
 
     def restored(self, records: Iterable[metadata_log_pb2.LostDisks]) -> None:
-        """They come from a snapshot."""
+        """Loads the lost disks from a snapshot."""
         for each in records:
             self.by_node[each.node_id] = LostDisk(
                 tuple(each.directory_ids), each.lost_index, each.voted, each.bytes_per_second
@@ -65,7 +65,7 @@ class LostDisks:
         self.lost_index = max((each.lost_index for each in self.by_node.values()), default=0)
 
     def records(self) -> list[metadata_log_pb2.LostDisks]:
-        """For a snapshot."""
+        """Returns the lost disks in the form of a snapshot."""
         return [
             metadata_log_pb2.LostDisks(
                 node_id=node,
@@ -78,12 +78,12 @@ class LostDisks:
         ]
 
     def is_given_up(self, node_id: int, directory_id: str) -> bool:
-        """Whether nobody may take a word any more from a node's data directory."""
+        """True if a node's data directory was given up, so that its messages must be ignored."""
         lost = self.by_node.get(node_id)
         return lost is not None and directory_id in lost.directories
 
     def refuse(self, node_id: int, directory_id: str) -> str | None:
-        """Why a node may take no part with a data directory, in one line; None if it may."""
+        """Returns why a node may not take part with a data directory, in one line; None if it may."""
         if not self.is_given_up(node_id, directory_id):
             return None
         return (
@@ -92,11 +92,11 @@ class LostDisks:
         )
 
     def returning(self) -> list[PartitionRecord]:
-        """Partitions with a replica that is missing because a disk was lost."""
+        """Returns the partitions with a replica that is missing because of a lost disk."""
         return [each for each in self._partitions.values() if each.returning] if self.by_node else []
 
     def missing(self) -> Counter[int]:
-        """How many replicas each node is still to get back: those that it lacks, and those that are being copied."""
+        """Returns how many replicas each node has yet to get back: those that are missing, and those being copied."""
         if not self.by_node:
             return Counter()
         return Counter(
@@ -107,11 +107,11 @@ class LostDisks:
         )
 
     def replace(self, index: int, command: metadata_log_pb2.ReplaceDisk, electors: Iterable[int]) -> ApplyResult:
-        """A disk is given up, or counts again, or its place is free for another.
+        """Gives up a disk, reinstates it, or frees its place for another.
 
         Arguments:
             index: of the entry.
-            electors: those that are to vote in the metadata quorum, as far as somebody has wished for any.
+            electors: the wanted voters of the metadata quorum, if they were ever changed.
         """
         broker = self._brokers.get(command.node_id)
         if broker is None or broker.registration.directory_id != command.directory_id:
@@ -142,14 +142,14 @@ class LostDisks:
         lost = self.by_node.setdefault(broker.node_id, LostDisk())
         lost.directories = (*lost.directories, broker.registration.directory_id)
         lost.lost_index = self.lost_index = index
-        # One that was lost again before it had its vote back is to get it all the same.
+        # One that was lost again before it had its vote back must still get it.
         lost.voted = lost.voted or voted
         broker.disk = metadata_log_pb2.DISK_STATE_LOST
-        # What a process of that directory may still say of itself is of an epoch that is over.
+        # Messages that a process of that directory may still send are of a past epoch.
         broker.epoch = index
 
     def refuse_loss(self, broker: BrokerRecord) -> errors_pb2.Error | None:
-        """Why the disk of a node cannot be given up, or None."""
+        """Returns the error if the disk of a node cannot be given up, or None."""
         node, lost = broker.node_id, self.by_node.get(broker.node_id)
         if not broker.fenced:
             problem = f"node {node} is up, with its data: only the disk of a node that is down can be given up"
@@ -165,10 +165,10 @@ class LostDisks:
         return error(ErrorCode.INVALID_REQUEST, problem)
 
     def has_voters(self, voters: Iterable[int], *, replaces_disk: bool) -> None:
-        """Others are to vote in the metadata quorum.
+        """Records a change of the wanted voters of the metadata quorum.
 
         Arguments:
-            replaces_disk: it belongs to the replacement of a disk; otherwise somebody has decided who is to vote.
+            replaces_disk: True if it is a step of replacing a disk; otherwise an operator has chosen the voters.
         """
         for node, lost in self.by_node.items():
             if not replaces_disk or node in voters:

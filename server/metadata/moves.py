@@ -1,7 +1,7 @@
-"""Partitions that are being moved to other nodes: a part of the metadata image, pure and the same on every node.
+"""Partitions that are being moved to other nodes: a part of the metadata image, pure and identical on every node.
 
-A move is wished for here, carried out by the partition's leader (`broker/reassignments.py`), and ends here when the
-leader says so. Until then nobody destroys a replica: only the leader knows who votes by now.
+A move is requested here, carried out by the partition's leader (`broker/reassignments.py`), and finished here when the
+leader reports it. No replica is destroyed before that: only the leader knows the current voters.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from quorumlog.v1.errors_pb2 import ErrorCode
 
 
 class PartitionMoves:
-    """The moves under way.
+    """The moves in progress.
 
     Arguments:
-        partitions: all there are, by group.
-        index: of where they are, kept up to date.
+        partitions: all partitions, by group.
+        index: of the partitions on each node; kept up to date here.
     """
 
     def __init__(self, partitions: Mapping[int, PartitionRecord], index: ReplicaIndex) -> None:
@@ -30,19 +30,19 @@ class PartitionMoves:
         self._groups: set[int] = set()
 
     def restored(self) -> None:
-        """The partitions come from a snapshot."""
+        """Rebuilds the moves after the partitions were loaded from a snapshot."""
         self._groups = {group for group, partition in self._partitions.items() if partition.is_moving}
 
     def groups(self) -> list[int]:
-        """The groups that are being moved."""
+        """Returns the groups that are being moved."""
         if not self._groups:
             return []
-        # Those of topics that were deleted meanwhile are gone.
+        # Groups of topics that were deleted in the meantime no longer exist.
         self._groups.intersection_update(self._partitions)
         return sorted(self._groups)
 
     def reassign(self, command: metadata_log_pb2.ReassignReplicas) -> ApplyResult:
-        """A partition is to have other replicas, or to stay where it was. The latest wish counts."""
+        """Requests other replicas for a partition, or cancels the move. The latest request counts."""
         partition = self._partitions.get(command.group)
         wanted = tuple(command.replicas)
         witness = command.witness if command.HasField("witness") else NO_NODE
@@ -50,9 +50,9 @@ class PartitionMoves:
         if partition is None or problem is not None:
             return ApplyResult(reassigned(partition, problem))
         if command.HasField("wishes") and command.wishes != partition.wishes:
-            outdated = f"{partition.name} was wished elsewhere meanwhile: look again"
+            outdated = f"{partition.name} has been requested elsewhere in the meantime: read it again"
             return ApplyResult(reassigned(partition, error(ErrorCode.INVALID_UPDATE_VERSION, outdated)))
-        # Some of these may vote by now, and only the leader knows.
+        # Some of these may vote by now; only the leader knows.
         former = {*partition.former_targets, *partition.target}
         witnesses = partition.witness_hosts
         self._index.leave(partition)
@@ -71,9 +71,12 @@ class PartitionMoves:
         return ApplyResult(reassigned(partition, None), changed_groups={partition.group})
 
     def check_moved(self, moved: peer_pb2.ReplicasMoved) -> errors_pb2.Error | None:
-        """Why a leader's word that a partition has moved does not hold, or None: a compare-and-set on the leader epoch
-        and on the wish. (Not on where it is to be: a word that was long on its way would be taken for the end of a
-        later wish for the same nodes, while the leader has others by then; they would be destroyed with a vote.)"""
+        """Returns the error for an invalid report that a partition has moved, or None.
+
+        A compare-and-set on the leader epoch and the number of the request. The target nodes are not enough: a delayed
+        report would be taken for the end of a later request for the same nodes, while the leader has different voters
+        by then; they would be destroyed although they vote.
+        """
         partition = self._partitions.get(moved.group)
         if partition is None:
             return error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition with group {moved.group}")
@@ -93,7 +96,7 @@ class PartitionMoves:
         return error(ErrorCode.INVALID_UPDATE_VERSION, _outdated(partition, moved))
 
     def finish(self, moved: peer_pb2.ReplicasMoved) -> ApplyResult:
-        """A partition has moved: its replicas are where they were to be, and nowhere else."""
+        """Finishes a move: the target nodes become the partition's only replicas."""
         problem = self.check_moved(moved)
         result = ApplyResult(peer_pb2.ControllerResponse(partition_changes=peer_pb2.PartitionChangesResponse()))
         partition = self._partitions.get(moved.group)
@@ -115,20 +118,20 @@ class PartitionMoves:
 
 
 def _outdated(partition: PartitionRecord, moved: peer_pb2.ReplicasMoved) -> str:
-    """What a word says that is none of the wish under way: both may be for the same nodes."""
+    """Describes the mismatch between a report and the request in progress; both may be for the same nodes."""
     nodes = list(partition.wanted)
     if not partition.is_moving:
-        return f"{partition.name} is not being moved any more: it is on nodes {nodes}"
+        return f"{partition.name} is no longer being moved: it is on nodes {nodes}"
     late = f"wish {moved.wish} for {list(moved.replicas)}"
     return f"{partition.name} is being moved: its wish {partition.wishes} is for nodes {nodes}, not {late}"
 
 
 def witness_after(partition: PartitionRecord, wanted: tuple[int, ...], witness: int) -> int:
-    """Where a partition's witness is to be after a wish; NO_NODE: nowhere.
+    """Returns the node of a partition's witness after a request; NO_NODE: no witness.
 
     Arguments:
-        wanted: where its replicas are to be; none: the move under way is cancelled.
-        witness: the wish for it; NO_NODE: where it is to be anyway.
+        wanted: the requested replicas; empty: the move in progress is cancelled.
+        witness: the requested witness; NO_NODE: no change.
     """
     if not wanted:
         return partition.witness
@@ -140,10 +143,12 @@ def witness_after(partition: PartitionRecord, wanted: tuple[int, ...], witness: 
 def check_wish(
     partition: PartitionRecord | None, wanted: tuple[int, ...], witness: int = NO_NODE, *, goes_on: bool = False
 ) -> errors_pb2.Error | None:
-    """Why a partition cannot be wished elsewhere, or None. No nodes: the move under way is cancelled.
+    """Returns the error for an invalid request to move a partition, or None. No nodes: the move in progress is
+    cancelled.
 
     Arguments:
-        goes_on: it only goes on with what is left until a lost disk is replaced: an even number needs no witness.
+        goes_on: the partition only continues with the remaining replicas until a lost disk is replaced, so an even
+            number needs no witness.
     """
     if partition is None:
         return error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the partition has just been deleted")
@@ -156,11 +161,14 @@ def check_wish(
 def _check_kinds(
     partition: PartitionRecord, wanted: tuple[int, ...], witness: int, goes_on: bool
 ) -> errors_pb2.Error | None:
-    """A witness has no records to go on with, and a replica would throw its own away: a node that is to be the other
-    must have left the partition before."""
+    """Rejects a node that would have both kinds.
+
+    A witness has no records to continue with, and a replica would discard its own: a node that changes from one to the
+    other must have left the partition before.
+    """
     after = witness_after(partition, wanted, witness)
     if wanted and len(wanted) % 2 == 0 and after == NO_NODE and not goes_on:
-        problem = f"{partition.name} on {len(wanted)} nodes needs a witness on another node, and there is none"
+        problem = f"{partition.name} on {len(wanted)} nodes needs a witness on another node, and no node is available"
         return error(ErrorCode.INVALID_REPLICATION_FACTOR, problem)
     witnesses = partition.witness_hosts | ({after} - {NO_NODE})
     replicas = {*partition.replicas, *partition.target, *partition.former_targets, *wanted}
@@ -175,7 +183,7 @@ def _check_kinds(
 
 
 def reassigned(partition: PartitionRecord | None, problem: errors_pb2.Error | None) -> peer_pb2.ControllerResponse:
-    """The answer to one wish."""
+    """Returns the response to one request."""
     result = admin_pb2.ReassignmentResult(error=problem)
     if partition is not None:
         result.topic, result.partition = partition.topic.name, partition.number

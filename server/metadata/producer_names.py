@@ -1,17 +1,17 @@
-"""Named producer identities: which id a name has, and the newest epoch with which it was claimed.
+"""Named producers: the id of each name, and the newest epoch with which it was claimed.
 
-A part of the metadata image: pure, and the same on every node. A claim of a name fences whoever held the name before,
-because the partitions' logs take nothing of an older epoch. The next epoch goes to the one who knows the last one: a
-claim that is repeated because its answer was lost, or was asked of two nodes at once, must not fence the very one who
-made it.
+A part of the metadata image: pure, and identical on every node. A claim of a name fences its former holder, because the
+partitions' logs accept nothing of an older epoch. The next epoch goes to the client that knows the last one: a claim
+that is repeated because its answer was lost, or that was sent to two nodes at once, must not fence the client that made
+it.
 
-An epoch that is to be replayed can have a note: whoever claims it first decides what all runs of it go by (how many
-partitions a topic had, which time stands in records that have none), and the log of the metadata says who was first.
+An epoch that may be replayed can have a note: the first claim decides the parameters of all its runs (the number of
+partitions of a topic, the timestamp of records without one), and the metadata log determines which claim was first.
 
-Names stay until somebody deletes them: a partition that has batches of an identity must go on recognising them,
-however long ago they were sent. An id is never given again, neither to another name nor to the same one after its
-deletion. So an id below the next one that nobody has was deleted: what comes under it is late, and would be taken for
-new where the partition has forgotten the identity. The index of the last deletion says which nodes may know of it.
+Names stay until a client deletes them: a partition that has batches of a producer must keep recognising them, however
+long ago they were sent. An id is never assigned again, neither to another name nor to the same one after its deletion.
+So an id below the next one that no name has was deleted: a batch with it is late, and would be taken for new where the
+partition has forgotten the producer. The index of the last deletion tells which nodes may know of it.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ from quorumlog.v1.errors_pb2 import ErrorCode
 from quorumlog.wire.entry import FIRST_NAMED_PRODUCER_ID
 from quorumlog.wire.request_limits import MAX_PRODUCER_NAMES
 
-#: Length of a name, as of a topic's.
+#: Maximum length of a name in characters, as of a topic's.
 MAX_NAME_LENGTH = 249
-#: Bytes of a note.
+#: Maximum size of a note in bytes.
 MAX_NOTE_BYTES = 1024
-#: Names in one cluster.
+#: Maximum number of names in one cluster.
 MAX_NAMES = 100_000
-#: Ids that a restore may ask to be given out next leave room for all that will ever be.
+#: The next ids that a restore may set must leave room for all future ones.
 MAX_NEXT_ID = FIRST_NAMED_PRODUCER_ID - (1 << 40)
 MAX_NEXT_NAMED_ID = (1 << 63) - (1 << 40)
-#: Epochs are 64 bits wide, with a sign.
+#: Epochs are signed 64-bit integers.
 MAX_EPOCH = (1 << 63) - 1
 
 
 class NamedProducers:
-    """The named identities of a cluster.
+    """The named producers of a cluster.
 
     Attributes:
-        next_id: of the next name.
-        deleted_index: of the last entry of the metadata log that deleted a name; 0 before the first.
+        next_id: the id of the next new name.
+        deleted_index: of the last entry of the metadata log that deleted a name; 0 if none has.
     """
 
     def __init__(self) -> None:
@@ -58,45 +58,45 @@ class NamedProducers:
         return len(self._by_name)
 
     def epoch_of(self, producer_id: int) -> int:
-        """The newest epoch with which an id was claimed; -1 when it is not known."""
+        """Returns the newest epoch with which an id was claimed; -1 if the id is unknown."""
         return self._epochs.get(producer_id, -1)
 
     def is_claimed(self, producer_id: int) -> bool:
-        """Whether a name has an id now."""
+        """True if a name has this id."""
         return producer_id in self._epochs
 
     def is_deleted(self, producer_id: int) -> bool:
-        """Whether an id belonged to a name that was deleted; False as well where it has not been given out yet."""
+        """True if an id belonged to a deleted name; False also if it has not been assigned yet."""
         return FIRST_NAMED_PRODUCER_ID <= producer_id < self.next_id and producer_id not in self._epochs
 
     def claim_of(self, name: str) -> admin_pb2.ProducerClaim:
-        """The id and the newest epoch of a name; id -1 where nobody has it."""
+        """Returns the id and the newest epoch of a name; id -1 if it was never claimed."""
         known = self._by_name.get(name)
         if known is None:
             return admin_pb2.ProducerClaim(producer_id=-1, producer_epoch=-1)
         return admin_pb2.ProducerClaim(producer_id=known.producer_id, producer_epoch=known.epoch)
 
     def listed(self, names: Iterable[str]) -> list[metadata_log_pb2.NamedProducer]:
-        """Those of some names that somebody has, in their order."""
+        """Returns those of the names that exist, sorted."""
         return [self._by_name[name] for name in sorted(set(names)) if name in self._by_name]
 
     def page(
         self, prefix: str, after: str, size: int, may_list: Callable[[str], bool] = lambda name: True
     ) -> list[metadata_log_pb2.NamedProducer]:
-        """The first names, in order, that begin with a prefix, come after one, and may be listed."""
+        """Returns the first names, in order, that start with a prefix, follow ``after``, and may be listed."""
         first = max(prefix, after)
         names = self._by_name.irange(first, inclusive=(first != after, True))
         matching = takewhile(lambda name: name.startswith(prefix), names)
         return [self._by_name[name] for name in islice(filter(may_list, matching), size)]
 
     def check(self, claim: peer_pb2.ClaimProducer) -> errors_pb2.Error | None:
-        """Why a claim does not hold, or None."""
+        """Returns the error for a claim that is invalid or outdated, or None."""
         known = self._by_name.get(claim.name)
         if known is None and len(self._by_name) >= MAX_NAMES:
             return error(
                 ErrorCode.PRODUCER_LIMIT_EXCEEDED,
-                f"{MAX_NAMES} producer names are in use, which is the limit: use one of them again, or delete those"
-                " that nobody will use any more (quorumlog producers delete)",
+                f"{MAX_NAMES} producer names are in use, which is the limit: use one of them again, or delete unused"
+                " ones (quorumlog producers delete)",
             )
         newest = known.epoch if known is not None else -1
         if -1 < claim.epoch < newest:
@@ -118,7 +118,7 @@ class NamedProducers:
         return None
 
     def refusal(self, claim: peer_pb2.ClaimProducer) -> peer_pb2.ControllerResponse | None:
-        """The answer to a claim that does not hold, with the identity as it is; None to one that does."""
+        """Returns the response to an invalid claim, with the current identity; None if the claim is valid."""
         refused = self.check(claim)
         if refused is None:
             return None
@@ -127,7 +127,7 @@ class NamedProducers:
         return peer_pb2.ControllerResponse(error=refused, producer_claimed=now)
 
     def claim(self, claim: peer_pb2.ClaimProducer, wall_ms: int) -> peer_pb2.ControllerResponse:
-        """Carries out a claim, as the log decides it.
+        """Carries out a claim when its entry is applied.
 
         Arguments:
             wall_ms: when it was proposed, in milliseconds since the epoch.
@@ -149,25 +149,24 @@ class NamedProducers:
     def _keep(self, producer: metadata_log_pb2.NamedProducer) -> None:
         self._by_name[producer.name] = producer
         self._epochs[producer.producer_id] = producer.epoch
-        # Also what was claimed before ids were counted: then their number was the next one.
+        # This also covers names claimed before ids were counted: their number was the next id then.
         self.next_id = max(self.next_id, producer.producer_id + 1)
 
     def check_deletion(
         self, name: str, claimed_before_ms: int, meant: admin_pb2.ProducerClaim | None
     ) -> errors_pb2.Error | None:
-        """Why a name cannot be deleted, or None.
+        """Returns the error if a name cannot be deleted, or None.
 
         Arguments:
-            claimed_before_ms: it must have been claimed last before this time, in milliseconds since the epoch; 0:
-                whenever it was.
-            meant: the claim that is to be deleted. A deletion that comes late, or comes again because its answer was
-                lost, must not take the name from whoever has claimed it since. None: whoever has it.
+            claimed_before_ms: the last claim must be older than this, in milliseconds since the epoch; 0: any age.
+            meant: the claim to delete. A deletion that is late, or repeated because its answer was lost, must not take
+                the name from a client that has claimed it since. None: any claim.
         """
         known = self._by_name.get(name)
         if known is None or (meant is not None and meant.producer_id != known.producer_id):
             return error(
                 ErrorCode.PRODUCER_NAME_NOT_FOUND,
-                f"there is no producer name {name!r}: nobody claimed it, or it is gone",
+                f"producer name {name!r} does not exist: it was never claimed, or was deleted",
             )
         if meant is not None and meant.producer_epoch != known.epoch:
             return error(
@@ -184,7 +183,7 @@ class NamedProducers:
         return None
 
     def delete(self, index: int, deletion: metadata_log_pb2.DeleteProducers) -> peer_pb2.ControllerResponse:
-        """Carries out a deletion, as the log decides it.
+        """Carries out a deletion when its entry is applied.
 
         Arguments:
             index: of the entry.
@@ -200,7 +199,8 @@ class NamedProducers:
         return response
 
     def check_restore(self, names: Iterable[admin_pb2.ListedProducer]) -> errors_pb2.Error | None:
-        """Why names cannot come from a backup, or None. What is there already may come again."""
+        """Returns the error if names cannot be restored from a backup, or None. Names that exist may be restored
+        again."""
         new = 0
         for each in names:
             known = self._by_name.get(each.name)
@@ -209,7 +209,7 @@ class NamedProducers:
                 return error(
                     ErrorCode.POLICY_VIOLATION,
                     f"producer name {each.name!r} cannot be restored with id {each.producer_id}: this cluster has given"
-                    " that id, or the name, to somebody else; restore into a cluster where no name was claimed",
+                    " that id, or the name, to another client; restore into a cluster where no name was claimed",
                 )
             new += known is None
         if len(self._by_name) + new > MAX_NAMES:
@@ -217,10 +217,10 @@ class NamedProducers:
         return None
 
     def restore(self, names: Iterable[admin_pb2.ListedProducer], next_id: int) -> errors_pb2.Error | None:
-        """Takes names from a backup, all or none of them, as the log decides it.
+        """Restores names from a backup, all or none, when the entry is applied.
 
         Arguments:
-            next_id: of the next name, at the earliest; 0: no change.
+            next_id: lower bound for the id of the next name; 0: no change.
         """
         refused = self.check_restore(names)
         if refused is not None:
@@ -240,12 +240,12 @@ class NamedProducers:
         return None
 
     def records(self) -> list[metadata_log_pb2.NamedProducer]:
-        """All of them, as a snapshot holds them."""
+        """Returns all names in the form of a snapshot."""
         return list(self._by_name.values())
 
     @classmethod
     def from_snapshot(cls, snapshot: metadata_log_pb2.MetadataSnapshot) -> NamedProducers:
-        """What a snapshot holds of them."""
+        """Returns the named producers from a snapshot."""
         made = cls()
         for record in snapshot.named_producers:
             copy = metadata_log_pb2.NamedProducer()
@@ -257,7 +257,7 @@ class NamedProducers:
 
 
 def check_claim(claim: peer_pb2.ClaimProducer) -> errors_pb2.Error | None:
-    """Why a claim cannot be meant, whatever has been claimed so far; None if it can."""
+    """Returns the error for a claim that is invalid regardless of existing ones, or None."""
     if not 1 <= len(claim.name) <= MAX_NAME_LENGTH or not claim.name.isprintable():
         problem = f"producer name {claim.name[:40]!r} is not 1 to {MAX_NAME_LENGTH} printable characters"
     elif claim.epoch < -1:
@@ -267,14 +267,14 @@ def check_claim(claim: peer_pb2.ClaimProducer) -> errors_pb2.Error | None:
             f"the note of producer name {claim.name!r} has {len(claim.note)} bytes, at most {MAX_NOTE_BYTES} are kept"
         )
     elif claim.note and claim.epoch == -1:
-        problem = f"producer name {claim.name!r} is claimed with a note but no epoch: nobody can repeat that"
+        problem = f"producer name {claim.name!r} is claimed with a note but no epoch: such a claim cannot be repeated"
     else:
         return None
     return error(ErrorCode.INVALID_REQUEST, problem)
 
 
 def check_deletion(request: admin_pb2.DeleteProducersRequest) -> errors_pb2.Error | None:
-    """Why a request to delete names cannot be meant, whatever has been claimed so far; None if it can."""
+    """Returns the error for a deletion that is invalid regardless of existing names, or None."""
     if not 1 <= len(request.names) <= MAX_PRODUCER_NAMES:
         problem = (
             f"{len(request.names)} producer names are to be deleted: name 1 to {MAX_PRODUCER_NAMES} in one request"
@@ -291,7 +291,7 @@ def check_deletion(request: admin_pb2.DeleteProducersRequest) -> errors_pb2.Erro
 
 
 def check_restored_names(request: admin_pb2.RestoreProducerNamesRequest) -> errors_pb2.Error | None:
-    """Why names from a backup cannot be meant, whatever has been claimed so far; None if they can."""
+    """Returns the error for names of a backup that are invalid regardless of existing ones, or None."""
     ids = [each.producer_id for each in request.producers]
     problem = None
     if len(ids) > MAX_PRODUCER_NAMES:

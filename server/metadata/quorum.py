@@ -1,7 +1,7 @@
-"""Who is to vote in the metadata quorum: a part of the metadata image, pure and the same on every node.
+"""Wanted voters of the metadata quorum: a part of the metadata image, pure and identical on every node.
 
-The wish stands here, so that every node that comes to lead the quorum goes on with it (`node/metadata_quorum.py`). Who
-votes at the moment is said by the configuration of the Raft group and by nothing else.
+The request is kept here, so that every node that becomes leader of the quorum continues with it
+(`node/metadata_quorum.py`). The current voters are determined by the configuration of the Raft group alone.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from quorumlog.v1.errors_pb2 import ErrorCode
 
 
 class WantedQuorum:
-    """The voters that the metadata quorum is to have.
+    """The voters that the metadata quorum should have.
 
     Attributes:
-        voters: node ids; empty until somebody wishes for others than those that formed the cluster.
-        wishes: how often others were wished for.
+        voters: node ids; empty until a client requests others than those that formed the cluster.
+        wishes: the number of requests so far.
     """
 
     def __init__(self, voters: tuple[int, ...] = (), wishes: int = 0) -> None:
@@ -27,13 +27,13 @@ class WantedQuorum:
         self.wishes = wishes
 
     def want(self, command: metadata_log_pb2.WantQuorum, registered: Container[int]) -> ApplyResult:
-        """Other nodes are to vote: a compare-and-set on the wishes before. The latest wish counts.
+        """Requests other voters: a compare-and-set on the number of requests. The latest request counts.
 
         Arguments:
-            registered: the nodes that there are.
+            registered: the registered nodes.
         """
         if command.wishes != self.wishes:
-            problem = "the metadata quorum is being changed by somebody else: look at it again, then repeat the change"
+            problem = "the metadata quorum is being changed by another request: read it again, then repeat the change"
             return _refused(error(ErrorCode.INVALID_UPDATE_VERSION, problem))
         strangers = [node for node in command.voters if node not in registered]
         if strangers:

@@ -1,4 +1,4 @@
-"""What the metadata image is made of, and how it stands in a snapshot."""
+"""Records of the metadata image, and their form in a snapshot."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from quorumlog.wire.topic_names import is_internal
 
 #: The metadata group itself.
 METADATA_GROUP = 0
-#: Groups of partitions start here.
+#: Lowest group number of partitions.
 FIRST_PARTITION_GROUP = 1000
-#: Stands for the id of a topic where there is none: no topic has it.
+#: The missing topic id; no topic has it.
 NO_TOPIC_ID = bytes(16)
-#: Producer ids are given to brokers in blocks of this many.
+#: Size of the blocks in which producer ids are assigned to brokers.
 PRODUCER_ID_BLOCK = 1000
-#: The feature level at which a metadata log begins, whichever version reads it.
+#: The feature level at which a metadata log starts, whichever version reads it.
 FIRST_FEATURE_LEVEL = 1
-#: From this one on: deletions of producer claims, states of partitions in slices, named producers counted apart, other
-#: voters in the metadata quorum, nodes that leave, restores from backups, witnesses, rules of who may do what, users,
-#: revocations, quotas, batches of Kafka's clients in partitions, classic groups.
+#: From this level on: deletions of producer claims, partition states in slices, separate numbering of named producers,
+#: changes of the metadata quorum's voters, leaving nodes, restores from backups, witnesses, ACLs, users, revocations,
+#: quotas, Kafka clients' batches in partitions, classic groups.
 SECOND_FEATURE_LEVEL = 2
-#: The highest that this version supports.
+#: The highest level that this version supports.
 FEATURE_LEVEL = SECOND_FEATURE_LEVEL
 
 
@@ -33,11 +33,11 @@ class BrokerRecord:
     """A registered broker.
 
     Arguments:
-        epoch: the index of its registration's entry; tells its lives apart.
-        leaving: its replicas are to go to other nodes.
-        successor: to which one; NO_NODE: to whichever has room.
-        throttle: bytes per second that each node sends of them at most; 0: as fast as it goes.
-        disk: whether its data directory counts.
+        epoch: the index of its registration's entry; distinguishes the processes of a node.
+        leaving: its replicas are to be moved to other nodes.
+        successor: the node that gets them; NO_NODE: any node with capacity.
+        throttle: maximum bytes per second that each node sends of them; 0: no limit.
+        disk: the state of its data directory.
     """
 
     registration: peer_pb2.RegisterBroker
@@ -50,22 +50,23 @@ class BrokerRecord:
 
     @property
     def is_lost(self) -> bool:
-        """Whether its data directory is given up, and no other has taken its place yet."""
+        """True if its data directory is given up and no other has replaced it yet."""
         return self.disk != metadata_log_pb2.DISK_STATE_UNSPECIFIED
 
     @property
     def is_vacant(self) -> bool:
-        """Whether another data directory may take the place of the one that was given up."""
+        """True if another data directory may replace the one that was given up."""
         return self.disk == metadata_log_pb2.DISK_STATE_VACANT
 
     @property
     def node_id(self) -> int:
-        """Its node id."""
         return self.registration.node_id
 
     def endpoint(self, listener: Listener) -> tuple[str, int]:
-        """Host and port at which others reach it through one kind of listener; where it has none of that kind, what it
-        tells everybody. Kafka's clients could do nothing with that: an empty host."""
+        """Returns host and port of its listener of one kind; if it has none of that kind, its general address.
+
+        Kafka clients could not use that: for them the host is empty.
+        """
         for each in self.registration.endpoints:
             if each.listener == listener.value:
                 return each.host, each.port
@@ -75,18 +76,18 @@ class BrokerRecord:
 
     @property
     def rack(self) -> str:
-        """Its rack; empty when it has none."""
+        """The rack; empty if it has none."""
         return self.registration.rack
 
     @property
     def witness_only(self) -> bool:
-        """Whether it takes witnesses, and no replicas."""
+        """True if it accepts witnesses only, and no replicas."""
         return self.registration.witness_only
 
 
 @dataclass(slots=True, eq=False)
 class Topic:
-    """A topic. ``configs`` is only what was set; ``partitions`` are by number."""
+    """A topic. ``configs`` contains only the keys that were set; ``partitions`` are by number."""
 
     name: str
     topic_id: bytes
@@ -95,7 +96,7 @@ class Topic:
 
     @property
     def is_internal(self) -> bool:
-        """Whether it belongs to the cluster itself."""
+        """True if it belongs to the cluster itself."""
         return is_internal(self.name)
 
 
@@ -105,20 +106,20 @@ class PartitionRecord:
 
     Arguments:
         replicas: the preferred leader first.
-        isr: in-sync replicas, in the order of ``hosts``; never empty; holds the leader; holds no other fenced node
-            unless that one is alone.
-        leader: as last reported, NO_NODE before the first report. It stays when it is fenced, until another reports.
-        leader_epoch: the Raft term in which it leads; never goes back.
+        isr: in-sync replicas, in the order of ``hosts``; never empty; contains the leader; contains another fenced node
+            only if that is its only member.
+        leader: as last reported, NO_NODE before the first report. It stays while fenced, until another leader reports.
+        leader_epoch: the Raft term in which it leads; never decreases.
         partition_epoch: counts changes of leader, ISR and replicas.
-        target: where its replicas are to be, the preferred leader first; empty unless it is being moved.
-        former_targets: nodes to which it was to be moved before its target was changed, and that may have replicas.
-        moved_index: of its log: there, after its last move, nobody but its replicas had a vote; 0 if it never moved.
-        wishes: how often it was wished elsewhere, or back.
-        throttle: bytes per second that its leader's node sends of it while it is being moved; 0: as fast as it goes.
-        returning: where its replicas are to be once lost disks have been replaced; empty if none is missing.
-        witness: the node that votes and has no records; NO_NODE where the number of replicas is odd.
-        target_witness: where that is to be, while the partition is being moved.
-        former_witnesses: as ``former_targets``, of nodes that were to have the witness.
+        target: the nodes that the replicas are moved to, the preferred leader first; empty unless it is being moved.
+        former_targets: targets of requests that were superseded; they may have replicas.
+        moved_index: index in its log at which, after its last move, only its replicas had a vote; 0 if it never moved.
+        wishes: the number of requests to move it, or to cancel a move.
+        throttle: bytes per second that its leader's node sends of it while it is being moved; 0: no limit.
+        returning: the nodes of its replicas once lost disks have been replaced; empty if none is missing.
+        witness: the node that votes and has no records; NO_NODE if the number of replicas is odd.
+        target_witness: the node that the witness is moved to, while the partition is being moved.
+        former_witnesses: like ``former_targets``, for the witness.
     """
 
     topic: Topic
@@ -141,17 +142,17 @@ class PartitionRecord:
 
     @property
     def voters(self) -> tuple[int, ...]:
-        """Its replicas, and its witness behind them."""
+        """Its replicas, followed by its witness."""
         return self.replicas if self.witness == NO_NODE else (*self.replicas, self.witness)
 
     @property
     def wanted_witness(self) -> int:
-        """Where its witness is to be; NO_NODE: nowhere."""
+        """The node that should have its witness; NO_NODE: none."""
         return self.target_witness if self.target else self.witness
 
     @property
     def wanted_voters(self) -> tuple[int, ...]:
-        """Where its replicas and its witness are to be."""
+        """The nodes that should have its replicas and its witness."""
         return self.wanted if self.wanted_witness == NO_NODE else (*self.wanted, self.wanted_witness)
 
     @property
@@ -166,17 +167,17 @@ class PartitionRecord:
 
     @property
     def is_moving(self) -> bool:
-        """Whether it is being moved, or back."""
+        """True if it is being moved, or moved back."""
         return bool(self.target)
 
     @property
     def wanted(self) -> tuple[int, ...]:
-        """Where its replicas are to be."""
+        """The nodes that should have its replicas."""
         return self.target or self.replicas
 
     @property
     def intended(self) -> tuple[int, ...]:
-        """Where its replicas are to be once lost disks have been replaced."""
+        """The nodes that should have its replicas once lost disks have been replaced."""
         return self.returning or self.wanted
 
     @property
@@ -189,25 +190,25 @@ class PartitionRecord:
 
     @property
     def name(self) -> str:
-        """Topic and number, as messages show it."""
+        """Topic and number, as in messages."""
         return f"{self.topic.name}-{self.number}"
 
     def ordered(self, members: Iterable[int]) -> tuple[int, ...]:
-        """Some of the replicas, in the order of preference."""
+        """Returns some of the replicas, in order of preference."""
         chosen = set(members)
         return tuple(node for node in self.hosts if node in chosen)
 
 
 @dataclass(slots=True)
 class ApplyResult:
-    """What one entry did.
+    """The outcome of one entry.
 
     Arguments:
-        response: answers the request behind it; its request_id is 0.
-        changed_groups: partitions that exist, of which something changed: leader, ISR, configuration, existence.
-        created: topics that are new.
-        deleted: topics that are gone.
-        brokers_changed: whether a broker was registered, fenced or unfenced.
+        response: the response to the request that caused it; its request_id is 0.
+        changed_groups: existing partitions whose leader, ISR, configuration or existence changed.
+        created: new topics.
+        deleted: deleted topics.
+        brokers_changed: True if a broker was registered, fenced or unfenced.
     """
 
     response: peer_pb2.ControllerResponse
@@ -218,14 +219,14 @@ class ApplyResult:
 
 
 def copy_of(registration: peer_pb2.RegisterBroker) -> peer_pb2.RegisterBroker:
-    """A copy that nobody else can change."""
+    """Returns a copy that no caller can change."""
     copy = peer_pb2.RegisterBroker()
     copy.CopyFrom(registration)
     return copy
 
 
 def broker_record(broker: BrokerRecord) -> metadata_log_pb2.BrokerRecord:
-    """A broker as it stands in a snapshot."""
+    """Returns a broker in the form of a snapshot."""
     record = metadata_log_pb2.BrokerRecord(
         registration=broker.registration,
         broker_epoch=broker.epoch,
@@ -240,7 +241,7 @@ def broker_record(broker: BrokerRecord) -> metadata_log_pb2.BrokerRecord:
 
 
 def broker_of(record: metadata_log_pb2.BrokerRecord) -> BrokerRecord:
-    """The broker that ``broker_record`` wrote."""
+    """Returns the broker that ``broker_record`` wrote."""
     successor = record.successor if record.HasField("successor") else NO_NODE
     registration = copy_of(record.registration)
     return BrokerRecord(
@@ -255,7 +256,7 @@ def broker_of(record: metadata_log_pb2.BrokerRecord) -> BrokerRecord:
 
 
 def topic_record(topic: Topic) -> metadata_log_pb2.TopicRecord:
-    """A topic as it stands in a snapshot."""
+    """Returns a topic in the form of a snapshot."""
     return metadata_log_pb2.TopicRecord(
         name=topic.name,
         topic_id=topic.topic_id,
@@ -284,7 +285,7 @@ def topic_record(topic: Topic) -> metadata_log_pb2.TopicRecord:
 
 
 def topic_of(record: metadata_log_pb2.TopicRecord) -> Topic:
-    """The topic that ``topic_record`` wrote."""
+    """Returns the topic that ``topic_record`` wrote."""
     topic = Topic(record.name, record.topic_id, dict(record.configs))
     for number, row in enumerate(record.partitions):
         topic.partitions.append(

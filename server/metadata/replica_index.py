@@ -1,6 +1,6 @@
-"""Which partitions each node has to do with: an index over the partitions, kept up to date as they change.
+"""Index of the partitions on each node, updated as partitions change.
 
-Without it, whoever asks what is on a node goes through all partitions of the cluster, at each look.
+Without it, every look-up by node would iterate over all partitions of the cluster.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ class ReplicaIndex:
     """Partitions by node.
 
     Attributes:
-        wanted: replicas and witnesses that each node is to have; those that are being moved count where they are to be.
-        leaders: how many of them are preferred leaders.
+        wanted: number of replicas and witnesses that each node should have; moving ones count at their targets.
+        leaders: number of these for which the node is the preferred leader.
     """
 
     def __init__(self) -> None:
@@ -27,11 +27,11 @@ class ReplicaIndex:
         self._hosted: dict[int, set[int]] = {}
 
     def on(self, node_id: int) -> AbstractSet[int]:
-        """The groups of which a node has a replica, may have one, or is to have one."""
+        """Returns the groups of which a node has a replica, may have one, or should have one."""
         return self._hosted.get(node_id, _NONE)
 
     def enter(self, partition: PartitionRecord) -> None:
-        """A partition is there, or has changed."""
+        """Adds a partition, after it was created or changed."""
         for node in _named(partition):
             self._hosted.setdefault(node, set()).add(partition.group)
         wanted = partition.intended_voters
@@ -39,7 +39,7 @@ class ReplicaIndex:
         self.leaders[wanted[0]] += 1
 
     def leave(self, partition: PartitionRecord) -> None:
-        """A partition is gone, or is about to change."""
+        """Removes a partition, before it is deleted or changed."""
         for node in _named(partition):
             self._hosted[node].discard(partition.group)
         wanted = partition.intended_voters
@@ -48,5 +48,6 @@ class ReplicaIndex:
 
 
 def _named(partition: PartitionRecord) -> set[int]:
-    """The nodes that a partition names: some may have lost their replica with a disk, and are to get it back."""
+    """Returns the nodes that a partition names, including those that lost their replica with a disk and will get it
+    back."""
     return {*partition.hosts, *partition.returning}

@@ -1,4 +1,4 @@
-"""Configuration of topics: which keys there are, what their values may be, and what holds when none is set."""
+"""Topic configuration: the keys, their allowed values, and the defaults."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from quorumlog.wire.entry import TimestampType
 
 _DAY_MS = 86_400_000
 _MAX_LONG = (1 << 63) - 1
-#: No batch may be larger, whatever the topic says: a batch is one Raft entry and travels in one message.
+#: Maximum batch size whatever the topic's configuration: a batch is one Raft entry and is sent in one message.
 MAX_BATCH_BYTES = 8 << 20
 
 
 class InvalidTopicConfigError(ValueError):
-    """A key that does not exist, or a value outside its type or range. The message says in a line what to do."""
+    """Raised for an unknown key, or a value outside its type or range. The message is one line that says what to do."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -25,14 +25,14 @@ class TopicConfig:
     """A topic's configuration with every default filled in.
 
     Arguments:
-        retention_ms: how long records are kept, in milliseconds; -1: for ever.
+        retention_ms: how long records are kept, in milliseconds; -1: forever.
         retention_bytes: how much of each partition is kept, in bytes; -1: everything.
-        cleanup_policy: what happens to old records: "delete" by time and size, "compact" keeps the last of each key.
-        delete_retention_ms: how long tombstones stay after their first compaction, in milliseconds.
-        min_cleanable_dirty_ratio: how much of a partition must be new for it to be compacted again.
+        cleanup_policy: "delete" removes old records by time and size, "compact" keeps the last record of each key.
+        delete_retention_ms: how long tombstones are kept after their first compaction, in milliseconds.
+        min_cleanable_dirty_ratio: the fraction of a partition that must be new before it is compacted again.
         max_message_bytes: the largest batch accepted, in bytes, overhead included.
         min_insync_replicas: with acks=all, how many replicas must have a record durably before it is acknowledged.
-        message_timestamp_type: whose timestamps records carry.
+        message_timestamp_type: the source of the records' timestamps.
     """
 
     retention_ms: int = 7 * _DAY_MS
@@ -46,7 +46,7 @@ class TopicConfig:
 
     @property
     def compacts(self) -> bool:
-        """Whether of the records with the same key only the last is kept."""
+        """True if only the last record of each key is kept."""
         return self.cleanup_policy == "compact"
 
 
@@ -62,13 +62,14 @@ class IntegerKey:
     doc: str
 
     def parse(self, text: str, *, is_stored: bool = False) -> int:
-        """The value in ``text``.
+        """Returns the value in ``text``.
 
         Arguments:
-            is_stored: a topic has it. Older versions also accepted what only Python reads, such as ``1_000``.
+            is_stored: the value is set on a topic. Older versions also accepted Python's own notation, such as
+                ``1_000``.
 
         Raises:
-            InvalidTopicConfigError: no integer, or out of range.
+            InvalidTopicConfigError: not an integer, or out of range.
         """
         expected = f"expected an integer {self.unit}, {self._range()}"
         try:
@@ -81,12 +82,12 @@ class IntegerKey:
 
     @staticmethod
     def text(value: object) -> str:
-        """A value as it is written."""
+        """Returns a value as text."""
         return str(value)
 
     @property
     def documentation(self) -> str:
-        """What it is for, its unit and its range."""
+        """Description of the key, with its unit and range."""
         return f"{self.doc} A {self.unit}, {self._range()}."
 
     def _range(self) -> str:
@@ -105,13 +106,13 @@ class ChoiceKey:
     doc: str
 
     def parse(self, text: str, *, is_stored: bool = False) -> object:
-        """What the word in ``text`` stands for.
+        """Returns the value for the word in ``text``.
 
         Arguments:
-            is_stored: a topic has it, which makes no difference to words.
+            is_stored: the value is set on a topic, which makes no difference for words.
 
         Raises:
-            InvalidTopicConfigError: none of the words.
+            InvalidTopicConfigError: not one of the words.
         """
         if text in self.choices:
             return self.choices[text]
@@ -120,12 +121,12 @@ class ChoiceKey:
         raise InvalidTopicConfigError(f"{self.name}={_shown(text)}: {expected}")
 
     def text(self, value: object) -> str:
-        """The word for a value."""
+        """Returns the word for a value."""
         return next(word for word, meaning in self.choices.items() if meaning == value)
 
     @property
     def documentation(self) -> str:
-        """What it is for, and the words that it may be."""
+        """Description of the key, with its words."""
         return f"{self.doc} One of: {', '.join(self.choices)}."
 
 
@@ -138,13 +139,14 @@ class RatioKey:
     doc: str
 
     def parse(self, text: str, *, is_stored: bool = False) -> float:
-        """The value in ``text``.
+        """Returns the value in ``text``.
 
         Arguments:
-            is_stored: a topic has it. Older versions also accepted what only Python reads, such as ``0.2_5``.
+            is_stored: the value is set on a topic. Older versions also accepted Python's own notation, such as
+                ``0.2_5``.
 
         Raises:
-            InvalidTopicConfigError: no number, or out of range.
+            InvalidTopicConfigError: not a number, or out of range.
         """
         try:
             value = float(text) if is_stored else parse_decimal(text)
@@ -156,12 +158,12 @@ class RatioKey:
 
     @staticmethod
     def text(value: object) -> str:
-        """A value as it is written."""
+        """Returns a value as text."""
         return str(value)
 
     @property
     def documentation(self) -> str:
-        """What it is for, and its range."""
+        """Description of the key, with its range."""
         return f"{self.doc} A number from 0 to 1."
 
 
@@ -174,7 +176,7 @@ _KEYS: tuple[ConfigKey, ...] = (
         "number of milliseconds",
         -1,
         _MAX_LONG,
-        "How long records are kept; -1 keeps them for ever.",
+        "How long records are kept; -1 keeps them forever.",
     ),
     IntegerKey(
         "retention.bytes",
@@ -227,12 +229,12 @@ _KEYS: tuple[ConfigKey, ...] = (
     ),
 )
 
-#: Every key by its name, in the order in which they are documented.
+#: Every key by its name, in the order of the documentation.
 CONFIG_KEYS: Mapping[str, ConfigKey] = MappingProxyType({key.name: key for key in _KEYS})
 
-#: Kafka's keys of nodes that users try on topics.
+#: Kafka's broker settings that users try to set on topics.
 _NODE_LEVEL = frozenset({"replica.lag.time.max.ms"})
-#: Kafka's keys about how its brokers lay files out, and about what is otherwise here.
+#: Kafka's keys for the layout of its brokers' files, and for features that work differently here.
 _KAFKAS_OWN = frozenset(
     (
         "preallocate", "file.delete.delay.ms", "message.format.version",
@@ -241,24 +243,24 @@ _KAFKAS_OWN = frozenset(
         "leader.replication.throttled.replicas", "follower.replication.throttled.replicas",
     )
 )  # fmt: skip
-#: Kafka's keys that promise how soon, or how late, a record is compacted. Who sets one relies on it.
+#: Kafka's keys that limit how soon, or how late, a record is compacted. They are refused because users rely on them.
 _LAGS = frozenset(("max.compaction.lag.ms", "min.compaction.lag.ms"))
-#: Spaces that are left out around a value. Kafka trims the same.
+#: Whitespace that is trimmed around a value, as in Kafka.
 _SPACES = " \t\r\n"
 _KAFKAS_OWN_PREFIXES = ("segment.", "flush.", "index.", "compression.", "local.retention.")
 
 
 def is_kafkas_own(name: str) -> bool:
-    """Whether a key is one of Kafka's that means nothing here."""
+    """True if a key is one of Kafka's that has no meaning here."""
     return name in _KAFKAS_OWN or name.startswith(_KAFKAS_OWN_PREFIXES)
 
 
 def checked_configs(values: Mapping[str, str], *, is_restored: bool = False) -> dict[str, str]:
-    """Returns settings that a topic may have, each written in one way only: ``007`` becomes ``7``.
+    """Returns valid settings in normal form: ``007`` becomes ``7``.
 
     Arguments:
-        values: key and value as text, of a request.
-        is_restored: they were set on a topic before, perhaps by an older version.
+        values: key and value as text, from a request.
+        is_restored: the values were set on a topic before, perhaps by an older version.
 
     Raises:
         InvalidTopicConfigError: an unknown key, or a value outside its type or range.
@@ -271,10 +273,10 @@ def checked_configs(values: Mapping[str, str], *, is_restored: bool = False) -> 
 
 
 def parse_topic_config(configs: Mapping[str, str]) -> TopicConfig:
-    """The typed configuration of a topic from what was set on it.
+    """Returns the typed configuration of a topic.
 
     Arguments:
-        configs: key and value as text, only what was set.
+        configs: the keys set on the topic, with their values as text.
 
     Raises:
         InvalidTopicConfigError: an unknown key, or a value outside its type or range.
@@ -296,16 +298,16 @@ def _key(name: str) -> ConfigKey:
 def changed_configs(
     configs: Mapping[str, str], values: Mapping[str, str], clear: Collection[str], replication_factor: int
 ) -> dict[str, str]:
-    """The values to set, once it is certain that a topic may have them.
+    """Returns the values to set, after checking the resulting configuration.
 
     Arguments:
-        configs: what is set on the topic.
+        configs: the keys set on the topic.
         values: keys to set.
-        clear: keys that go back to their default.
+        clear: keys to reset to their defaults.
         replication_factor: the topic's.
 
     Raises:
-        InvalidTopicConfigError: the change, or what it would lead to, makes no sense.
+        InvalidTopicConfigError: the change, or the resulting configuration, is invalid.
     """
     if not values and not clear:
         raise InvalidTopicConfigError("no key is to be set or cleared: name at least one")
@@ -323,7 +325,7 @@ def changed_configs(
 
 @dataclass(slots=True, frozen=True)
 class DescribedKey:
-    """One key of a topic's configuration, for people: what holds, what would hold if nothing were set, what it is."""
+    """One key of a topic's configuration, for display: effective value, default, and description."""
 
     name: str
     value: str
@@ -333,10 +335,10 @@ class DescribedKey:
 
 
 def describe_topic_config(configs: Mapping[str, str]) -> list[DescribedKey]:
-    """Every key there is, with what holds of it.
+    """Returns every key with its effective value.
 
     Arguments:
-        configs: only what was set.
+        configs: the keys set on the topic.
     """
     described = []
     for name, key in CONFIG_KEYS.items():
@@ -347,10 +349,10 @@ def describe_topic_config(configs: Mapping[str, str]) -> list[DescribedKey]:
 
 
 def check_against_replication(config: TopicConfig, replication_factor: int) -> None:
-    """Refuses a configuration that its replication factor can never satisfy.
+    """Checks that the replication factor can satisfy the configuration.
 
     Raises:
-        InvalidTopicConfigError: every produce with acks=all would be refused for ever.
+        InvalidTopicConfigError: every produce with acks=all would fail permanently.
     """
     if config.min_insync_replicas > replication_factor:
         raise InvalidTopicConfigError(
@@ -374,6 +376,6 @@ def _unknown(name: str) -> str:
 
 
 def _shown(text: str) -> str:
-    """User text inside an error line: printable and short."""
+    """Returns user text for an error line: printable and short."""
     clean = text if text.isprintable() else ascii(text)
     return clean if len(clean) <= 60 else clean[:57] + "..."

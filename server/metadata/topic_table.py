@@ -1,10 +1,9 @@
-"""The topics of a cluster and their partitions: a part of the metadata image, pure and the same on every node.
+"""The topics of a cluster and their partitions: a part of the metadata image, pure and identical on every node.
 
-What two requests could contend for is decided here, when their commands are applied: a name belongs to the topic that
-came first, and every other command names its topic by id, so that it never hits another one that was created under
-the same name meanwhile. The numbers of Raft groups are given out in order and never twice: of two topics
-of one name the later one has the higher groups, and a group below ``next_group`` that is not in the table belonged to a
-topic that is deleted.
+Conflicts between requests are resolved here, when their commands are applied: a name belongs to the topic that was
+created first, and every other command names its topic by id, so that it never affects another topic created under the
+same name. Raft group numbers are assigned in ascending order and never twice: of two topics with the same name the
+later one has the higher groups, and a group below ``next_group`` that is not in the table belonged to a deleted topic.
 """
 
 from __future__ import annotations
@@ -29,11 +28,11 @@ class TopicTable:
     """Topics and partitions.
 
     Arguments:
-        is_fenced: whether a node counts as gone: it begins out of the in-sync sets of new partitions.
-        refuse_replicas: why there can be no replicas on some nodes, or None.
+        is_fenced: True if a node counts as gone: it starts outside the in-sync sets of new partitions.
+        refuse_replicas: returns the error if some nodes cannot have replicas, or None.
 
     Attributes:
-        index: where the partitions are.
+        index: of the partitions on each node.
     """
 
     def __init__(
@@ -51,29 +50,32 @@ class TopicTable:
         self._names: dict[str, str] = {}
 
     def named(self, name: str, topic_id: bytes) -> Topic | None:
-        """The topic of a name, if it is the one that is meant: a change that comes late, or comes again because its
-        answer was lost, must not hit the next topic of that name.
+        """Returns the topic with a name, if it also has the expected id.
+
+        A change that is late, or repeated because its answer was lost, must not affect a later topic with the same
+        name.
 
         Arguments:
-            topic_id: of the topic that is meant; empty: whichever has the name.
+            topic_id: the expected id; empty: any.
         """
         topic = self.by_name.get(name)
         return None if topic is None or topic_id not in (b"", topic.topic_id) else topic
 
     def colliding(self, name: str) -> str | None:
-        """An existing topic whose name is the same but for '.' and '_'; metric names cannot tell the two apart."""
+        """Returns an existing topic whose name differs only in '.' and '_', which metric names cannot distinguish;
+        None if no topic collides."""
         other = self._names.get(collision_key(name))
         return None if other == name else other
 
     def was_deleted(self, group: int) -> bool:
-        """Whether a partition's group belonged to a topic that is deleted. False of one that is not known yet: the
-        table may be behind."""
+        """True if a partition's group belonged to a deleted topic. False for an unknown one: the table may be
+        behind."""
         return FIRST_PARTITION_GROUP <= group < self.next_group and group not in self.partitions
 
     # -- what is created ----------------------------------------------------------------------------------------------
 
     def check_new(self, name: str) -> errors_pb2.Error | None:
-        """Why no topic of this name can be created, or None."""
+        """Returns the error if no topic with this name can be created, or None."""
         if name in self.by_name:
             return error(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} exists already")
         other = self.colliding(name)
@@ -86,7 +88,7 @@ class TopicTable:
         return None
 
     def create(self, command: metadata_log_pb2.CreateTopic) -> ApplyResult:
-        """A topic is created."""
+        """Creates a topic."""
         refused = self.check_new(command.name) or self._check_nodes(command.partitions)
         if refused is None and command.topic_id in self.by_id:
             taken = f"topic {self.by_id[command.topic_id].name} has the id that topic {command.name} is to have"
@@ -100,7 +102,7 @@ class TopicTable:
         return ApplyResult(_created(outcome), changed_groups={p.group for p in topic.partitions}, created=(topic,))
 
     def add(self, topic: Topic) -> None:
-        """Takes in a topic whose partitions have their groups."""
+        """Adds a topic whose partitions already have their groups."""
         assert topic.topic_id not in self.by_id, f"topic id of {topic.name} is taken"
         self.by_name[topic.name] = topic
         self.by_id[topic.topic_id] = topic
@@ -113,7 +115,7 @@ class TopicTable:
             self.index.enter(partition)
 
     def add_partitions(self, command: metadata_log_pb2.AddPartitions) -> ApplyResult:
-        """A topic gains partitions, if it has as many as the command is based on."""
+        """Adds partitions to a topic if it still has the number of partitions that the command expects."""
         topic = self.by_id.get(command.topic_id)
         if topic is None:
             return ApplyResult(_partitions_added("", _gone()))
@@ -130,7 +132,7 @@ class TopicTable:
         return ApplyResult(_partitions_added(topic.name, None), changed_groups={partition.group for partition in new})
 
     def _check_nodes(self, replica_sets: Sequence[metadata_log_pb2.ReplicaSet]) -> errors_pb2.Error | None:
-        """A request may name its nodes, and one of them may have been struck off before it came into the log."""
+        """Returns the error if a requested node was removed before the command was applied, or None."""
         return self._refuse_replicas({node for each in replica_sets for node in each.replicas})
 
     def _grow(self, topic: Topic, replica_sets: Sequence[metadata_log_pb2.ReplicaSet]) -> None:
@@ -147,8 +149,11 @@ class TopicTable:
     # -- what changes and ends ----------------------------------------------------------------------------------------
 
     def change_config(self, command: metadata_log_pb2.ChangeTopicConfig) -> ApplyResult:
-        """Sets and clears keys. Their values were checked before the command went into the log: nodes of two versions
-        may judge them differently, and must not differ in what they hold."""
+        """Sets and clears keys.
+
+        Their values were checked before the command was appended: nodes of two versions may validate them differently,
+        but must have the same state.
+        """
         topic = self.by_id.get(command.topic_id)
         if topic is None:
             return ApplyResult(_configs_altered("", _gone()))
@@ -159,7 +164,7 @@ class TopicTable:
         )
 
     def delete(self, command: metadata_log_pb2.DeleteTopic) -> ApplyResult:
-        """A topic is deleted, with its partitions. Its name is free at once."""
+        """Deletes a topic with its partitions. Its name can be used again at once."""
         topic = self.by_id.pop(command.topic_id, None)
         if topic is None:
             return ApplyResult(_deleted("", _gone()))
@@ -172,7 +177,7 @@ class TopicTable:
 
 
 def refuse_spelling(name: str) -> errors_pb2.Error | None:
-    """Why no topic can ever have this name; None where one can."""
+    """Returns the error for a name that no topic can have, or None."""
     shown = ascii(name[:80])
     if not 1 <= len(name) <= MAX_NAME_CHARACTERS:
         problem = f"topic name {shown} has {len(name)} characters: 1 to {MAX_NAME_CHARACTERS} are allowed"
@@ -186,7 +191,7 @@ def refuse_spelling(name: str) -> errors_pb2.Error | None:
 
 
 def no_such_topic(name: str) -> errors_pb2.Error:
-    """What is said of a name that no topic has, and of a topic that must not be known of."""
+    """Returns the error for a topic that does not exist, or whose existence must be hidden."""
     shown = name if name.isprintable() and len(name) <= 80 else ascii(name[:80])
     return error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {shown} does not exist: check its name")
 

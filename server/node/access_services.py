@@ -21,7 +21,7 @@ class AccessServices:
     Attributes:
         audit: writes the audit log.
         refusals: makes the errors for clients that lack a permission.
-        sessions: of clients with a password or a token.
+        sessions: of clients authenticated with a password or a token.
         admission: authenticates requests.
         absent: makes the errors for partitions that have no replica here.
     """

@@ -1,4 +1,4 @@
-"""What a node can do at the moment: take appends, count on other replicas, confirm that it leads."""
+"""Current abilities of a node: accept appends, count on other replicas, confirm that it leads."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LIVE_FOR_ELECTION_TIMEOUTS = 2
 
 
 class AppendGuard:
-    """Judges by the links, the disk and the writes under way."""
+    """Decides from the state of the links, the disk and the pending writes."""
 
     def __init__(self, resources: NodeResources, time: StepTime) -> None:
         self._options = resources.options
@@ -24,7 +24,8 @@ class AppendGuard:
         self._time = time
 
     def live_replicas(self, partition: Partition) -> int:
-        """Voters with data of a partition that can be expected to confirm an append, this node included."""
+        """Returns the number of a partition's data voters that can be expected to confirm an append, including this
+        node."""
         silence = self._options.raft.election_timeout_us * LIVE_FOR_ELECTION_TIMEOUTS
         return sum(
             node == self._options.node_id or self._links.alive(node, self._time.now, silence)
@@ -32,15 +33,15 @@ class AppendGuard:
         )
 
     def refusal(self) -> errors_pb2.Error | None:
-        """Why this node takes no appends now; None while it does."""
+        """Returns the error if this node accepts no appends now, or None."""
         if self._host.gathered_bytes >= self._options.limits.gathered_bytes:
-            # The followers may commit without this disk, so Raft's own bound does not see what piles up here.
+            # Followers may commit without this disk, so Raft's own limit does not cover what accumulates here.
             waiting = self._host.gathered_bytes >> 20
-            return error(ErrorCode.SERVER_BUSY, f"{waiting} MiB wait for the node's disk; try again after a pause")
+            return error(ErrorCode.SERVER_BUSY, f"{waiting} MiB wait for the node's disk; try again later")
         return self._space.refusal()
 
     def confirm_leadership(self, group: int) -> int | None:
-        """Sends a heartbeat of one Raft group now and returns its round; None while this node could not lead anyway."""
+        """Sends a heartbeat of one Raft group now and returns its round; None while this node could not lead."""
         if self._host.stalled(self._time.now, self._options.storage_stall_us):
             return None
         self._host.touch(group)

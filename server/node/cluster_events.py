@@ -1,6 +1,6 @@
-"""What happens in the cluster, in words for the log and in numbers for metrics.
+"""Events in the cluster, as log lines and as counters for metrics.
 
-Each thing is told once: what concerns the cluster as a whole by the active controller, what concerns a partition by the
+Each event is reported once: events of the cluster as a whole by the active controller, events of a partition by the
 node that leads it.
 """
 
@@ -15,14 +15,14 @@ from quorumlog.server.metadata.records import ApplyResult, PartitionRecord, Topi
 from quorumlog.server.step.events import EventLog, LogLevel
 from quorumlog.server.step.node_service import StepTime
 
-#: Lines of one kind that are written in a second. A node that dies moves a thousand leaderships at once.
+#: Maximum number of lines of one kind per second. The loss of a node moves a thousand leaderships at once.
 LINES_PER_SECOND = 20
 _SECOND_US = 1_000_000
 
 
 @dataclass(slots=True)
 class _Budget:
-    """Lines of one kind in the second that began at ``since``."""
+    """Lines of one kind in the second that started at ``since``."""
 
     since: int
     written: int = 0
@@ -31,7 +31,7 @@ class _Budget:
 
 @dataclass(slots=True)
 class JournalCounts:
-    """What a node has counted since its start."""
+    """A node's counters since its start."""
 
     leader_elections: int = 0
     isr_shrinks: int = 0
@@ -41,7 +41,7 @@ class JournalCounts:
 
 @dataclass(slots=True)
 class _ToldBefore:
-    """The cluster as it was told last."""
+    """The last reported state of the cluster."""
 
     brokers: dict[int, bool]
     topics: dict[bytes, tuple[Mapping[str, str], int]]
@@ -49,11 +49,11 @@ class _ToldBefore:
 
 
 class ClusterEvents:
-    """Follows the metadata image, and which partitions this node leads.
+    """Reports changes of the metadata image, and of the partitions that this node leads.
 
     Arguments:
-        image: as it is when the node takes part.
-        time: of the step under way; the node keeps it up to date.
+        image: the image when the node joins.
+        time: the time of the current step; the node updates it.
     """
 
     def __init__(self, image: MetadataImage, write: EventLog, time: StepTime) -> None:
@@ -61,13 +61,13 @@ class ClusterEvents:
         self._time = time
         self._led: set[int] = set()
         self._budgets: dict[str, _Budget] = {}
-        #: Kinds of which lines were left out, and that has not been said yet.
+        #: Kinds of which lines were left out, which has not been reported yet.
         self._left_out: dict[str, LogLevel] = {}
         self.counts = JournalCounts()
         self.start_from(image)
 
     def begin_step(self) -> None:
-        """A step of the node begins: says of which kinds lines were left out, once their second is over."""
+        """Starts a step of the node: reports the kinds of which lines were left out, once their second is over."""
         for event, level in list(self._left_out.items()) if self._left_out else ():
             budget = self._budgets[event]
             if self._time.now - budget.since >= _SECOND_US:
@@ -75,7 +75,7 @@ class ClusterEvents:
                 del self._budgets[event], self._left_out[event]
 
     def start_from(self, image: MetadataImage) -> None:
-        """The image was replaced as a whole: what it has is not news."""
+        """Takes the image as already reported, after it was replaced as a whole."""
         self._known = _ToldBefore(
             {node: broker.fenced for node, broker in image.brokers.items()},
             {topic.topic_id: (topic.configs, len(topic.partitions)) for topic in image.topics.values()},
@@ -83,10 +83,10 @@ class ClusterEvents:
         )
 
     def applied(self, image: MetadataImage, result: ApplyResult, *, is_controller: bool) -> None:
-        """A command was applied to the image.
+        """Reports the changes made by a command that was applied to the image.
 
         Arguments:
-            is_controller: whether this node is the active controller, who tells of the cluster as a whole.
+            is_controller: True if this node is the active controller, which reports events of the cluster as a whole.
         """
         if result.brokers_changed:
             self._brokers(image, is_controller=is_controller)
@@ -106,7 +106,7 @@ class ClusterEvents:
             self._topic(topic, is_controller=is_controller)
 
     def follow(self, replica: PartitionReplica, *, leads: bool) -> None:
-        """A replica's Raft group was stepped, or the replica has ended and leads no more."""
+        """Records whether a replica leads, after its Raft group was stepped or the replica was removed."""
         if leads == (replica.group in self._led):
             return
         if leads:

@@ -1,6 +1,6 @@
-"""A node as a member of its cluster: hands what happens in a step to the services.
+"""A node as a member of its cluster: passes the events of a step to the services.
 
-`Node` makes one when the node belongs to a cluster, and steps it. Everything here is synchronous, like the node.
+`Node` creates one when the node belongs to a cluster, and steps it. Everything here is synchronous, like the node.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from quorumlog.storage.transaction import RaftGroupState
 
 
 class ClusterMember:
-    """A node's part in its cluster.
+    """A cluster member: its replica of the metadata and its services.
 
     Arguments:
-        state: what is durable of the metadata group.
-        found: replicas of partitions found on disk.
-        time: of the step under way; the node keeps it up to date.
+        state: the durable state of the metadata group.
+        found: the durable state of partition replicas, by Raft group.
+        time: the time of the current step; the node updates it.
 
     Attributes:
         metadata: this node's replica of the metadata.
@@ -75,7 +75,7 @@ class ClusterMember:
         self._start(found)
 
     def _start(self, found: dict[int, RaftGroupState]) -> None:
-        """Opens the replicas that were found, and has the metadata group stepped."""
+        """Opens the replicas that were found on disk, and starts stepping the metadata group."""
         resources, replicas, now = self._resources, self.services.replicas, self._time.now
         damage = resources.storage.opening_damage()
         replicas.endings.may_have_moved((*found, *damage.replicas))
@@ -112,7 +112,7 @@ class ClusterMember:
         self.services.groups.begin_step(self._time.now, self._time.wall_ms)
 
     def on_frame(self, peer: int, frame: PeerFrame) -> None:
-        """Handles what a frame of a peer holds beside messages of Raft groups."""
+        """Handles the parts of a peer's frame other than messages of Raft groups."""
         for request in frame.controller_requests:
             self._traffic.on_request(peer, request)
         for response in frame.controller_responses:
@@ -162,9 +162,9 @@ class ClusterMember:
         self.services.in_order.raft_group_gone(self._time.now, hosted.group)
 
     def may_sleep(self, group: int, reachable: Container[int]) -> bool:
-        """True if a led Raft group has nothing left to send beside its log.
+        """True if a led Raft group has nothing left to send outside its log.
 
-        The metadata group never sleeps: its heartbeats confirm to every node how old its image may be.
+        The metadata group never sleeps: its heartbeats confirm the age of every node's image.
         """
         replicas = self.services.replicas
         return group != METADATA_GROUP and replicas.reports.is_settled(replicas.partitions[group], reachable)
@@ -179,11 +179,11 @@ class ClusterMember:
     # -- the metadata -----------------------------------------------------------------------------------------
 
     def metadata_applied(self, result: ApplyResult) -> None:
-        """A command was applied to the metadata."""
+        """Passes on the result of a command that was applied to the metadata."""
         self._events.metadata_applied(result)
 
     def metadata_restored(self) -> None:
-        """A snapshot has replaced the metadata."""
+        """Handles the replacement of the metadata by a snapshot."""
         self._events.metadata_restored()
 
     # -- state ------------------------------------------------------------------------------------------------
@@ -193,7 +193,7 @@ class ClusterMember:
         return self.services.access.refusals.authorizer.sees_topic(principal, name)
 
     def not_ready(self) -> str:
-        """Returns why this node does not serve yet, in one line; empty when it does."""
+        """Returns why this node does not serve yet, in one line; empty if it does."""
         return self.services.replicas.broker.not_ready()
 
     def readings(self) -> Readings:

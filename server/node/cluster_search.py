@@ -1,10 +1,10 @@
-"""What a node does before it belongs to a cluster: it asks the controllers who they are, and founds or joins one.
+"""Search for the cluster of a node that does not belong to one: it identifies the controllers, and founds or joins one.
 
-What their answers mean is decided by `Formation`. Here is when they are asked, and how the decision becomes durable.
+`Formation` decides what the answers mean. This module decides when to ask, and makes the result durable.
 
-A node whose storage was damaged, and was moved aside on its operator's word, finds that the cluster knows it by the
-directory that it has given up. It says so by itself, and asks that the cluster give that disk up too: it is what
-``nodes replace`` asks, with the same checks. Of another directory it never says that: it may be sound, and elsewhere.
+If a node's damaged storage was moved aside at its operator's request, the cluster still knows the node by the directory
+that it has given up. The node reports that automatically and asks the cluster to give up that disk too, like ``nodes
+replace`` and with the same checks. It never does so for any other directory, which may be intact and elsewhere.
 """
 
 from __future__ import annotations
@@ -21,33 +21,33 @@ from quorumlog.server.node.formation import Formation, Membership
 from quorumlog.server.step.events import LossAnswered, PeerIdentified
 from quorumlog.storage.transaction import RaftGroupState
 
-#: Until it has been ready once, a node looks at the controllers' clusters this many times less often than before it
-#: belongs to one.
+#: Until a node has been ready once, it checks the controllers' clusters this many times less often than before it
+#: belonged to one.
 RECHECK_FACTOR = 10
-#: How often a node asks that the disk which it has moved aside be given up, and when no answer counts as one.
+#: Interval of the requests to give up the disk that was moved aside, and the timeout of one.
 REPORT_EVERY_US = 1_000_000
 REPORT_TIMEOUT_US = 10_000_000
 
 
 class ClusterSeeker(Protocol):
-    """Whoever looks for its cluster."""
+    """The node that searches for its cluster."""
 
     def found_cluster(self, membership: Membership, state: RaftGroupState) -> None:
-        """It belongs to a cluster now, and that is durable; ``state`` is that of the metadata group."""
+        """Joins a cluster, once that is durable; ``state`` is that of the metadata group."""
 
     def report_loss(self, address: str, directory_id: str) -> None:
-        """The node at an address (host:port) is to have a former disk of this node given up."""
+        """Asks the node at an address (host:port) to have a former disk of this node given up."""
 
     def returned_empty(self, reason: str) -> None:
-        """There is a cluster, and it knows the node by another data directory: the node waits to be taken back."""
+        """Reports that the cluster knows the node by another data directory, so that it must wait."""
 
 
 class ClusterSearch:
     """The search of one node for its cluster.
 
     Arguments:
-        moved_aside: ids of the damaged data directories that made way for this one.
-        seeker: hears how the search ends.
+        moved_aside: ids of the damaged data directories that this one replaces.
+        seeker: notified of the result.
 
     Attributes:
         next_deadline: when the controllers are asked again (µs); never again once the node has been ready.
@@ -76,23 +76,23 @@ class ClusterSearch:
             host.after_durable(self._consider_forming)
 
     def not_ready(self) -> str:
-        """Why a node that still searches does not serve yet, in one line."""
+        """Returns why a node that still searches does not serve yet, in one line."""
         if self._gave_up_itself():
-            waits = f"node {self._options.node_id} has moved its damaged storage aside, and comes back by itself"
+            waits = f"node {self._options.node_id} has moved its damaged storage aside and will return automatically"
             return f"{waits}; not yet: {self._kept_because}" if self._kept_because else waits
         if self._formation.returned_empty:
             return self._formation.returned_empty
         if not self.may_found():
             return (
-                f"node {self._options.node_id} has moved its damaged storage aside, and founds no cluster: it waits for"
-                " a controller that still has the cluster's data; if none has, look at what quorumlog recover can do"
+                f"node {self._options.node_id} has moved its damaged storage aside and founds no cluster: it waits for"
+                " a controller that still has the cluster's data; if none has, see quorumlog recover"
             )
         waiting = ", ".join(map(str, self._formation.waiting_for))
         return f"the cluster has not formed; waiting for controllers {waiting}"
 
     def whom_to_ask(self, now: int) -> list[str]:
-        """Addresses of the controllers that are asked now who they are: to form or find the cluster, and then, until
-        this node has been ready once, to make sure that it is among its own."""
+        """Returns the addresses of the controllers to identify now: to form or find the cluster, and afterwards,
+        until this node has been ready once, to verify that it belongs to theirs."""
         self._now = now
         factor = RECHECK_FACTOR if self._joined else 1
         self.next_deadline = now + factor * self._options.identify_interval_us
@@ -100,12 +100,12 @@ class ClusterSearch:
         return self._formation.missing
 
     def stop_asking(self) -> None:
-        """The node has been ready: it is among its own."""
+        """Stops asking: the node has been ready, so it is in the right cluster."""
         self.next_deadline = NEVER
 
     def on_identified(self, event: PeerIdentified) -> None:
-        """A controller answered."""
-        # A member has nothing to learn here; whether it is among its own cluster's nodes is the driver's to judge.
+        """Handles a controller's answer."""
+        # A member has nothing to learn here; the driver checks that it is among its own cluster's nodes.
         if not self._joined and self._directory.is_durable:
             before = self._formation.returned_empty
             conclusion = self._formation.on_identified(event.identity, event.standing)
@@ -118,19 +118,22 @@ class ClusterSearch:
                 self._seeker.report_loss(event.identity.address, self._formation.known_directory)
 
     def on_loss_answered(self, event: LossAnswered) -> None:
-        """The cluster gives up the directory that was moved aside, or says why it does not."""
+        """Handles the cluster's answer to the request to give up the directory that was moved aside."""
         self._report_due = self._now + REPORT_EVERY_US
         if event.refused and event.refused != self._kept_because:
             self._seeker.returned_empty(event.refused)
         self._kept_because = event.refused
 
     def _gave_up_itself(self) -> bool:
-        """Whether the cluster knows this node by a directory that was damaged and made way for this one."""
+        """True if the cluster knows this node by a damaged directory that this one replaces."""
         return bool(self._formation.returned_empty) and self._formation.known_directory in self._moved_aside
 
     def may_found(self) -> bool:
-        """Whether this node may be one of those that found a cluster. One whose storage was moved aside has belonged to
-        a cluster: if all of them were damaged, they must not begin anew as if there had been nothing."""
+        """True if this node may found a cluster.
+
+        A node whose storage was moved aside has belonged to a cluster: if all nodes were damaged, they must not start a
+        new one as if there had been no data.
+        """
         return not self._moved_aside or set(self._options.controllers) == {self._options.node_id}
 
     def _consider_forming(self) -> None:
@@ -140,14 +143,14 @@ class ClusterSearch:
             self._conclude(self._formation.decide())
 
     def _conclude(self, conclusion: Membership | None) -> None:
-        """Founds or joins a cluster, once: answers go on coming until that is durable."""
+        """Founds or joins a cluster, once: answers keep arriving until that is durable."""
         if conclusion is not None and not self._concluded:
             self._concluded = True
             voters = tuple(node for node, _, _ in conclusion.voters)
             learners = () if self._options.node_id in voters else (self._options.node_id,)
             configuration = Configuration(voters, learners)
             self._directory.join(conclusion, configuration)
-            # Said to nobody before it is durable: a founder that forgets would let the cluster form twice.
+            # Not reported to any node before it is durable: a founder that forgets would let the cluster form twice.
             self._host.after_durable(lambda: self._join(conclusion, configuration))
 
     def _join(self, membership: Membership, configuration: Configuration) -> None:

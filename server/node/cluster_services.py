@@ -25,7 +25,7 @@ class ClusterServices:
 
     Attributes:
         reads: linearizable reads of the metadata.
-        topics, acls, credentials, quotas: changes, answered once this node's image shows them.
+        topics, acls, credentials, quotas: changes, answered once this node's image contains them.
         queries: descriptions of the cluster and of topics.
         watches: clients that wait for changes of the cluster.
     """

@@ -1,4 +1,4 @@
-"""Requests between nodes: from this one to the controller or a leader, and from others to who answers them here."""
+"""Requests between nodes: from this node to the controller or a leader, and from other nodes to their handlers here."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from quorumlog.server.step.node_service import StepTime
 from quorumlog.v1 import peer_pb2
 
 Respond: TypeAlias = Callable[[peer_pb2.ControllerResponse], None]
-#: Answers one kind of request of another node, now or later.
+#: Answers one kind of request from another node, now or later.
 PeerRequestHandler: TypeAlias = Callable[[int, peer_pb2.ControllerRequest, Respond], None]
 
 
 class ControllerTraffic:
-    """The way to the active controller, and what is asked of this node in its turn.
+    """The connection to the active controller, and the handlers of requests from other nodes.
 
     Attributes:
-        client: through which this node asks.
+        client: sends this node's requests.
     """
 
     def __init__(self, resources: NodeResources, metadata: MetadataReplica, time: StepTime) -> None:
@@ -36,18 +36,19 @@ class ControllerTraffic:
         self.client = ControllerClient(self, resources.options.limits.controller_requests, resources.boot_id)
 
     def controller_id(self) -> int:
-        """The node to ask; NO_NODE when none is known that could answer."""
+        """Returns the node to ask; NO_NODE if none is known that could answer."""
         raft = self._metadata.raft
         if raft.leader_id == NO_NODE:
-            # A new broker hears from the leader only once it is a learner: any controller knows where to go. One that
-            # takes itself for a voter may have lost its vote before it was registered, and hears of nobody either.
+            # A new broker hears from the leader only once it is a learner, but any controller knows the leader. A node
+            # that considers itself a voter may have lost its vote before it was registered, and hears from no leader
+            # either.
             voters = raft.configuration.voters
             candidates = [node for node in voters if node != self._node_id and self._links[node].up]
             return self._rng.choice(candidates) if candidates else NO_NODE
         return raft.leader_id
 
     def send(self, target: int, request: peer_pb2.ControllerRequest) -> bool:
-        """Gives a request to a node, this one included; False when it cannot be reached."""
+        """Sends a request to a node, possibly this one; False if the node cannot be reached."""
         if target == self._node_id:
             self.on_request(target, request)
             return True
@@ -58,11 +59,11 @@ class ControllerTraffic:
         return True
 
     def declare(self, body: str, handler: PeerRequestHandler) -> None:
-        """Requests with this body go to that handler. All others are the controller's."""
+        """Registers the handler for requests with this body. All others are handled by the controller."""
         self._handlers[body] = handler
 
     def on_request(self, peer: int, request: peer_pb2.ControllerRequest) -> None:
-        """A broker, this one included, asks this node as the controller, or as a leader."""
+        """Handles a request from a broker, possibly this one, to this node as the controller, or as a leader."""
 
         def respond(response: peer_pb2.ControllerResponse) -> None:
             if peer == self._node_id:
@@ -72,7 +73,7 @@ class ControllerTraffic:
 
         body = request.WhichOneof("body") or ""
         if body == "describe_quorum" and not self._metadata.raft.is_leader:
-            body = ""  # Only who leads can tell: the controller's part says that this node does not.
+            body = ""  # Only the leader can answer; the controller reports that this node is not.
         self._handlers.get(body, self._ask_controller)(self._time.now, request, respond)
 
     def _ask_controller(self, now: int, request: peer_pb2.ControllerRequest, respond: Respond) -> None:

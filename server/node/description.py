@@ -23,7 +23,6 @@ class NodeDescriptionRequests:
         hooks.serve(DescribeNodeRequest, self.describe)
 
     def describe(self, time: StepTime, asked: ClientRequest, request: DescribeNodeRequest) -> None:
-        """Answers with the description."""
         self._resources.replies.reply(asked.request_id, self.take())
 
     def take(self) -> DescribeNodeResponse:
@@ -35,11 +34,11 @@ class NodeDescriptionRequests:
 def describe_node(
     resources: NodeResources, not_ready: str, cluster_id: str = "", copies: Iterable[ReplicaCopy] = ()
 ) -> DescribeNodeResponse:
-    """Describes a node, also one that does not belong to a cluster yet.
+    """Returns the description of a node, which need not belong to a cluster yet.
 
     Arguments:
-        not_ready: why the node does not serve yet; empty when it does.
-        copies: replicas that are being added elsewhere.
+        not_ready: why the node does not serve yet; empty if it does.
+        copies: replicas that are being added on other nodes.
     """
     refusal = resources.space.refusal()
     return DescribeNodeResponse(

@@ -1,4 +1,4 @@
-"""Whose data directory a node was started with: what the node's own rows on disk say."""
+"""Identity of the data directory: the rows of the node itself on disk."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ CLUSTER_ROW = b"cluster"
 
 
 class DirectoryIdentity:
-    """The data directory of this node. An empty one gets its id, and belongs to this node from then on.
+    """The data directory of this node. An empty one gets an id, and belongs to this node from then on.
 
     Arguments:
-        rows: of the node's own state, as found on disk.
+        rows: the node's own state, as read from disk.
 
     Attributes:
-        id: of the directory, random.
-        is_durable: the id is on disk. Nobody is told it before: a node that forgets it would be two.
-        membership: the cluster that the directory belonged to when it was opened; None: to none.
+        id: random id of the directory.
+        is_durable: the id is on disk. It is not reported before: a node that forgets it would appear as two.
+        membership: the cluster that the directory belonged to when it was opened; None: no cluster.
 
     Raises:
-        ValueError: the directory is another node's.
+        ValueError: the directory belongs to another node.
     """
 
     def __init__(self, node_id: int, rows: Mapping[bytes, bytes], host: RaftHost, rng: random.Random) -> None:
         self._host = host
         owner = rows.get(NODE_ROW, b"%d" % node_id).decode()
         if owner != str(node_id):
-            # With another's log and votes it would speak twice in every group of that node.
-            raise ValueError(f"it is node {owner}'s: start it with --node-id {owner}, or give node {node_id} its own")
+            # With another node's log and votes it would act as that node in every group, beside the original.
+            raise ValueError(f"it belongs to node {owner}: use --node-id {owner}, or give node {node_id} its own")
         directory = rows.get(DIRECTORY_ROW)
         self.is_durable = directory is not None
         if directory is None:
@@ -51,6 +51,6 @@ class DirectoryIdentity:
         self.is_durable = True
 
     def join(self, membership: Membership, configuration: Configuration) -> None:
-        """Belongs to a cluster, and has an empty log of its metadata, with the next transaction."""
+        """Joins a cluster, with an empty log of its metadata, with the next transaction."""
         self._host.set_node_state(CLUSTER_ROW, membership.encode())
         self._host.create(RaftGroupWrite(METADATA_GROUP, create=configuration, hard_state=HardState()))

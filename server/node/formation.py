@@ -1,8 +1,8 @@
-"""How a cluster comes into existence, once, and how a node finds out whether it belongs to one.
+"""Formation of a cluster, which happens once, and detection of the cluster that a node belongs to.
 
-A cluster forms when all configured controllers are reachable and empty. Then the one with the lowest node id, and only
-that one, decides; the others adopt its decision when they hear of it. So there is one decision, and two wiped disks of
-three can never form a new cluster over the third's data: that one answers that it is formed.
+A cluster forms when all configured controllers are reachable and empty. Then only the one with the lowest node id
+decides; the others adopt its decision when they receive it. So there is one decision, and two wiped disks of three can
+never form a new cluster over the third one's data, because that one reports that it is formed.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ class Membership:
     """A cluster that this node belongs to.
 
     Arguments:
-        voters: of its metadata quorum: the controllers that formed it, or, for a node that joined later, those that
-            voted then.
-        votes_from: an index of the metadata log. The node has a say once it knows that this is committed: under its
-            id there may have been a disk before, and what that helped to commit comes before this.
+        voters: of its metadata quorum: the controllers that formed it, or, for a node that joined later, the voters at
+            that time.
+        votes_from: an index of the metadata log. The node may vote once it knows that this index is committed: its id
+            may have belonged to another disk before, whose acknowledgements come before this index.
     """
 
     cluster_id: str
@@ -33,25 +33,25 @@ class Membership:
     votes_from: int = 0
 
     def encode(self) -> bytes:
-        """For the node's own rows."""
+        """Returns the form that is stored in the node's own rows."""
         row = {"cluster_id": self.cluster_id, "founders": self.voters}
         return json.dumps(row | ({"votes_from": self.votes_from} if self.votes_from else {})).encode()
 
     @classmethod
     def decode(cls, row: bytes) -> Membership:
-        """From the node's own rows."""
+        """Parses the form that is stored in the node's own rows."""
         parsed = json.loads(row)
         voters = tuple((node, directory, address) for node, directory, address in parsed["founders"])
         return cls(parsed["cluster_id"], voters, parsed.get("votes_from", 0))
 
     def directory_of(self, node_id: int) -> str | None:
-        """The data directory of one of the voters."""
+        """Returns the data directory of one of the voters."""
         return next((directory for node, directory, _ in self.voters if node == node_id), None)
 
 
 @dataclass(slots=True)
 class Formation:
-    """A node that does not belong to a cluster yet.
+    """The view of a node that does not belong to a cluster yet.
 
     Arguments:
         node_id, directory_id, address: of this node.
@@ -62,32 +62,32 @@ class Formation:
     directory_id: str
     address: str
     controllers: dict[int, str]
-    #: Why the node waits to be taken back, in one line; empty when it does not.
+    #: Why the node waits to be accepted again, in one line; empty if it does not wait.
     returned_empty: str = ""
-    #: By which data directory the cluster knows it then.
+    #: The data directory by which the cluster knows it in that case.
     known_directory: str = ""
     _empty: dict[int, PeerIdentity] = field(default_factory=dict)
 
     @property
     def missing(self) -> list[str]:
-        """Addresses of the controllers that have not answered yet, or whose answer may be out of date."""
+        """Addresses of the controllers that have not answered yet, or whose answer may be outdated."""
         return [address for node, address in sorted(self.controllers.items()) if node != self.node_id]
 
     @property
     def waiting_for(self) -> list[int]:
-        """Node ids of the controllers that have not answered that they are empty."""
+        """Node ids of the controllers that have not reported that they are empty."""
         return [node for node in sorted(self.controllers) if node not in self._empty and node != self.node_id]
 
     def on_identified(self, identity: PeerIdentity, standing: ClusterStanding) -> Membership | None:
-        """The node at the address of a controller answered.
+        """Handles the answer of the node at a controller's address.
 
         Returns:
-            The cluster to join or that has just formed; or None: wait.
+            The cluster to join, or that has just formed; None: wait.
         """
         if not identity.directory_id:
             return None
         if standing.voters:
-            # Whatever its node id: who votes may have changed since the addresses were written down.
+            # The node id is not checked: the voters may have changed since the addresses were configured.
             return self._adopt(identity.cluster_id, standing)
         if identity.node_id not in self.controllers:
             return None
@@ -95,7 +95,7 @@ class Formation:
         return self.decide()
 
     def decide(self) -> Membership | None:
-        """Forms the cluster if this node is the one to do it and everyone is there."""
+        """Forms the cluster if this node decides and every controller has answered; otherwise returns None."""
         if self.node_id != min(self.controllers) or self.waiting_for:
             return None
         founders = [(self.node_id, self.directory_id, self.address)]
@@ -109,7 +109,7 @@ class Formation:
         own = membership.directory_of(self.node_id)
         known = own or standing.known_directory
         if known and known != self.directory_id:
-            # It has forgotten what it acknowledged: until it is struck off, it must not speak for the one it was.
+            # It has forgotten what it acknowledged: until the old disk is removed, it must not act for it.
             self.known_directory = known
             self.returned_empty = self._why_it_waits(cluster_id, known, standing.voters)
             return None
@@ -127,7 +127,7 @@ class Formation:
             )
         return (
             f"node {node} returned with an empty data directory; cluster {cluster_id} knows it by {known}: if that disk"
-            f" is lost, type quorumlog nodes replace {node} --with {node}, else give the node its directory back"
+            f" is lost, run quorumlog nodes replace {node} --with {node}, otherwise restore the node's directory"
         )
 
     def _directory_now(self, node_id: int) -> str:

@@ -1,6 +1,6 @@
-"""Heartbeats and leases of a node, and how it stops leading while its storage stalls.
+"""Heartbeats and leases of a node, and how it gives up leadership while its storage stalls.
 
-A node whose storage thread stalls must not lead: it hands over what it leads, and falls silent.
+A node whose storage thread stalls must not lead: it hands over its leaderships, and stops sending heartbeats.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from quorumlog.server.node.stop_handover import offer_leadership
 
 
 class StorageStall:
-    """Watches the storage transaction under way."""
+    """Detects a storage transaction that takes too long."""
 
     def __init__(self, options: NodeOptions, host: RaftHost, links: PeerQueues) -> None:
         self._host = host
@@ -23,7 +23,7 @@ class StorageStall:
         self._patience = options.storage_stall_us + options.raft.election_timeout_us
 
     def yields(self, now: int) -> bool:
-        """Whether the storage stalls; then every leadership is offered to whoever has most of the log."""
+        """True if the storage stalls; then every leadership is offered to the follower with most of the log."""
         if not self._host.stalled(now, self._limit):
             return False
         for group, replica in self._host.led():
@@ -32,16 +32,16 @@ class StorageStall:
         return True
 
     def is_silent(self, now: int) -> bool:
-        """Whether it has stalled for so long that handing over would have succeeded if it could.
+        """True if it has stalled for so long that a handover would have succeeded by now if it were possible.
 
-        Otherwise a leader that is written to leads for ever: its followers commit without its disk, and the entries
-        that it sends are signs of life to them.
+        Otherwise a leader that receives appends would lead forever: its followers commit without its disk, and the
+        entries that it sends are signs of life to them.
         """
         return self._host.stalled(now, self._patience)
 
 
 class LeaderHeartbeats:
-    """The heartbeats and leases that this node gives, and what it does about a peer that does not take them.
+    """Sends this node's heartbeats and leases, and handles a peer that does not acknowledge frames.
 
     Attributes:
         next_deadline: when the next are due (µs).
@@ -58,9 +58,10 @@ class LeaderHeartbeats:
         self._lease_due = self.next_deadline = now
 
     def give(self, now: int, member: ClusterMember) -> None:
-        """A heartbeat of every group that is led here and awake, and now and then a lease, in one frame per peer.
+        """Sends a heartbeat of every group that is led here and awake, and periodically a lease, in one frame per peer.
 
-        None while the storage stalls: a leader that cannot write hands its leadership over, or loses it by silence.
+        Sends none while the storage stalls: a leader that cannot write hands over its leadership, or loses it by
+        silence.
         """
         self.next_deadline = now + self._options.heartbeat_interval_us
         if self._stall.yields(now):
@@ -81,7 +82,7 @@ class LeaderHeartbeats:
             self._host.touch(group)
 
     def resend(self, now: int, peer: int) -> None:
-        """What was in flight to a peer may be lost: every group probes where it stands."""
+        """Makes every group probe a peer's log again, because frames in flight may be lost."""
         for group, replica in self._host.replicas.items():
             if peer in replica.raft.configuration.members:
                 replica.raft.peer_unreachable(now, peer)

@@ -1,4 +1,4 @@
-"""What the services of a cluster member share."""
+"""Dependencies shared by the services of a cluster member."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from quorumlog.server.step.node_service import StepTime
 
 @dataclass(slots=True, frozen=True)
 class MemberContext:
-    """What every group of services is built from.
+    """The dependencies that every group of services is built from.
 
     Arguments:
-        resources: what the node has without a cluster: storage, Raft groups, links.
+        resources: the node's resources that exist without a cluster: storage, Raft groups, links.
         metadata: this node's replica of the metadata.
         traffic: requests to and from other nodes.
-        conditions: whether this node can append and lead.
-        rounds: heartbeats that confirm leaderships.
-        image_age: how old this node's image of the metadata may be.
-        time: of the step under way.
+        conditions: decides whether this node can append and lead.
+        rounds: heartbeats that confirm leadership.
+        image_age: the maximum age of this node's metadata image.
+        time: the time of the current step.
     """
 
     resources: NodeResources

@@ -28,7 +28,7 @@ class MemberServices:
     Attributes:
         access: authentication, authorization, audit.
         replicas: place, move, repair and remove replicas.
-        pipeline: what every request of a client passes.
+        pipeline: the path of every client request.
         logs: serve and maintain the logs of partitions.
         cluster: requests about the cluster as a whole.
         groups: consumer groups.
@@ -61,7 +61,8 @@ class MemberServices:
         assert self.in_order.kinds == FAILED_RESPONSES.keys(), "every kind of request is served and can fail"
 
     def _in_order(self, context: MemberContext) -> NodeServices:
-        """The order is part of what a node does: a simulation that is repeated takes the same steps."""
+        """Returns the services in order. The order is part of a node's behaviour: a repeated simulation takes the
+        same steps."""
         logs, cluster, replicas, access = self.logs, self.cluster, self.replicas, self.access
         return NodeServices(
             (

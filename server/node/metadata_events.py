@@ -1,4 +1,4 @@
-"""What a node does when its replica of the metadata changes."""
+"""Reactions of a node to changes of its metadata replica."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from quorumlog.server.node.member_services import MemberServices
 
 
 class MetadataEvents:
-    """Notifies the parts of a cluster member, in a fixed order: a simulation that is repeated takes the same steps."""
+    """Notifies the parts of a cluster member in a fixed order, so that a repeated simulation takes the same steps."""
 
     def __init__(self, context: MemberContext, services: MemberServices, journal: ClusterEvents) -> None:
         self._context = context
@@ -22,7 +22,7 @@ class MetadataEvents:
         self._known_rights = self._replica.image.acls.index
 
     def after_round(self) -> None:
-        """The Raft group of the metadata was stepped."""
+        """Handles a step of the metadata's Raft group."""
         services, now, raft = self._services, self._context.time.now, self._replica.raft
         self._context.metadata.after_round(now)
         if raft.leader_id != self._known_controller:
@@ -45,7 +45,7 @@ class MetadataEvents:
         self._services.replicas.broker.controller_changed(self._context.time.now)
 
     def _follow_rights(self, now: int) -> None:
-        """ACLs, users or quotas may have changed: ends what clients may no longer do."""
+        """Ends operations that clients may no longer perform, if ACLs, users or quotas have changed."""
         services, rights = self._services, self._replica.image.acls.index
         if rights != self._known_rights:
             self._known_rights = rights
@@ -57,7 +57,7 @@ class MetadataEvents:
         services.pipeline.throttle.metadata_changed()
 
     def metadata_applied(self, result: ApplyResult) -> None:
-        """A command was applied to the image."""
+        """Handles a command that was applied to the image."""
         image, now, replicas = self._replica.image, self._context.time.now, self._services.replicas
         if image.feature_level != self._known_level:
             self._known_level = image.feature_level
@@ -75,12 +75,12 @@ class MetadataEvents:
         if result.brokers_changed:
             self._context.metadata.peers_changed = True
             self.follow_lost_disks()
-            # What was created while a node waited to return empty is meant for the disk that it has now.
+            # Partitions created while a node waited to return empty belong to its current disk.
             replicas.partitions.reconcile(now)
         self._answer_changes()
 
     def metadata_restored(self) -> None:
-        """A snapshot has replaced the image."""
+        """Handles the replacement of the image by a snapshot."""
         image, now, replicas = self._replica.image, self._context.time.now, self._services.replicas
         self._journal.start_from(image)
         if self._services.cluster.watches:
@@ -95,7 +95,7 @@ class MetadataEvents:
         self._answer_changes()
 
     def _answer_changes(self) -> None:
-        """Answers the clients whose changes the image shows now."""
+        """Answers the clients whose changes are in the image now."""
         cluster = self._services.cluster
         for changes in (cluster.topics, cluster.acls, cluster.credentials, cluster.quotas):
             changes.on_applied()

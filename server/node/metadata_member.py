@@ -1,4 +1,4 @@
-"""This node as a member of the metadata's Raft group: its replica, who belongs to the group, the peers it names."""
+"""This node as a member of the metadata's Raft group: its replica, the group's members, and their addresses."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class MetadataMember:
     """Keeps this node's replica of the metadata.
 
     Arguments:
-        state: what is durable of the metadata group.
-        raft_groups: makes the Raft replica.
-        listener: hears what becomes of the metadata.
+        state: the durable state of the metadata group.
+        raft_groups: builds the Raft replica.
+        listener: notified of changes of the metadata.
 
     Attributes:
         replica: the replicated state and, while this node leads the group, the controller.
-        peers_changed: ``peers`` may say something else than when they were last taken.
+        peers_changed: ``peers`` may have changed since they were last taken.
     """
 
     def __init__(
@@ -72,17 +72,17 @@ class MetadataMember:
         return MetadataReplica(raft, sealer, state.snapshot, shared.storage, shared.rng, options, listener)
 
     def _snapshot_to_offer(self) -> Snapshot | None:
-        """What followers are offered: the newest durable one, but none that is about to be superseded."""
+        """Returns the snapshot to offer to followers: the newest durable one, unless it is about to be superseded."""
         is_writing = self._resources.snapshots.checkpoints.is_writing(METADATA_GROUP)
         return None if is_writing else self.replica.snapshot
 
     def join_rounds(self) -> None:
-        """From now on the node steps the group."""
+        """Adds the group to those that the node steps."""
         hosted = HostedReplica(self.replica.raft, self.replica, lazy_commit=False)
         self._resources.host.add(METADATA_GROUP, hosted)
 
     def open_first_term(self, now: int) -> None:
-        """The node that decided on the formation campaigns as soon as others can hear it: nobody leads yet."""
+        """Makes the node that decided on the formation campaign as soon as others are connected: no node leads yet."""
         raft = self.replica.raft
         first = min(node for node, _, _ in self.membership.voters)
         if self._resources.options.node_id == first and raft.last_id == ORIGIN and raft.term == 0:
@@ -90,18 +90,18 @@ class MetadataMember:
             self._resources.host.touch(METADATA_GROUP)
 
     def on_time(self, now: int, wall_ms: int) -> None:
-        """Lets the controller, if it is here, do what is due."""
+        """Runs what is due in the controller, if it is active here, and in the quorum."""
         if self.replica.on_time(now, wall_ms):
             self._resources.host.touch(METADATA_GROUP)
         self._quorum.on_time(now)
 
     @property
     def next_deadline(self) -> int | None:
-        """When ``on_time`` is due."""
+        """The time at which ``on_time`` is due."""
         return earlier(self.replica.next_deadline, self._quorum.next_deadline)
 
     def after_round(self, now: int) -> None:
-        """The metadata group was stepped: the controller begins or ends with the leadership."""
+        """Handles a step of the metadata group: the controller starts and stops with the leadership."""
         was_controller = self.replica.controller is not None
         self.replica.update_leadership(now)
         if self.replica.controller is not None:
@@ -113,13 +113,13 @@ class MetadataMember:
             self.peers_changed = True
 
     def is_host(self, node: int) -> bool:
-        """Whether a node has a replica of the metadata, whatever the group's configuration says: as every registered
-        one has whose disk is not lost.
+        """True if a node has a replica of the metadata, regardless of the group's configuration: every registered node
+        whose disk is not lost.
 
-        A node whose vote was taken away is no member until it is a learner again. It may not know yet that the change
-        is committed, and the group may need it for knowing that: by what it has on disk it must still be asked, ask,
-        and lead. Another one that knows more, and took it for a stranger, would leave the group without a leader for
-        ever (scenario 12).
+        A node that has lost its vote is not a member until it is a learner again. It may not know yet that the change
+        is committed, and the group may need it to find out: based on what is on its disk it must still be able to
+        receive votes and requests, request votes, and lead. If a node that knows more refused it as a stranger, the
+        group could stay without a leader forever (scenario 12).
         """
         broker = self.replica.image.brokers.get(node)
         return broker is not None and not broker.is_lost
@@ -139,12 +139,12 @@ class MetadataMember:
             )
 
     def peers(self) -> dict[int, str]:
-        """Whom to hold streams to: the voters, and every registered broker where it says it is."""
+        """Returns the peers to keep streams to: the voters, and every registered broker at its registered address."""
         addresses = {node: address for node, _, address in self._unregistered_voters()}
         brokers = self.replica.image.brokers
         for broker in brokers.values():
             if broker.is_lost:
-                # Whoever answers there is not the one that was meant, or will come by itself.
+                # A node at that address is another one, or will connect on its own.
                 addresses.pop(broker.node_id, None)
                 continue
             addresses[broker.node_id] = self._peer_address(broker)
@@ -152,7 +152,7 @@ class MetadataMember:
         return addresses
 
     def voters(self) -> tuple[Voter, ...]:
-        """The voters of the metadata quorum as this node knows them: for nodes that look for the cluster."""
+        """Returns the voters of the metadata quorum as this node knows them, for nodes that search for the cluster."""
         brokers, electors = self.replica.image.brokers, self.replica.raft.configuration.electors
         known = [brokers[node] for node in electors if node in brokers]
         registered = [(each.node_id, each.registration.directory_id, self._peer_address(each)) for each in known]
@@ -163,13 +163,15 @@ class MetadataMember:
         return f"{host}:{port}"
 
     def _unregistered_voters(self) -> list[Voter]:
-        """The voters of which the image does not say yet where they are. Those that formed the cluster are known; who
-        came to vote later had registered."""
+        """Returns the voters that the image contains no address for.
+
+        The founders' addresses are known from the membership; every later voter was registered before it could vote.
+        """
         brokers, electors = self.replica.image.brokers, self.replica.raft.configuration.electors
         return [voter for voter in self.membership.voters if voter[0] in electors and voter[0] not in brokers]
 
     def take_changed_peers(self) -> dict[int, str] | None:
-        """Whom to hold streams to from now on; None: to the same as before."""
+        """Returns the peers to keep streams to from now on; None: unchanged."""
         self.peers_changed = False
         peers = self.peers()
         if peers == self._known_peers:
@@ -178,7 +180,7 @@ class MetadataMember:
         return dict(peers)
 
     def directory_of(self, node_id: int) -> str | None:
-        """The data directory under which a node is known."""
+        """Returns the data directory by which a node is known."""
         broker = self.replica.image.brokers.get(node_id)
         if broker is not None:
             return None if broker.is_vacant else broker.registration.directory_id
@@ -190,7 +192,7 @@ class MetadataMember:
         own_id = self._resources.options.node_id
         if peer.cluster_id in image.former_cluster_ids:
             return (
-                f"node {peer.node_id} comes back from cluster {peer.cluster_id}, which was given up with its data"
+                f"node {peer.node_id} returned from cluster {peer.cluster_id}, which was given up with its data"
                 f" (quorumlog recover) and is {cluster_id} since: start the node with an empty data directory"
             )
         if peer.cluster_id != cluster_id:

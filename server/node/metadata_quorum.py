@@ -1,13 +1,13 @@
-"""Changes who votes in the metadata quorum: the part of the node that leads it.
+"""Changes the voters of the metadata quorum, on the node that leads it.
 
-A change has no state of its own, as with the moves of partitions (`broker/reassignments.py`): what is to be done next
-follows from what the metadata want and from the group's configuration, so the next leader goes on where the last one
-was.
+As with partition moves (`broker/reassignments.py`), a change has no state of its own: the next step follows from the
+wanted voters in the metadata and from the group's configuration, so the next leader continues where the last one
+stopped.
 
-1. Every registered node is a learner of the group, so those that are to vote have the log already, or are getting it;
-2. once all that are new have caught up, and a majority in all, a leader that is not to stay hands over to one that is;
-3. the leader replaces the voters, by way of the joint configuration, which Raft leaves by itself;
-4. who votes no more becomes a learner again, like every other node.
+1. Every registered node is a learner of the group, so future voters already have the log, or are getting it;
+2. once all new voters and a majority in total have caught up, a leader that is not to stay hands over to one that is;
+3. the leader replaces the voters by way of the joint configuration, which Raft leaves automatically;
+4. a node that no longer votes becomes a learner again, like every other node.
 """
 
 from __future__ import annotations
@@ -24,41 +24,41 @@ from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.records import METADATA_GROUP
 from quorumlog.server.step.events import EventLog
 
-#: How often a change that is under way is looked at (µs). A node that has what the leader had at the last look counts
-#: as caught up.
+#: Interval at which a change in progress is checked (µs). A node counts as caught up if it has the log that the leader
+#: had at the previous check.
 CHECK_INTERVAL_US = 100_000
 
 
 class MetadataQuorum:
-    """Brings the members of the metadata group to what the metadata want."""
+    """Changes the members of the metadata group until they match the metadata."""
 
     def __init__(self, replica: MetadataReplica, host: RaftHost, log: EventLog) -> None:
         self._replica = replica
         self._host = host
         self._log = log
         self._due = 0
-        #: Where the log ended at the last look, with the term of that.
+        #: Term and end of the log at the previous check.
         self._mark = (0, 0)
-        #: The members and the nodes, by version of the image, of which it is known that they agree.
+        #: The configuration and the version of the image that are known to match.
         self._agreed: tuple[Configuration, MetadataImage, int] | None = None
 
     @property
     def is_changing(self) -> bool:
-        """Whether this node is to change who votes. Asked in every step."""
+        """True if this node has to change the voters. Read in every step."""
         if self._replica.controller is None or not self._replica.image.quorum.voters:
             return False
         return self._wanted() != set(self._replica.raft.configuration.voters)
 
     @property
     def next_deadline(self) -> int | None:
-        """When ``on_time`` is due (µs); None while there is nothing to change."""
+        """The time at which ``on_time`` is due (µs); None while nothing has to be changed."""
         return self._due if self.is_changing else None
 
     def _wanted(self) -> set[int]:
         return set(self._replica.image.quorum.voters or self._replica.raft.configuration.voters)
 
     def on_time(self, now: int) -> None:
-        """Takes a change that is under way a step further."""
+        """Continues a change in progress."""
         if self.is_changing and now >= self._due:
             self._due = now + CHECK_INTERVAL_US
             raft = self._replica.raft
@@ -66,14 +66,16 @@ class MetadataQuorum:
             self._mark = (raft.term, raft.last_id.index)
 
     def admit_learners(self, now: int) -> None:
-        """Makes every registered node that does not vote a learner of the group, and nobody else. Told of every round
-        of the group: all nodes are looked at only after some came or went."""
+        """Makes every registered node that does not vote a learner of the group, and no other node.
+
+        Called in every round of the group: all nodes are checked only after some were added or removed.
+        """
         raft, image = self._replica.raft, self._replica.image
         known = raft.configuration
         agreed = self._agreed
         if agreed is not None and agreed[0] is known and agreed[1:] == (image, image.membership_version):
             return
-        # Not one whose disk is lost: its progress must be gone before another takes its place.
+        # A node whose disk is lost is left out: its progress must be dropped before another disk takes its place.
         registered = {node for node, broker in image.brokers.items() if not broker.is_lost}
         members = set(known.members)
         learners = [node for node in known.learners if node in registered]
@@ -87,7 +89,7 @@ class MetadataQuorum:
         known, wanted = raft.configuration, self._wanted()
         caught_up = self._caught_up(raft)
         newcomers = wanted.difference(known.voters)
-        # One that votes already and is down must not hold up what may be its own replacement.
+        # A voter that is down must not delay a change that may replace it.
         ready = newcomers <= caught_up and 2 * len(wanted & caught_up) > len(wanted)
         if known.is_joint or raft.is_transferring or not ready:
             return
@@ -104,8 +106,11 @@ class MetadataQuorum:
         self._propose(now, raft, Configuration(tuple(sorted(wanted)), learners))
 
     def _caught_up(self, raft: RaftGroup) -> set[int]:
-        """The members that have what this leader had at the last look: with a majority of the voters gone, or far
-        behind, the group could commit nothing. Nobody once it has stepped down in this very step."""
+        """Returns the members that have the log that this leader had at the previous check.
+
+        Without a majority of the voters caught up, the group could commit nothing. Empty after the leader has stepped
+        down in this step.
+        """
         term, mark = self._mark
         if term != raft.term:
             return set()
@@ -116,7 +121,8 @@ class MetadataQuorum:
         }
 
     def _propose(self, now: int, raft: RaftGroup, configuration: Configuration) -> None:
-        # Refused while an earlier change is not applied yet, or leadership is on its way: the next look finds out.
+        # Refused while an earlier change is not applied yet, or leadership is being transferred: the next check
+        # retries.
         with contextlib.suppress(NotLeaderError, ProposalRefusedError):
             raft.propose_configuration(now, configuration)
             if set(configuration.voters) != set(raft.configuration.voters):

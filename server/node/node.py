@@ -2,8 +2,8 @@
 
 Nothing here waits, reads a clock or does I/O other than short reads of storage; so no step is ever suspended between
 reading a term and using it, and the simulator runs this very code. The order within a step is the driver contract of
-`quorumlog.raft`: messages that may precede the fsync leave at once, all writes of all groups become one transaction,
-and what speaks of them waits until that is durable.
+`quorumlog.raft`: messages that may precede the fsync are sent at once, all writes of all groups become one transaction,
+and messages that depend on it wait until it is durable.
 """
 
 from __future__ import annotations
@@ -69,15 +69,15 @@ from quorumlog.storage.transaction import RaftGroupState
 from quorumlog.v1 import admin_pb2
 from quorumlog.wire.entry import CorruptEntryError
 
-#: Early vote requests that are kept; the oldest makes way for a new one.
+#: Maximum number of early vote requests; the oldest is dropped for a new one.
 MOST_EARLY_VOTES = 2_000
 
 
 class EarlyVotes:
     """The newest vote request of each candidate for Raft groups without a replica here yet.
 
-    A candidate may learn of a new partition before this node does. Its request is kept and answered when the metadata
-    bring the partition here; otherwise the first election would wait for another election timeout.
+    A candidate may learn of a new partition before this node does. Its request is kept and answered once the metadata
+    create the partition's replica here; otherwise the first election would take another election timeout.
     """
 
     def __init__(self) -> None:
@@ -103,10 +103,10 @@ class Node:
         rng: for elections and ids.
         now: microseconds on the node's clock.
         wall_ms: milliseconds since the epoch.
-        boot_id: random, of this process.
+        boot_id: random id of this process.
 
     Raises:
-        ValueError: the storage is another node's.
+        ValueError: the storage belongs to another node.
     """
 
     def __init__(
@@ -155,7 +155,7 @@ class Node:
 
     @property
     def identity(self) -> PeerIdentity:
-        """Who this node says it is. Its directory id is empty until it is durable."""
+        """This node's identity for peers. Its directory id is empty until it is durable."""
         return PeerIdentity(
             self._cluster_id,
             self._options.node_id,
@@ -173,10 +173,10 @@ class Node:
         return self._member.metadata.membership.cluster_id if self._member is not None else ""
 
     def standing(self, asker: int) -> ClusterStanding:
-        """What this node says of its cluster to one that looks for it.
+        """Returns this node's view of its cluster, for a node that searches for it.
 
         Arguments:
-            asker: the node id of who asks.
+            asker: the node id of the requesting node.
         """
         if self._member is None:
             return ClusterStanding()
@@ -195,11 +195,11 @@ class Node:
         return self._member.metadata.replica.image if self._member is not None else None
 
     def sees_topic(self, principal: str, name: str) -> bool:
-        """Whether a principal may know of a topic of this name, if there is one."""
+        """True if a principal may know whether a topic with this name exists."""
         return self._member is not None and self._member.sees_topic(principal, name)
 
     def accepts_peer(self, identity: PeerIdentity) -> str | None:
-        """Why a peer's streams are refused, in one line; None when they are welcome."""
+        """Returns why a peer's streams are refused, in one line; None if they are accepted."""
         if self._member is None:
             return f"node {self._options.node_id} does not belong to a cluster yet; try again"
         return self._member.metadata.refuse_peer(identity)
@@ -207,7 +207,7 @@ class Node:
     # -- the step ---------------------------------------------------------------------------------------------
 
     def step(self, now: int, wall_ms: int, events: list[Event]) -> Effects:
-        """Takes what has happened and says what is to be done.
+        """Processes events and returns their effects.
 
         Arguments:
             now: microseconds; never less than before.
@@ -227,9 +227,9 @@ class Node:
             self._settle()
             self._collect_frames(now)
         except CorruptEntryError as damage:
-            self._halt(f"a log is damaged: {damage}; start anew with an empty directory and another node id")
+            self._halt(f"a log is damaged: {damage}; replace the disk with an empty one (quorumlog nodes replace)")
         except (DamageError, UnreadableEntryError) as damage:
-            # Never served: a read that cannot be believed, and that cannot wait, ends the node; the others go on.
+            # Never served: a read that cannot be trusted, and that cannot wait, stops the node; the others continue.
             if isinstance(damage, DamageError) and damage.index is None:
                 self._storage.suspect(damage.group)
             self._halt(str(damage))
@@ -243,8 +243,8 @@ class Node:
     def _dispatch(self, event: Event) -> None:
         match event:
             case FrameReceived():
-                # A stream that was welcome may have been that of a disk which is given up since: nothing of it may be
-                # taken for a word of the disk that took its place.
+                # A stream may have been accepted from a disk that has been given up since: frames from the old disk
+                # must not be attributed to its replacement.
                 if (event.peer, event.directory_id) not in self._refused:
                     self._on_frame(event.peer, event.frame)
             case ClientRequest():
@@ -279,7 +279,7 @@ class Node:
                 self._stop()
 
     def _settle(self) -> None:
-        """Rounds until nothing more can be done before the disk or a peer answers."""
+        """Runs rounds until nothing more can be done before the disk or a peer answers."""
         while True:
             groups = self._host.run_round()
             self._effects.groups.extend(groups)
@@ -295,7 +295,7 @@ class Node:
                 return
 
     def _collect_frames(self, now: int) -> None:
-        """What may leave now. Entries and slices of snapshots take turns where a limit is for both."""
+        """Collects the frames to send now. Entries and slices of snapshots take turns if one limit applies to both."""
         self._pace.begin(now)
         frames = self._effects.frames
         slices = self._snapshots.collect(now) if self._pace.snapshots_first else None
@@ -348,7 +348,7 @@ class Node:
 
     @property
     def next_deadline(self) -> int:
-        """Step again at this time at the latest (µs)."""
+        """The time by which the node must be stepped again (µs)."""
         due = min(self._space.next_deadline, self._search.next_deadline)
         if self._retry_at is not None:
             due = min(due, self._retry_at)
@@ -376,8 +376,8 @@ class Node:
         if frame.lease is not None:
             self._leases.heard(self._time.now, peer, frame.lease)
         for group, message in frame.messages:
-            # Who cannot be reached must not lead for long: a leader whose own connections carry on would keep its
-            # followers from electing one that peers and clients do reach.
+            # An unreachable node must not lead for long: a leader whose own connections still work would keep its
+            # followers from electing one that peers and clients can reach.
             if link.up or not isinstance(message, Heartbeat):
                 self._on_message(group, message)
         if frame.sequence:
@@ -397,7 +397,8 @@ class Node:
                 self._member.services.replicas.damaged.hear(self._time.now, group, message)
             return
         if not self._host.may_speak(group, message.sender):
-            # A stranger, say a node with the wrong --controllers, has no say in a group: it must not depose its leader.
+            # A stranger, such as a node with the wrong --controllers, may not take part in a group: it must not depose
+            # its leader.
             return
         raft = replica.raft
         if raft.quiescent and message.sender != raft.leader_id and not raft.sleeps_through(message):
@@ -407,7 +408,7 @@ class Node:
         except MalformedMessageError as malformed:
             self._log("error", "malformed_message", group=group, peer=message.sender, reason=str(malformed))
         except UnreadableEntryError:
-            pass  # as if it were lost on its way: it comes again, or something else does
+            pass  # treated like a lost message: it is sent again, or superseded
         self._host.touch(group)
 
     def _offer_snapshot(self, now: int, group: int, message: InstallSnapshot) -> None:
@@ -421,7 +422,7 @@ class Node:
         return self._member is not None and self._member.metadata.replica.image.topic_table.was_deleted(group)
 
     def _forget_group(self, group: int) -> None:
-        """There is no replica of a group here any more: what comes late of it finds nothing."""
+        """Forgets a group that no longer has a replica here: late messages to it are dropped."""
         self._early_votes.take(group)
         self._leases.forget(group)
         self._mender.group_gone(group)
@@ -452,22 +453,22 @@ class Node:
             self._member.services.logs.peer_lost(peer)
 
     def _connect(self) -> None:
-        """Says whom to hold streams to, when that has changed."""
+        """Updates the peers to keep streams to, if they have changed."""
         if self._member is not None and self._member.metadata.peers_changed:
             self._effects.connect = self._member.metadata.take_changed_peers()
 
     # -- the way into a cluster -------------------------------------------------------------------------------
 
     def found_cluster(self, membership: Membership, state: RaftGroupState) -> None:
-        """This node belongs to a cluster now: no replica of a partition is here yet."""
+        """Joins a cluster; no replica of a partition exists here yet."""
         self._join(membership, state, {})
 
     def report_loss(self, address: str, directory_id: str) -> None:
-        """The cluster is to give up the damaged directory that made way for this one."""
+        """Requests that the cluster give up the damaged directory that this one replaces."""
         self._effects.report_loss.append((address, directory_id))
 
     def returned_empty(self, reason: str) -> None:
-        """The cluster that there is knows this node by another data directory: it waits to be taken back."""
+        """Logs that the existing cluster knows this node by another data directory, so that it has to wait."""
         self._log("warning", "returned_empty", reason=reason)
 
     def _join(self, membership: Membership, state: RaftGroupState, found: dict[int, RaftGroupState]) -> None:
@@ -505,7 +506,7 @@ class Node:
         if self._member is not None:
             self._member.services.pipeline.serve(request)
         elif isinstance(message, admin_pb2.DescribeNodeRequest) and request.client.proof is not Listener.PASSWORD:
-            # Anybody who may connect may ask a node why it belongs to no cluster yet.
+            # Any client that may connect may ask a node why it does not belong to a cluster yet.
             self._replies.reply(request.request_id, self.describe())
         else:
             response = not_formed_response(message, self.not_ready())
@@ -545,7 +546,7 @@ class Node:
         self._effects.logs.append(LogLine(level, event, fields))
 
     def not_ready(self) -> str:
-        """Why this node does not serve yet, in one line; empty when it does."""
+        """Returns why this node does not serve yet, in one line; empty if it does."""
         return self._member.not_ready() if self._member is not None else self._search.not_ready()
 
     def describe(self) -> admin_pb2.DescribeNodeResponse:
@@ -555,6 +556,6 @@ class Node:
         return self._member.services.cluster.description.take()
 
     def readings(self) -> Readings:
-        """Figures for metrics, by name."""
+        """Returns the figures for metrics, by name."""
         own = node_readings(self._host, self._space, self._mender, self._scrub)
         return {**own, **(self._member.readings() if self._member is not None else {"ready": 0.0, "fenced": 1.0})}

@@ -59,7 +59,7 @@ class LogServices:
         self.deleted_producers = DeletedProducers(host, metadata, logs)
 
     def after_round(self, now: int, wall_ms: int, partition: Partition) -> None:
-        """A log's Raft group was stepped: follows its role, and tells clients what has become possible."""
+        """Handles a step of a log's Raft group: follows its role, and answers clients that can be answered now."""
         led = partition.leading_term
         self.produce.finish(partition.update_leadership())
         if led or partition.leading_term:
@@ -77,7 +77,7 @@ class LogServices:
         self.compactions.consider(now, partition)
 
     def peer_lost(self, peer: int) -> None:
-        """A peer's connection broke: whoever waits for more copies than are left is told."""
+        """Fails the produce requests that wait for more copies than are left without a disconnected peer."""
         for partition in self._logs.values():
             if peer in partition.raft.configuration.voters:
                 live = self._conditions.live_replicas(partition)

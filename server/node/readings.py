@@ -1,4 +1,4 @@
-"""The figures of a node, its partitions and its cluster for metrics."""
+"""Figures of a node, its partitions and its cluster, for metrics."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class MemberReadings:
     """Figures of a member of a cluster.
 
     Arguments:
-        counts: what the journal has counted.
+        counts: the journal's counters.
 
     Attributes:
         partitions: the figures of partitions and topics.
@@ -75,7 +75,7 @@ class PartitionReadings:
     """Figures of the partitions that a node leads, and of topics.
 
     Arguments:
-        sizes: of the logs that are led here.
+        sizes: sizes of the logs that are led here.
     """
 
     def __init__(self, own_id: int, host: RaftHost, replicas: Replicas, sizes: LogSizes) -> None:
@@ -83,16 +83,16 @@ class PartitionReadings:
         self._host = host
         self._replicas = replicas
         self._sizes = sizes
-        #: By topic, of replicas that have ended: bytes and records appended, and bytes read.
+        #: By topic, for replicas that were removed: bytes and records appended, and bytes read.
         self._ended: dict[str, tuple[int, int, int]] = {}
 
     def replica_ended(self, partition: Partition) -> None:
-        """This node has no replica of a partition any more: what it counted is kept."""
+        """Keeps the counts of a replica that this node no longer has."""
         topic = partition.identity.topic
         self._ended[topic] = _sum(self._ended.get(topic, (0, 0, 0)), partition)
 
     def take(self, image: MetadataImage) -> Readings:
-        """The figures now, by name."""
+        """Returns the current figures, by name."""
         led = [
             (partition, image.partitions[partition.group])
             for partition in self._replicas.logs.values()
@@ -114,7 +114,7 @@ class PartitionReadings:
         }
 
     def _counts(self, image: MetadataImage) -> Readings:
-        """Those of consumer groups count as well."""
+        """Returns the counts that also include partitions of consumer groups."""
         led = [image.partitions[group] for group, _ in self._host.led() if group in image.partitions]
         return {
             "under_replicated_partitions": sum(len(record.isr) < len(record.replicas) for record in led),
@@ -122,7 +122,7 @@ class PartitionReadings:
         }
 
     def _traffic(self, image: MetadataImage) -> Readings:
-        """By topic; what is known of one that is deleted is forgotten."""
+        """Returns the traffic by topic; deleted topics are forgotten."""
         self._ended = {topic: traffic for topic, traffic in self._ended.items() if topic in image.topics}
         totals = dict(self._ended)
         for partition in self._replicas.logs.values():
@@ -142,7 +142,7 @@ def _sum(so_far: tuple[int, int, int], more: Partition) -> tuple[int, int, int]:
 
 
 def node_readings(host: RaftHost, space: SpaceWatch, mender: EntryRepair, scrub: Scrub) -> Readings:
-    """A node by itself, in a cluster or not."""
+    """Returns the figures of a node that do not depend on a cluster."""
     return {
         "raft_groups": len(host.replicas),
         "raft_groups_led": sum(1 for _ in host.led()),
@@ -156,7 +156,7 @@ def node_readings(host: RaftHost, space: SpaceWatch, mender: EntryRepair, scrub:
 
 
 def controller_readings(image: MetadataImage) -> Readings:
-    """The cluster as the active controller sees it."""
+    """Returns the figures of the cluster, for the active controller."""
     states = Counter("fenced" if broker.fenced else "active" for broker in image.brokers.values())
     return {
         "brokers": {(state,): states[state] for state in ("active", "fenced")},

@@ -29,7 +29,7 @@ class ReplicaServices:
     Attributes:
         partitions: the replicas.
         log_sizes: of the logs that are led here.
-        reports: what the controller learns about the partitions that are led here.
+        reports: reports to the controller about the partitions that are led here.
     """
 
     def __init__(

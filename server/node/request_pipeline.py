@@ -1,4 +1,4 @@
-"""What every request of a client passes, in this order: authenticate, throttle, authorize, audit, dispatch."""
+"""The path of every client request, in this order: authenticate, throttle, authorize, audit, dispatch."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ class RequestPipeline:
 
     Arguments:
         access: authenticates, authorizes and audits.
-        current: where quotas and ACLs are found.
-        time: of the step under way.
+        current: contains quotas and ACLs.
+        time: the time of the current step.
 
     Attributes:
-        throttle: holds the requests of principals that are over a quota.
-        services: serve what passes; set once all of them are built.
+        throttle: holds the requests of principals that exceed a quota.
+        services: serve the accepted requests; set once all of them are built.
     """
 
     services: NodeServices
@@ -38,8 +38,8 @@ class RequestPipeline:
         """Serves a request, refuses it, or holds it until its principal is under its quotas.
 
         Arguments:
-            held_since: None for a new request. For one that was held: the state of users and revocations by which it
-                was authenticated.
+            held_since: None for a new request. For one that was held: the version of users and revocations with which
+                it was authenticated.
         """
         # 1. Authenticate. The request gets its principal. A stream that is refused ends; every other call is answered.
         if held_since is None:
@@ -72,7 +72,7 @@ class RequestPipeline:
         self.serve(request, credentials_index)
 
     def refuse_throttled(self, request: ClientRequest, problem: Error) -> None:
-        """Answers a request that was held for as long as it may be."""
+        """Answers a request that was held for the maximum time."""
         overdue = self.services.overdue_handler(type(request.message))
         if overdue is not None:
             overdue(self._time, request, problem)

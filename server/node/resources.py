@@ -1,4 +1,4 @@
-"""What a node has from its first step on, and shares with its part in a cluster."""
+"""Resources of a node that exist from its first step, and are shared with its cluster member."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from quorumlog.storage.interface import StorageReader
 
 @dataclass(slots=True, frozen=True)
 class NodeResources:
-    """What a cluster member shares with its node.
+    """The resources that a cluster member shares with its node.
 
     Arguments:
-        directory_id, boot_id: of this node and this process.
-        start_job: has work done beside the steps; its end is told by JobDone.
-        deliver_early: a Raft group exists now: votes that were asked of it before are to be answered.
-        forget_group: a Raft group has no replica here any more.
-        former: what is known of replicas that were moved away from here.
-        pace: of replicas that are being added elsewhere.
+        directory_id, boot_id: ids of the data directory and of this process.
+        start_job: runs a task beside the steps; JobDone reports its end.
+        deliver_early: called when a Raft group is created: handles votes requested before.
+        forget_group: called when a Raft group no longer has a replica here.
+        former: tombstones of replicas that were moved away from here.
+        pace: throttle for copies of replicas that are being added on other nodes.
         refused: data directories that were given up as lost.
-        token_keys: by which clients' bearer tokens are verified.
-        mender, scrub: mend damaged entries, and look for them.
+        token_keys: verify clients' bearer tokens.
+        mender, scrub: repair damaged entries, and search for them.
     """
 
     options: NodeOptions

@@ -1,7 +1,7 @@
-"""The scrub of a node: everything on its disk is read again from time to time, slowly, in the background.
+"""Scrub of a node: everything on its disk is read again from time to time, slowly, in the background.
 
-Damage that nobody reads is found while the other replicas still have what was lost. How far the scrub has come is kept
-on disk, so a node that restarts often comes through all the same.
+So damage is found while the other replicas still have the lost data, even where no client reads. The position of the
+scrub is stored on disk, so a node that restarts often still completes a pass.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from quorumlog.storage.interface import ScrubPosition, ScrubSlice, StorageReader
 
 SCRUB_ROW = b"scrub"
 _ROW = struct.Struct("<QQB")
-#: Bytes of rows that one job reads: a few milliseconds, and as long a commit stays readable.
+#: Bytes of rows that one job reads: this takes a few milliseconds, during which an old commit must stay readable.
 SLICE_BYTES = 256 << 10
-#: Read since the position was last kept: so much is read again after a restart.
+#: Bytes read before the position is stored again; this is repeated after a restart.
 KEPT_AFTER_BYTES = 64 << 20
 
 
 class Scrub:
-    """Reads on, slice by slice, at its pace.
+    """Reads the storage slice by slice, at its configured rate.
 
     Arguments:
-        rows: of the node's own state, as found on disk.
-        start_job: has a slice read; answered with ``on_done``. Its jobs have negative numbers.
+        rows: the node's own state, as read from disk.
+        start_job: reads a slice; answered with ``on_done``. These jobs have negative numbers.
 
     Attributes:
-        read_bytes: in this process's life.
-        last_finished_ms: when the last whole pass ended, in milliseconds since the epoch; 0: never.
+        read_bytes: since the process started.
+        last_finished_ms: when the last complete pass ended, in milliseconds since the epoch; 0: never.
     """
 
     def __init__(
@@ -71,16 +71,16 @@ class Scrub:
 
     @property
     def next_deadline(self) -> int | None:
-        """When ``on_time`` is due."""
+        """The time at which ``on_time`` is due."""
         return None if self._busy else self._due
 
     def on_time(self, now: int, wall_ms: int) -> None:
-        """Reads the next slice, if its time has come."""
+        """Reads the next slice, if it is due."""
         if self._due is None or self._busy or now < self._due:
             return
         if self._position == ScrubPosition():
             wait_ms = self._began_ms + self._options.interval_ms - wall_ms
-            # A clock that was ahead when the last pass began must not put the next one off for years.
+            # A clock that was ahead when the last pass started must not delay the next one for years.
             if self._began_ms and 0 < wait_ms <= self._options.interval_ms:
                 self._due = now + wait_ms * 1_000
                 return
@@ -91,10 +91,10 @@ class Scrub:
         self._start_job(Job(self._job, partial(self._storage.scrub, self._position, SLICE_BYTES)))
 
     def on_done(self, now: int, wall_ms: int, event: JobDone) -> None:
-        """A slice has been read.
+        """Handles the result of reading a slice.
 
         Raises:
-            DamageError: something is damaged that is no entry of a log.
+            DamageError: something other than a log entry is damaged.
         """
         if event.number != self._job or not self._busy:
             return
@@ -122,5 +122,5 @@ class Scrub:
         self._host.set_node_state(SCRUB_ROW, row)
 
     def readings(self) -> Readings:
-        """Figures for metrics, by name."""
+        """Returns the figures for metrics, by name."""
         return {"scrub_read_bytes": self.read_bytes, "scrub_last_finished_seconds": self.last_finished_ms / 1_000}

@@ -1,6 +1,6 @@
-"""Keeps appends away from a disk that is nearly full, so that deletes always find pages to write.
+"""Refuses appends when the disk is nearly full, so that deletions always find pages to write.
 
-Refusing begins above one level of use and ends below a lower one; in between nothing changes.
+Refusing starts above one level of use and ends below a lower one; in between nothing changes.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from quorumlog.v1 import errors_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 
 CHECK_INTERVAL_US = 1_000_000
-#: Under load the use is looked at this often: a disk takes a good deal in a second.
+#: Under load the use is checked this often, because a disk can fill noticeably within a second.
 BUSY_CHECK_INTERVAL_US = 50_000
 
 
 class SpaceWatch:
-    """Looks at the storage's use once a second, and after writes more often.
+    """Checks the storage's use once a second, and more often after writes.
 
     Arguments:
         log: reports when refusing starts and ends.
@@ -34,12 +34,12 @@ class SpaceWatch:
         self._judge()
 
     def on_time(self, now: int) -> None:
-        """Looks again when it is time."""
+        """Checks the use if it is due."""
         if now >= self.next_deadline:
             self._look(now)
 
     def wrote(self, now: int) -> None:
-        """A transaction is durable."""
+        """Checks the use after a transaction, if the last check is not recent."""
         if now >= self.next_deadline - CHECK_INTERVAL_US + BUSY_CHECK_INTERVAL_US:
             self._look(now)
 
@@ -49,24 +49,27 @@ class SpaceWatch:
         self._judge()
 
     def failed(self) -> None:
-        """A transaction found no room: appends are refused until there is some again."""
+        """Refuses appends after a transaction failed for lack of space."""
         self._turn(refusing=True)
 
     def refusal(self) -> errors_pb2.Error | None:
-        """Why appends are refused now; None while they are taken."""
+        """Returns the error while appends are refused; None while they are accepted."""
         if not self._refusing:
             return None
         return error(
             ErrorCode.STORAGE_ERROR,
             f"the node's disk is nearly full ({self.last.free_bytes >> 20} MiB free); free space on it and try again:"
-            f" appends are taken with over {self._resumed_above >> 20} MiB free, below"
+            f" appends are accepted again with over {self._resumed_above >> 20} MiB free, below"
             f" {self._limits.storage_resume_below:.0%} in use".replace("%", " %"),
         )
 
     @property
     def _resumed_above(self) -> int:
-        """Bytes: twice the reserve, so that a little that is written does not end it at once. On a small disk, which
-        may never have so much, the reserve and as large a part of the disk as lies between the two levels of use."""
+        """Free bytes required to accept appends again.
+
+        Twice the reserve, so that a small write does not stop appends at once. On a small disk, which may never
+        have that much free, it is the reserve plus the part of the disk between the two levels of use.
+        """
         limits = self._limits
         between = (limits.storage_refuse_above - limits.storage_resume_below) * (
             self.last.used_bytes + self.last.free_bytes

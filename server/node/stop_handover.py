@@ -1,4 +1,4 @@
-"""A graceful stop: leaderships are handed over, the controller is told, and only then the node ends."""
+"""Graceful stop: hands over leaderships, notifies the controller, and then halts the node."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.metadata.records import METADATA_GROUP
 from quorumlog.server.replicas.broker import Broker
 
-#: How often a transfer that has not succeeded is tried again (µs).
+#: Interval at which a failed transfer is retried (µs).
 RETRY_US = 50_000
 
 
 class Handover:
     """Transfers every leadership of a stopping node to its most advanced reachable follower.
 
-    Partitions go first and the metadata group last, so that the new leaders can be reported meanwhile. What cannot be
-    handed over within ``stop_timeout_us`` is left to elections.
+    Partitions go first and the metadata group last, so that the new leaders can be reported in between. Leaderships
+    that cannot be handed over within ``stop_timeout_us`` are left to elections.
     """
 
     def __init__(self, options: NodeOptions, host: RaftHost, links: PeerQueues, broker: Broker, now: int) -> None:
@@ -31,7 +31,7 @@ class Handover:
         self._told = False
 
     def on_time(self, now: int) -> bool:
-        """Moves on; True once the node may end."""
+        """Continues the handover; True once the node may halt."""
         led = sorted((group for group, _ in self._host.led()), reverse=True)
         others = [group for group in led if group != METADATA_GROUP]
         if not others and not self._told:
@@ -48,7 +48,7 @@ class Handover:
 
 
 def offer_leadership(now: int, host: RaftHost, links: PeerQueues, group: int) -> None:
-    """Begins to hand a led group over to its heir, if there is one."""
+    """Starts to hand a led group over to its heir, if there is one."""
     raft = host.replicas[group].raft
     heir = heir_of(raft, links)
     if heir != NO_NODE:
@@ -57,7 +57,7 @@ def offer_leadership(now: int, host: RaftHost, links: PeerQueues, group: int) ->
 
 
 def heir_of(raft: RaftGroup, links: PeerQueues) -> int:
-    """The reachable follower with the most of a led group's log; NO_NODE when there is none."""
+    """Returns the reachable follower with the most of a led group's log, or NO_NODE."""
     candidates = [
         (raft.progress[node].match_index, -node)
         for node in raft.configuration.data_voters

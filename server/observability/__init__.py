@@ -1,6 +1,6 @@
 """Metrics and logs.
 
-- `metrics`: what a process counts; `principal_totals`: counts by principal, with a bound.
+- `metrics`: counters of a process; `principal_totals`: bounded counts by principal.
 - `metric_catalogue`: every metric with its name, labels and meaning.
 - `logging_setup`: structured logs on stderr.
 

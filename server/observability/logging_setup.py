@@ -1,4 +1,4 @@
-"""Structured logs on stderr: one line per thing an operator would want to know, as JSON or for reading."""
+"""Structured logs on stderr: one line per event, as JSON or in readable form."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 
 class Log(Protocol):
-    """An event name and fields. What the adapters log through."""
+    """A log of events with fields."""
 
     def debug(self, event: str, **fields: object) -> None:
-        """Of interest when looking for a fault."""
+        """Logs an event that helps to diagnose a fault."""
 
     def info(self, event: str, **fields: object) -> None:
-        """Something normal happened."""
+        """Logs a normal event."""
 
     def warning(self, event: str, **fields: object) -> None:
-        """Something that an operator may have to look at."""
+        """Logs an event that may need an operator's attention."""
 
     def error(self, event: str, **fields: object) -> None:
-        """Something failed."""
+        """Logs a failure."""
 
 
-#: What gRPC raises, and logs as an error, when a client gives a call up in the moment in which it is answered: whoever
-#: wants to could fill the log with it, and nothing is wrong.
+#: gRPC raises this, and logs it as an error, when a client cancels a call at the moment it is answered. It is harmless,
+#: and any client could fill the log with it.
 _CLIENT_GAVE_UP = "ExecuteBatchError"
 
 
 class _Forward(logging.Handler):
-    """Writes what libraries log, tracebacks included, as one line each."""
+    """Writes the log records of libraries, including tracebacks, as one line each."""
 
     def __init__(self, log: Log) -> None:
         super().__init__(logging.WARNING)
@@ -50,23 +50,23 @@ class _Forward(logging.Handler):
 
 
 def take_over_library_logs(log: Log) -> None:
-    """Sends what gRPC and others log through this log; they would write whole tracebacks to stderr."""
+    """Sends the log records of gRPC and other libraries to this log; they would write whole tracebacks to stderr."""
     logging.basicConfig(handlers=[_Forward(log)], level=logging.WARNING, force=True)
 
 
 def open_log(level: str, form: str, node_id: int, stream: TextIO | None = None) -> Log:
-    """A log for one node.
+    """Returns the log of one node.
 
     Arguments:
-        level: the least of ``LEVELS`` that is written.
-        form: "json", or "console" for lines to read: time, level, event, and then fields as key=value.
-        stream: where to; stderr unless given.
+        level: the lowest of ``LEVELS`` that is written.
+        form: "json", or "console" for readable lines: time, level, event, and then fields as key=value.
+        stream: the output; stderr by default.
     """
     return cast(Log, wrapped(level, form, stream).bind(node=node_id))
 
 
 def wrapped(level: str, form: str, stream: TextIO | None = None) -> Any:
-    """A log that does not say of which node it is, yet; see :func:`open_log`."""
+    """Returns a log that is not yet bound to a node; see :func:`open_log`."""
     rendered: structlog.typing.Processor = (
         structlog.processors.JSONRenderer(default=str) if form == "json" else _ReadableLine()
     )
@@ -84,7 +84,8 @@ def wrapped(level: str, form: str, stream: TextIO | None = None) -> Any:
 
 
 class _ReadableLine:
-    """The message first, then its fields: 2026-11-23T05:26:51.861458Z warning isr_shrunk node=1 partition=orders-0."""
+    """Renders the event first, then its fields: 2026-11-23T05:26:51.861458Z warning isr_shrunk node=1
+    partition=orders-0."""
 
     def __init__(self) -> None:
         self._fields = structlog.processors.LogfmtRenderer(bool_as_flag=False)

@@ -1,4 +1,4 @@
-"""What a node process counts. Counting costs an addition."""
+"""Counters of a node process. Counting costs one addition."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class Histogram:
         self.counts = [0] * (len(self.bounds) + 1)
 
     def observe(self, value: float) -> None:
-        """Counts one observation."""
+        """Adds one observation."""
         self.counts[bisect_left(self.bounds, value)] += 1
         self.total += value
 
     def cumulative(self) -> list[tuple[str, float]]:
-        """(upper bound, observations up to it), as Prometheus wants them."""
+        """Returns (upper bound, observations up to it) for each bucket, in Prometheus' form."""
         rows: list[tuple[str, float]] = []
         seen = 0
         for bound, count in zip((*map(str, self.bounds), "+Inf"), self.counts, strict=True):
@@ -37,7 +37,7 @@ class Histogram:
 
 @dataclass(slots=True)
 class Meters:
-    """Counters since start. Bytes are of what travels, envelopes included."""
+    """Counters since the start of the process. Bytes are as sent, including envelopes."""
 
     rounds: int = 0
     events: int = 0
@@ -59,5 +59,5 @@ class Meters:
     fsync_seconds: Histogram = field(default_factory=lambda: Histogram(FSYNC_BUCKETS_S))
 
     def counters(self) -> dict[str, int]:
-        """Every plain counter by name."""
+        """Returns every plain counter by name."""
         return {one.name: getattr(self, one.name) for one in fields(self) if one.name != "fsync_seconds"}

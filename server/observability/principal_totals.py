@@ -1,20 +1,19 @@
-"""Counts by principal for metrics, with a bound: a series for each of any number of users would drown whoever reads."""
+"""Counts by principal for metrics, bounded because a series per user would flood the monitoring system."""
 
 from __future__ import annotations
 
-#: Principals with a count of their own, those that came first. All further ones are counted together.
+#: Number of principals with a total of their own; the first ones get it. All others share one total.
 MOST_PRINCIPALS = 100
 OTHERS = "other"
 
 
 class PrincipalTotals:
-    """Sums up amounts by principal."""
+    """Totals by principal."""
 
     def __init__(self) -> None:
         self._totals: dict[str, float] = {}
 
     def add(self, principal: str, amount: float = 1) -> None:
-        """Adds to the total of a principal."""
         known = self._totals.get(principal)
         if known is None and len(self._totals) - (OTHERS in self._totals) >= MOST_PRINCIPALS:
             principal = OTHERS
@@ -22,5 +21,5 @@ class PrincipalTotals:
         self._totals[principal] = (known or 0) + amount
 
     def readings(self) -> dict[tuple[str, ...], float]:
-        """The totals, by label."""
+        """Returns the totals, by label."""
         return {(principal,): total for principal, total in self._totals.items()}

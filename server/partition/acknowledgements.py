@@ -1,4 +1,4 @@
-"""Produce calls on their way: what each still waits for, and when it may be answered."""
+"""Produce calls in progress: the conditions each still waits for, and the moment when it may be answered."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from quorumlog.v1.errors_pb2 import ErrorCode
 ACKS_NONE = 0
 ACKS_LEADER = 1
 ACKS_ALL = -1
-#: Waiters at which those that nobody awaits any more are thrown out.
+#: Number of waiters at which those of finished calls are removed.
 SWEEP_ABOVE = 1_024
 
 
 @dataclass(slots=True)
 class ProduceCall:
-    """One ProduceRequest: a result slot per batch; answered once all slots are filled or its time is up."""
+    """One ProduceRequest: a result slot per batch; answered once all slots are filled or its deadline has passed."""
 
     request_id: int
     response: data_plane_pb2.ProduceResponse
@@ -30,7 +30,7 @@ class ProduceCall:
     open_slots: set[int] = field(default_factory=set)
 
     def fill(self, slot: int, **fields: object) -> None:
-        """Fills a slot once; a slot that the time-out has filled stays as it is."""
+        """Fills a slot once; a slot that the timeout has filled stays unchanged."""
         if slot in self.open_slots:
             self.open_slots.discard(slot)
             self.remaining -= 1
@@ -42,21 +42,21 @@ class ProduceCall:
                     setattr(result, name, value)
 
     def fill_start(self, slot: int, log_start_offset: int) -> None:
-        """Says where the log begins of which a batch was refused."""
+        """Adds the log start offset to the result of a refused batch."""
         self.response.results[slot].log_start_offset = log_start_offset
 
     def time_out(self) -> None:
-        """Fills the open slots: their batches are in the log, and what becomes of them is not known."""
+        """Fills the open slots with a timeout: their batches are in the log, and their outcome is not known."""
         late = error(
             ErrorCode.REQUEST_TIMED_OUT,
-            "appended, but not confirmed by enough replicas in time; send it again with the same sequence",
+            "appended, but not confirmed by enough replicas in time; retry with the same sequence",
             definite=False,
         )
         for slot in sorted(self.open_slots):
             self.fill(slot, error=late, base_offset=-1, log_append_time_ms=-1)
 
     def abandon(self) -> None:
-        """The client is gone: nothing needs to be filled in any more."""
+        """Closes all slots, because the client is gone."""
         self.open_slots.clear()
 
     @property
@@ -69,8 +69,8 @@ class Waiter(NamedTuple):
     """A batch in the log that a slot of a call waits for.
 
     Arguments:
-        copies: durable data replicas that it needs.
-        next_sequence: what its answer says of a replayable epoch.
+        copies: number of durable data replicas that it needs.
+        next_sequence: the next sequence to report for a replayable epoch.
     """
 
     log_index: int
@@ -94,17 +94,17 @@ class Acknowledgements:
         self._sweep_at = SWEEP_ABOVE
 
     def add(self, acks: int, waiter: Waiter) -> None:
-        """Waits for a batch: with ACKS_ALL for commit and copies, with ACKS_LEADER for the leader's own disk."""
+        """Adds a waiter: with ACKS_ALL for commit and copies, with ACKS_LEADER for the leader's own disk."""
         heap = self._all if acks == ACKS_ALL else self._leader
         heapq.heappush(heap, (waiter.log_index, next(self._order), waiter))
         if len(self) > self._sweep_at:
             self._sweep()
 
     def _sweep(self) -> None:
-        """Forgets waiters that nobody waits for: of calls timed out or abandoned.
+        """Removes the waiters of calls that timed out or were abandoned.
 
-        Otherwise the retries of one batch that is short of copies would gather here for as long as the replica stays
-        away.
+        Otherwise the retries of one batch that is short of copies would accumulate here for as long as the replica is
+        down.
         """
         for heap in (self._all, self._leader):
             heap[:] = [item for item in heap if item[2].slot in item[2].call.open_slots]
@@ -117,14 +117,14 @@ class Acknowledgements:
     def resolve(
         self, committed: int, durable: int, index_on: Callable[[int], int], copies_needed: int
     ) -> Iterator[Waiter]:
-        """Takes out the waiters that may be answered now.
+        """Removes and yields the waiters that may be answered now.
 
         Arguments:
-            copies_needed: durable copies that a batch would need that is appended now. Who waits for more than that
-                needs no more either: replicas may have been taken away since.
-            committed: the commit index, once an entry of the leader's own term is committed; else 0.
+            copies_needed: durable copies that a batch appended now would need. A waiter never needs more than that,
+                because replicas may have been removed since.
+            committed: the commit index, once an entry of the leader's own term is committed; otherwise 0.
             durable: the leader's own durable index.
-            index_on: the highest index durable on that many replicas.
+            index_on: returns the highest index that is durable on that many replicas.
         """
         while self._leader and self._leader[0][0] <= durable:
             yield heapq.heappop(self._leader)[2]
@@ -136,12 +136,12 @@ class Acknowledgements:
             yield waiter
 
     def take_short(self, committed: int, live: int) -> Iterator[Waiter]:
-        """Takes out the waiters that are committed but need more copies than there are live replicas."""
+        """Removes and yields the waiters that are committed but need more copies than there are live replicas."""
         while self._all and self._all[0][0] <= committed and self._all[0][2].copies > live:
             yield heapq.heappop(self._all)[2]
 
     def drain(self) -> Iterator[Waiter]:
-        """Takes out all waiters: the leadership ended, what becomes of their batches is not known."""
+        """Removes and yields all waiters: the leadership ended, and the outcome of their batches is not known."""
         for heap in (self._leader, self._all):
             while heap:
                 yield heapq.heappop(heap)[2]

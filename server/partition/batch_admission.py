@@ -28,7 +28,7 @@ from quorumlog.wire.entry import (
 from quorumlog.wire.kafka.batch import KafkaBatchError, KafkaBatchFault
 from quorumlog.wire.kafka.entry import KAFKA_ALLOWANCE_BYTES, check_kafka_entry, is_kafka, kept_kafka_header
 
-#: Timestamps further ahead of the node's clock are refused: they would keep retention from ever removing them.
+#: Timestamps further ahead of the node's clock are refused: retention would never remove them.
 MAX_AHEAD_MS = 3_600_000
 
 
@@ -49,7 +49,7 @@ def check_request_size(size_bytes: int, limit: int) -> errors_pb2.Error | None:
         return None
     return error(
         ErrorCode.RECORD_TOO_LARGE,
-        f"the request has {size_bytes} bytes, the node takes {limit}: send fewer or smaller batches in one request",
+        f"the request has {size_bytes} bytes, the node accepts {limit}: send fewer or smaller batches in one request",
     )
 
 
@@ -62,12 +62,12 @@ def admitted(
     batch_bytes: int,
     feature_level: Callable[[], int],
 ) -> BatchHeader | errors_pb2.Error:
-    """The header of an unsealed batch, or why the batch is refused.
+    """Returns the header of an unsealed batch, or the error if the batch is refused.
 
     Arguments:
         wall_ms: milliseconds since the epoch, by the node's clock.
-        batch_bytes: the largest batch that the node takes, whatever the topic says.
-        feature_level: gives the cluster's: what older nodes would misread is refused below it.
+        batch_bytes: the largest batch that the node accepts, whatever the topic's limit.
+        feature_level: returns the cluster's feature level: batches that older nodes would misread are refused below it.
     """
     most_bytes = min(config.max_message_bytes, batch_bytes)
     if len(batch) > most_bytes and not (is_kafka(batch) and len(batch) <= most_bytes + KAFKA_ALLOWANCE_BYTES):
@@ -89,26 +89,32 @@ def admitted(
     if config.compacts and header.attributes & Attributes.NULL_KEYS:
         return error(
             ErrorCode.INVALID_RECORD,
-            f"topic {topic} is compacted, it keeps the last record of each key: give every record a key",
+            f"topic {topic} is compacted and keeps the last record of each key: give every record a key",
         )
     return header
 
 
 def refuse_inflating(batch: bytes) -> errors_pb2.Error | None:
-    """Why a whole batch is refused that says itself that no reader will decompress it; else None. What describes
-    nothing is taken: servers do not look into payloads, and readers allocate nothing for it either."""
+    """Returns the error for a batch whose declared decoded size exceeds what readers decompress; None otherwise.
+
+    A batch whose payload declares no size is accepted: servers do not inspect payloads, and readers allocate nothing
+    for it either.
+    """
     try:
         check_decoded_size(batch)
     except DecodedSizeError as large:
-        return error(ErrorCode.INVALID_RECORD, f"a batch is refused, for {large}: send smaller batches")
+        return error(ErrorCode.INVALID_RECORD, f"a batch was refused: {large}: send smaller batches")
     except CorruptEntryError:
         return None
     return None
 
 
 def refuse_unreadable_kafka(entry: bytes, header: BatchHeader) -> errors_pb2.Error | None:
-    """Why a stored batch of a Kafka client is not taken into another log: its own header contradicts the entry's. Else
-    None. What it says beyond that was checked where it was first appended."""
+    """Returns the error for a stored batch of a Kafka client whose own header contradicts the entry's; None if they
+    match.
+
+    Its other fields were checked where it was first appended.
+    """
     try:
         kept_kafka_header(entry, header)
     except KafkaBatchError as problem:
@@ -120,7 +126,7 @@ def _refuse_kafka(batch: bytes, header: BatchHeader, feature_level: Callable[[],
     if feature_level() < SECOND_FEATURE_LEVEL:
         return error(
             ErrorCode.UNSUPPORTED_VERSION,
-            f"batches of Kafka's clients are taken at feature level {SECOND_FEATURE_LEVEL}, the cluster is at"
+            f"batches of Kafka's clients need feature level {SECOND_FEATURE_LEVEL}, the cluster is at"
             f" {feature_level()}: upgrade all nodes, see quorumlog features describe",
         )
     try:
@@ -133,7 +139,7 @@ def _refuse_kafka(batch: bytes, header: BatchHeader, feature_level: Callable[[],
 
 
 def _check_unsealed(batch: bytes) -> BatchHeader:
-    # A Kafka batch's own checksum is looked at below, and its header compared with the entry's: once is enough.
+    # A Kafka batch's own checksum is verified below, and its header compared with the entry's: one checksum is enough.
     envelope, header = parse_batch(batch) if is_kafka(batch) else verify_batch(batch)
     position = (envelope.group, envelope.term, envelope.index, envelope.previous_hash, header.base_offset)
     if envelope.flags or any(position):
@@ -143,15 +149,15 @@ def _check_unsealed(batch: bytes) -> BatchHeader:
 
 def _check_rules(header: BatchHeader, acks: int) -> errors_pb2.Error | None:
     if header.record_count >= SEQUENCE_MODULUS:
-        # It would come round to a sequence that its producer has used: what follows could not be told from what was.
+        # It would wrap to a sequence that its producer has used, so new batches could not be told from duplicates.
         return error(
             ErrorCode.INVALID_RECORD, f"a batch of {header.record_count} records: at most {SEQUENCE_MODULUS - 1} fit"
         )
-    # A negative id is nobody's: it would be taken in as idempotent and never be recognised again.
+    # A negative id belongs to no producer: it would be accepted as idempotent and never be recognised again.
     idempotent = header.producer_id >= 0
     if idempotent != (header.producer_epoch >= 0) or idempotent != (header.base_sequence >= 0):
         return error(
-            ErrorCode.INVALID_RECORD, "producer id, epoch and sequence come together: set all three or none (-1)"
+            ErrorCode.INVALID_RECORD, "producer id, epoch and sequence belong together: set all three or none (-1)"
         )
     if header.replayable and not is_named(header.producer_id):
         return error(ErrorCode.INVALID_RECORD, "only the epochs of named producers can be replayed")
@@ -163,7 +169,7 @@ def _check_rules(header: BatchHeader, acks: int) -> errors_pb2.Error | None:
 
 
 def _check_time(header: BatchHeader, wall_ms: int, config: TopicConfig) -> errors_pb2.Error | None:
-    # With append time the records get the node's own.
+    # With append time the records get the node's own timestamp.
     is_create_time = config.message_timestamp_type is TimestampType.CREATE_TIME
     if is_create_time and header.max_timestamp_ms > wall_ms + MAX_AHEAD_MS:
         return error(

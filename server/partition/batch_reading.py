@@ -8,14 +8,14 @@ from quorumlog.raft.types import EntryKind
 
 
 def batches_between(raft: RaftGroup, index: int, last: int, max_bytes: int) -> list[bytes]:
-    """The batches from one entry to another, as stored; at least one if there is one.
+    """Returns the batches from one entry to another, as stored; at least one if there is one.
 
     Arguments:
-        index, last: of the first and the last entry, both in the log.
-        max_bytes: of them together, unless the first is larger.
+        index, last: indexes of the first and the last entry, both in the log.
+        max_bytes: maximum total size, unless the first is larger.
 
     Raises:
-        UnreadableEntryError: the first of them is damaged. A later one only ends what is read.
+        UnreadableEntryError: the first of them is damaged. A later damaged one only ends the result.
     """
     batches: list[bytes] = []
     size = 0

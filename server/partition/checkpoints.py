@@ -1,9 +1,9 @@
-"""Gives up the beginning of partitions' logs, once their log start has moved on.
+"""Removes the beginning of partitions' logs, once their log start has moved.
 
-Moving the log start is agreed upon in the log; each replica then checkpoints by itself: a snapshot that holds only the
-partition's table takes the place of all entries before the first batch that is still needed, and storage sweeps those
-away in its own time. Thousands of partitions may be trimmed at once, so they queue here, and few checkpoints are
-under way at any time.
+The log start is moved by a command in the log; each replica then checkpoints independently: a snapshot that holds only
+the partition's table replaces all entries before the first batch that is still needed, and storage sweeps those away
+later. Thousands of partitions may be trimmed at once, so they are queued here, and few checkpoints are in progress at
+any time.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from quorumlog.server.step.node_service import ServiceHooks
 from quorumlog.storage.batch_row import any_batch
 from quorumlog.storage.interface import StorageReader
 
-#: Checkpoints of partitions under way at once: they share one transaction, and reading for each takes a moment.
+#: Maximum number of partition checkpoints in progress: they share one transaction, and reading for each takes a moment.
 MAX_UNDER_WAY = 32
-#: States of at most this size are written whenever a batch can be given up for it, larger ones only for as many bytes
-#: as they have: a table of thousands of producers is not rewritten for every batch that expires.
+#: States of at most this size are written whenever a batch can be removed by it, larger ones only if that removes as
+#: many bytes as they have: a table of thousands of producers is not rewritten for every batch that expires.
 SMALL_STATE_BYTES = 4 << 10
 
 
 class PartitionCheckpoints:
-    """The partitions of a node whose log may have a beginning that nobody needs.
+    """The partitions of a node whose log may have entries before the log start.
 
     Arguments:
         logs: the partitions with a replica on this node, by their Raft group.
@@ -45,18 +45,18 @@ class PartitionCheckpoints:
         hooks.after_events(self.after_events)
 
     def consider(self, partition: Partition) -> None:
-        """The partition was stepped: its log start may have moved since its log was last looked at."""
+        """Queues the partition if its log start has moved since the last check, and starts a checkpoint if possible."""
         if partition.log_start_offset != partition.kept_offset:
             self._due[partition.group] = None
             if len(self._snapshots.checkpoints) < MAX_UNDER_WAY:
                 self._try_checkpoint(partition.group)
 
     def after_events(self, now: int, wall_ms: int) -> None:
-        """Begins what may begin: what holds a checkpoint up ends with a step."""
+        """Starts queued checkpoints, because whatever delayed them ends with a step."""
         self.begin_due()
 
     def begin_due(self) -> None:
-        """Begins as many of the checkpoints that are due as may be under way."""
+        """Starts as many of the queued checkpoints as may be in progress."""
         for group in list(self._due) if self._due else ():
             if len(self._snapshots.checkpoints) >= MAX_UNDER_WAY:
                 return
@@ -68,8 +68,8 @@ class PartitionCheckpoints:
             del self._due[group]
             return
         raft = partition.raft
-        # Durable up to the command that moved the log start, and the snapshot that did: then the offset index holds
-        # every batch before it, and none of an older log.
+        # The log must be durable up to the command that moved the log start, and the snapshot that did: then the offset
+        # index holds every batch before it, and none of an older log.
         durable = raft.durable_index >= max(partition.trim_index, raft.anchor.index)
         if durable and self._snapshots.may_checkpoint(group):
             del self._due[group]
@@ -95,7 +95,7 @@ class PartitionCheckpoints:
         try:
             end = raft.entry_id(anchor)
         except UnreadableEntryError:
-            return  # looked at again with the next entries; until then it may be mended
+            return  # checked again with the next entries; the entry may be repaired until then
         checkpoint = self._snapshots.checkpoints.open(group)
         for part in partition.state_slices(next_offset):
             checkpoint.add(part)

@@ -1,4 +1,4 @@
-"""The commands in a partition's log: what its leader proposes so that all replicas do it at the same place."""
+"""The commands in a partition's log: proposed by its leader, and applied by all replicas at the same place."""
 
 from __future__ import annotations
 
@@ -12,39 +12,40 @@ from quorumlog.wire.entry import ENVELOPE_BYTES
 
 
 class PartitionLogError(Exception):
-    """An entry of a partition's log that this version cannot apply. The node must stop: going on would diverge."""
+    """An entry of a partition's log that this version cannot apply. The node must stop: continuing would make replicas
+    diverge."""
 
 
 class CommandedPartition(Protocol):
-    """What commands act on."""
+    """The state that commands act on."""
 
     def trim(self, log_start_offset: int, index: int) -> None:
-        """Records before an offset are not kept any more, says the entry at ``index``."""
+        """Sets the log start offset, by the entry at ``index``."""
 
     def compact(self, command: CompactLog) -> None:
-        """Of the records before an offset the last one of each key is to be kept."""
+        """Adds a compaction point: of the records before its offset, only the last one of each key is kept."""
 
     def begin_restore(self, command: BeginRestore) -> None:
-        """What it takes from now on comes from a backup."""
+        """Starts a restore: from now on the log accepts only batches of a backup."""
 
     def finish_restore(self, log_start_offset: int, index: int) -> None:
-        """The restore is over, says the entry at ``index``; records before an offset are not kept."""
+        """Ends the restore and sets the log start offset, by the entry at ``index``."""
 
     @property
     def producers(self) -> ProducerTable:
-        """What it remembers of idempotent producers."""
+        """The table of idempotent producers."""
 
 
 def begins_restore(entry: Entry) -> bool:
-    """Whether a command is the beginning of a restore."""
+    """True if a command starts a restore."""
     return PartitionCommand.FromString(entry.data[ENVELOPE_BYTES:]).WhichOneof("body") == "begin_restore"
 
 
 def apply_command(partition: CommandedPartition, entry: Entry) -> None:
-    """Carries out a committed command.
+    """Applies a committed command.
 
     Raises:
-        PartitionLogError: a command of a later version.
+        PartitionLogError: the command is from a later version.
     """
     command = PartitionCommand.FromString(entry.data[ENVELOPE_BYTES:])
     match command.WhichOneof("body"):
@@ -67,5 +68,5 @@ def apply_command(partition: CommandedPartition, entry: Entry) -> None:
             partition.finish_restore(command.finish_restore.log_start_offset, entry.index)
         case _:
             raise PartitionLogError(
-                f"entry {entry.index} of a partition's log holds a command of a later version: upgrade this node"
+                f"entry {entry.index} of a partition's log has a command of a later version: upgrade this node"
             )

@@ -1,7 +1,7 @@
-"""The compacted part of a partition's log, as it lies on disk: the slices of its snapshot, one batch each.
+"""The compacted part of a partition's log on disk: the slices of its snapshot, one batch each.
 
-An index of a few bytes per batch comes with the snapshot and stays in memory once it was needed; so an offset or a time
-is found without looking at batches, and a read touches only the batches that it returns.
+An index of a few bytes per batch is stored in the snapshot and stays in memory after its first use; so an offset or a
+time is found without reading batches, and a read touches only the batches that it returns.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class CompactedLog:
 
     @classmethod
     def of_snapshot(cls, reader: StorageReader, group: int, data: SnapshotData) -> CompactedLog:
-        """The compacted log of a partition's snapshot; the state in its last slices says what the others hold."""
+        """Returns the compacted log of a partition's snapshot, with the index from the state in its last slices."""
         state = snapshot_state(reader, group, data)
         ends, times = array("q", state.batch_end_offsets), array("q", state.batch_max_timestamps_ms)
         batches = data.slices - 1 - state.state_slices
@@ -45,34 +45,34 @@ class CompactedLog:
         return len(self._ends)
 
     def describe(self, state: PartitionSnapshot) -> None:
-        """Puts into the state that follows the batches what it says of them."""
+        """Adds the index of the batches to the state that follows them."""
         state.batch_end_offsets.extend(self._ends)
         state.batch_max_timestamps_ms.extend(self._times)
 
     def batches(self) -> Iterator[bytes]:
-        """All batches, in order; read as they are asked for."""
+        """Yields all batches, in order; each is read when it is needed."""
         for number in range(len(self._ends)):
             yield self._batch(number)
 
     def read(self, offset: int, max_bytes: int) -> list[bytes]:
-        """Batches from the first one that reaches ``offset`` on, at least one if there is one.
+        """Returns batches from the first one that reaches ``offset`` on, at least one if there is one.
 
         Arguments:
-            max_bytes: of them all, unless the first is larger.
+            max_bytes: maximum total size, unless the first is larger.
         """
-        found: list[bytes] = []
+        batches: list[bytes] = []
         size = 0
         for number in range(bisect_right(self._ends, offset), len(self._ends)):
             batch = self._batch(number)
             size += len(batch)
-            if found and size > max_bytes:
+            if batches and size > max_bytes:
                 break
-            found.append(batch)
-        return found
+            batches.append(batch)
+        return batches
 
     def first_reaching(self, timestamp_ms: int) -> int | None:
-        """An offset before which no record is at or after a time, and in whose batch or after it there is one; None if
-        there is none."""
+        """Returns an offset before which no record is at or after a time, and in whose batch or after it there is one;
+        None if no record is that late."""
         number = bisect_left(self._times, timestamp_ms)
         if number == len(self._times):
             return None

@@ -1,11 +1,11 @@
-"""One pass of compaction: batches in, compacted batches out, bounded in memory, a piece of work at a time.
+"""One pass of compaction: batches in, compacted batches out, bounded in memory, in small pieces of work.
 
 A record survives if it is the last of its key below the newest point, or has no key. A tombstone (a record without a
-value) does too, until a point comes whose timestamp reaches the delete horizon that the first point to cover it has
-set. All of that follows from the points and the log alone: so every replica arrives at the same content, whether it
-carries out the points one by one or several at once, and whatever it had compacted before.
+value) does too, until a point whose timestamp reaches the delete horizon that the first point to cover it has set. All
+of that follows from the points and the log alone: so every replica arrives at the same content, whether it carries out
+the points one by one or several at once, and whatever it had compacted before.
 
-Pure, but slow and in need of Arrow: it runs off the node's thread, and is imported only where it runs.
+Pure, but slow and dependent on Arrow: it runs off the node's thread, and is imported only where it runs.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ from quorumlog.wire.payload import (
     write_payload,
 )
 
-#: Read and worked on at once, at least: below that the cost per call would count.
+#: Minimum number of bytes that are read and processed at once: below that the cost per call would matter.
 CHUNK_BYTES = 1 << 20
 #: The keys of the dirty section are put into a hash table once per chunk of the clean one, so with many keys chunks
-#: grow, up to this.
+#: grow, up to this size.
 MOST_CHUNK_BYTES = 32 << 20
 #: A batch's offsets are 32-bit distances from its first.
 _MOST_DELTA = (1 << 32) - 1
 _PLACED = pa.schema([*LOG_SCHEMA, pa.field("offset", pa.int64()), pa.field("horizon", pa.int64())])
 _OFFSET, _HORIZON = 4, 5
-#: Instead of the delete horizon of tombstones that one point covers first and a later one of the same pass drops.
+#: Used instead of the delete horizon of tombstones that one point covers first and a later one of the same pass drops.
 _EXPIRED = -(1 << 62)
 
 _FALSE: Any = pa.scalar(False, pa.bool_())
@@ -56,11 +56,11 @@ Entries = Callable[[], Iterable[bytes]]
 
 
 class CompactionWork(NamedTuple):
-    """A piece of a pass is done: how many bytes it read, and the compacted batches that have become ready.
+    """The result of a piece of a pass: the bytes that it read, and the compacted batches that are ready.
 
     Arguments:
-        unreadable: the header of a batch that this pass kept as it is, because its records cannot be read. One that an
-            earlier pass has kept is not named again.
+        unreadable: the header of a batch that this pass kept unchanged, because its records cannot be read. A batch
+            that an earlier pass has kept is not reported again.
     """
 
     read_bytes: int
@@ -69,7 +69,7 @@ class CompactionWork(NamedTuple):
 
 
 class _Chunk(NamedTuple):
-    """Batches that are worked on at once; ``unreadable`` instead for one whose payload cannot be read."""
+    """Batches that are processed at once; or ``unreadable``, one whose payload cannot be read."""
 
     rows: pa.Table | None
     codec: Codec
@@ -82,11 +82,11 @@ class CompactionPass:
     """Compacts up to the last of some points.
 
     Arguments:
-        group: stands in the batches that are made.
+        group: Raft group, written into the compacted batches.
         points: at least one, in order.
-        clean: gives the batches that were compacted before, in offset order.
-        dirty: gives the batches after those, up to the end of the last point; asked twice.
-        batch_bytes: about the size of the batches that are made.
+        clean: returns the batches that were compacted before, in offset order.
+        dirty: returns the batches after those, up to the end of the last point; called twice.
+        batch_bytes: approximate size of the compacted batches.
     """
 
     def __init__(
@@ -112,11 +112,11 @@ class CompactionPass:
 
     @property
     def content_hash(self) -> bytes:
-        """Of everything that is kept, once the pass is done."""
+        """Hash of everything that is kept, once the pass is done."""
         return self._hash.digest()
 
     def run(self) -> Iterator[CompactionWork]:
-        """Does the pass, piece by piece. What the sources raise comes through."""
+        """Runs the pass, piece by piece. Exceptions of the sources propagate."""
         yield from self._find_last()
         newest = max(point.timestamp_ms for point in self._points)
         size = max(self._chunk_bytes, min(self._keys.nbytes, MOST_CHUNK_BYTES))
@@ -127,25 +127,25 @@ class CompactionPass:
             yield work if chunk.unreadable is None else work._replace(unreadable=parse_header(chunk.unreadable))
         yield CompactionWork(0, self._flush())
 
-    # -- what survives --------------------------------------------------------------------------------------------
+    # -- surviving records ----------------------------------------------------------------------------------------
 
     def _find_last(self) -> Iterator[CompactionWork]:
-        """The dirty section's keys, and the offsets of their last records."""
-        found: list[pa.Table] = []
+        """Finds the dirty section's keys, and the offsets of their last records."""
+        keys: list[pa.Table] = []
         for chunk in _chunks(self._dirty(), self._chunk_bytes, lambda _: None, 0):
             if chunk.rows is not None:
                 keyed = chunk.rows.select(["key", "offset"]).filter(pc.is_valid(chunk.rows.column("key")))
-                found.append(_last_of_each(keyed))
+                keys.append(_last_of_each(keyed))
             yield CompactionWork(chunk.read_bytes, [])
-        if found:
-            last = _last_of_each(pa.concat_tables(found))
+        if keys:
+            last = _last_of_each(pa.concat_tables(keys))
             self._keys = _whole(last.column("key"))
             offsets = _whole(last.column("offset"))
             self._survivors = offsets.take(pc.array_sort_indices(offsets))
 
     def _of_clean(self, rows: pa.Table, newest_ms: int) -> pa.Table:
         superseded = pc.is_in(rows.column("key"), value_set=self._keys)
-        # A null horizon is that of a record which is no tombstone: it compares as null, which is not true.
+        # A null horizon means that the record is not a tombstone: it compares as null, which is not true.
         expired = pc.fill_null(pc.less_equal(rows.column("horizon"), _int(newest_ms)), _FALSE)
         return rows.filter(pc.and_not(pc.and_not(self._kept_by_start(rows), superseded), expired))
 
@@ -165,17 +165,19 @@ class CompactionPass:
         return survivors.slice(begin, end - begin)
 
     def _covering_horizon(self, header: BatchHeader) -> int:
-        """Set by the first point that covers a batch. Points are ends of batches: one covers all of it."""
+        """Returns the delete horizon of the first point that covers a batch. Points are ends of batches, so one covers
+        all of it."""
         first, *later = [point for point in self._points if point.end_offset > header.last_offset]
         expires = any(point.timestamp_ms >= first.delete_horizon_ms for point in later)
         return _EXPIRED if expires else first.delete_horizon_ms
 
-    # -- what comes out -------------------------------------------------------------------------------------------
+    # -- output ---------------------------------------------------------------------------------------------------
 
     def _keep(self, chunk: _Chunk, choose: Callable[[pa.Table], pa.Table]) -> CompactionWork:
         ready: list[bytes] = []
         if chunk.unreadable is not None:
-            # Nobody can tell its keys. It stays as it is, or one batch of nonsense would hold up compaction for ever.
+            # Its keys are unknown. It is kept unchanged, because otherwise one invalid batch would block compaction
+            # permanently.
             header = parse_header(chunk.unreadable)
             if header.last_offset >= self._points[-1].log_start_offset:
                 ready = self._flush()
@@ -196,7 +198,7 @@ class CompactionPass:
         return CompactionWork(chunk.read_bytes, ready)
 
     def _flush(self) -> list[bytes]:
-        """The rows that wait, as batches."""
+        """Returns the rows that wait, as batches."""
         if not self._waiting:
             return []
         (rows,) = pa.concat_tables(self._waiting).combine_chunks().to_batches()
@@ -237,7 +239,7 @@ def _written_horizon(header: BatchHeader) -> int | None:
 def _chunks(
     entries: Iterable[bytes], chunk_bytes: int, horizon_of: Callable[[BatchHeader], int | None], first_offset: int
 ) -> Iterator[_Chunk]:
-    """Batches that reach ``first_offset``, decoded and gathered, those of one timestamp type at a time."""
+    """Yields decoded batches that reach ``first_offset`` in chunks, each of one timestamp type."""
     waiting: list[pa.RecordBatch] = []
     size, read_bytes, codec, timestamp_type = 0, 0, Codec.NONE, TimestampType.CREATE_TIME
     for entry in entries:
@@ -263,9 +265,10 @@ def _chunks(
 
 
 def _placed(entry: bytes, header: BatchHeader, horizon_ms: int | None) -> pa.RecordBatch | None:
-    """A batch's rows, each with its offset, its timestamp as readers see it and, a tombstone, its delete horizon."""
+    """Returns a batch's rows, each with its offset, its timestamp as readers see it and, for a tombstone, its delete
+    horizon."""
     try:
-        # One that would become too large is kept, like one that is neither Arrow nor Kafka's.
+        # A batch that would become too large is kept, like one that is neither Arrow nor Kafka's.
         columns = read_columns(entry, header)
     except CorruptEntryError:
         return None
@@ -287,7 +290,7 @@ def _placed(entry: bytes, header: BatchHeader, horizon_ms: int | None) -> pa.Rec
 
 
 def _by_horizon(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Cuts where the delete horizon of the tombstones changes: a batch has room for one."""
+    """Splits rows where the delete horizon of the tombstones changes, because a batch has one."""
     horizons = rows.column(_HORIZON)
     begin = 0
     if len(horizons) - horizons.null_count > 1:
@@ -312,7 +315,7 @@ def _by_size(rows: pa.RecordBatch, limit_bytes: int) -> Iterator[pa.RecordBatch]
 
 
 def _first_at(rising: pa.Array[Any], value: int) -> int:
-    """Place of the first element at or above ``value``."""
+    """Returns the position of the first element at or above ``value``."""
     low, high = 0, len(rising)
     while low < high:
         middle = (low + high) // 2

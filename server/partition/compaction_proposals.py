@@ -1,4 +1,4 @@
-"""Decides on points of compaction, as the leader of partitions whose topic keeps the last record of each key."""
+"""Proposes compaction points, as the leader of partitions whose topic keeps the last record of each key."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from quorumlog.v1.partition_log_pb2 import CompactLog, PartitionCommand
 
 
 class CompactionProposals:
-    """Looks now and then at the partitions that this node leads.
+    """Checks the partitions that this node leads at intervals.
 
     Arguments:
         logs: the partitions with a replica on this node, by their Raft group.
@@ -42,11 +42,11 @@ class CompactionProposals:
 
     @property
     def next_deadline(self) -> int:
-        """When ``on_time`` is due."""
+        """Time at which ``on_time`` is due."""
         return self._look_due
 
     def on_time(self, now: int, wall_ms: int) -> None:
-        """Proposes a point for each partition that has enough to gain."""
+        """Proposes a point for each partition in which compaction gains enough."""
         if now < self._look_due:
             return
         self._look_due = now + self._interval_us
@@ -56,7 +56,8 @@ class CompactionProposals:
 
     def _consider(self, now: int, wall_ms: int, partition: Partition) -> None:
         state = partition.compaction
-        # A leader does first what it has asked for: so points do not gather, and it can say what it found.
+        # A leader first carries out its earlier points: so points do not accumulate, and it can report the hash of the
+        # result.
         if state is not None and state.pending:
             return
         end = self._end(partition)
@@ -73,10 +74,10 @@ class CompactionProposals:
             self._host.touch(partition.group)
 
     def _end(self, partition: Partition) -> int | None:
-        """Where the next point should be; None when there is too little to gain.
+        """Returns the end of the next point; None if compaction would gain too little.
 
-        Whole batches, committed and durable here; and never the last of them, so that every reader finds a batch at or
-        after any point.
+        The point covers whole batches that are committed and durable here, and never the last of them, so that every
+        reader finds a batch at or after any point.
         """
         group, compacted = partition.group, partition.compacted_offset
         first = self._reader.find_batch(group, compacted, any_batch)
@@ -85,7 +86,7 @@ class CompactionProposals:
             return None
         before = self._reader.find_batch(group, last.base_offset - 1, any_batch)
         assert before is not None, f"{partition.name}: no batch before offset {last.base_offset}"
-        # Without the first batch, of which the index does not know how long it is.
+        # Without the first batch, whose size the index does not contain.
         dirty = before.end_position - first.end_position
         clean = partition.snapshot.data.size_bytes if partition.compacted_log is not None and partition.snapshot else 0
         if clean and dirty < partition.config.min_cleanable_dirty_ratio * (dirty + clean):

@@ -1,10 +1,9 @@
-"""Carries out points of compaction on this node: one pass at a time, in the background, bounded in rate and memory.
+"""Carries out compaction points on this node: one pass at a time, in the background, bounded in rate and memory.
 
-The pass itself runs in jobs beside the node's steps, each a piece of reading and sorting; what comes out is staged a
-few batches per transaction. When all of it is durable, one transaction makes it the partition's snapshot and gives up
-the entries that it replaces. Until then the log stays as it was: whatever ends a pass before (a crash, a snapshot that
-is received, a deleted topic) leaves slices that nobody points to, and the points stay in the table, to be carried out
-from the beginning.
+The pass itself runs in jobs between the node's steps, each a piece of reading and sorting; its output is staged a few
+batches per transaction. When all of it is durable, one transaction makes it the partition's snapshot and removes the
+entries that it replaces. Until then the log is unchanged: if a pass ends early (by a crash, a received snapshot, a
+deleted topic), it leaves unreferenced slices, and the points stay in the table, to be carried out from the beginning.
 """
 
 from __future__ import annotations
@@ -32,11 +31,11 @@ from quorumlog.wire.entry import BatchHeader, parse_header
 if TYPE_CHECKING:
     from quorumlog.server.partition.compaction_pass import CompactionWork
 
-#: Bytes of compacted batches that go into one transaction, at least one batch: those of all groups wait for it.
+#: Bytes of compacted batches in one transaction, at least one batch: the transactions of all groups wait for it.
 STAGED_PER_TRANSACTION = 1 << 20
-#: How soon to look again whether a pass can begin, or end: a snapshot is being sent, or the disk is nearly full.
+#: Delay before another attempt to start or end a pass, while a snapshot is being sent or the disk is nearly full.
 RETRY_US = 500_000
-#: Unreadable batches that a pass names in the log; ``partition_compacted`` counts all of them.
+#: Unreadable batches that a pass reports in the log; ``partition_compacted`` counts all of them.
 NAMED_PER_PASS = 10
 
 
@@ -44,9 +43,9 @@ class _Section(NamedTuple):
     """The part of a log that one pass compacts.
 
     Arguments:
-        points: those that the pass carries out, in order.
+        points: the points that the pass carries out, in order.
         target: the entry that ends with the last of them.
-        known: whether the content is what every replica finds there, so that its hash may be compared.
+        known: True if every replica has the same content there, so that its hash may be compared.
     """
 
     points: list[CompactionPoint]
@@ -55,14 +54,14 @@ class _Section(NamedTuple):
 
 
 class _CompactionRun:
-    """One pass under way.
+    """One pass in progress.
 
     Attributes:
-        busy: a piece of work is being done, or batches are being staged.
-        unreadable: batches of which the pass cannot read the records, and that it keeps as they are.
+        busy: True while a piece of work is being done, or batches are being staged.
+        unreadable: number of batches whose records the pass cannot read, and that it keeps unchanged.
         waiting: batches to be staged.
-        ends, times: the index of those that were.
-        due: when the next piece of work may begin (µs).
+        ends, times: the index of the staged batches.
+        due: time at which the next piece of work may start (µs).
     """
 
     def __init__(
@@ -93,7 +92,7 @@ class _CompactionRun:
         self._work: Iterator[CompactionWork | bytes] | None = None
 
     def next_piece(self) -> CompactionWork | bytes:
-        """Does the next piece of work; the hash of the content comes last. On the jobs' thread."""
+        """Does the next piece of work, on the jobs' thread; the last one returns the hash of the content."""
         if self._work is None:
             self._work = self._pieces()
         return next(self._work)
@@ -129,9 +128,9 @@ class CompactionRunner:
 
     Arguments:
         logs: the partitions with a replica on this node, by their Raft group.
-        start_job: has a piece of work done; answered with ``on_done``.
-        free_bytes: how much may still be written to the disk.
-        damaged: is told of damaged entries.
+        start_job: starts a piece of work; its result arrives at ``on_done``.
+        free_bytes: returns how much may still be written to the disk.
+        damaged: reports damaged entries.
     """
 
     def __init__(
@@ -166,7 +165,7 @@ class CompactionRunner:
         hooks.deadline(self)
 
     def consider(self, now: int, partition: Partition) -> None:
-        """The partition was stepped: it may have been given a point."""
+        """Queues the partition if it has a new point."""
         state = partition.compaction
         if state is None or not state.pending or partition.group in self._due:
             return
@@ -176,11 +175,11 @@ class CompactionRunner:
 
     @property
     def next_deadline(self) -> int | None:
-        """When ``on_time`` is due."""
+        """Time at which ``on_time`` is due."""
         return self._look_due
 
     def on_time(self, now: int, wall_ms: int) -> None:
-        """Begins, or goes on with, what may go on now."""
+        """Starts or continues a pass if that is due."""
         self._now = now
         if self._look_due is None or now < self._look_due:
             return
@@ -201,18 +200,18 @@ class CompactionRunner:
         try:
             return self._begin(partition)
         except UnreadableEntryError:
-            return False  # once it is mended
+            return False  # tried again once the entry is repaired
 
-    # -- a pass -----------------------------------------------------------------------------------------------
+    # -- passes -----------------------------------------------------------------------------------------------
 
     def _begin(self, partition: Partition) -> bool:
-        """Begins a pass over the partition's points; False if that has to wait."""
+        """Starts a pass over the partition's points; returns False if that has to wait."""
         group, state, raft = partition.group, partition.compaction, partition.raft
         assert state is not None
         first = self._reader.find_batch(group, state.compacted_offset, any_batch)
         if first is None or not self._snapshots.may_checkpoint(group):
             return False
-        # What the log start has passed may be gone from the disk already: those points have nothing left to do.
+        # Batches before the log start may be gone from the disk already: those points have nothing left to do.
         while state.pending and state.pending[0].end_offset <= first.base_offset > state.compacted_offset:
             partition.compacted(state.pending[0].end_offset, b"", None)
         if not state.pending:
@@ -223,7 +222,7 @@ class CompactionRunner:
         if target is None or not durable or end >= partition.high_watermark:
             return False
         if target.index <= raft.anchor.index:
-            return False  # a snapshot takes the place of what is still found on the disk
+            return False  # a snapshot is replacing what is still on the disk
         size = target.end_position - first.end_position + self._clean_bytes(partition)
         if self._free_bytes() < size + self._limits.storage_reserve_bytes:
             return False
@@ -243,7 +242,7 @@ class CompactionRunner:
     def _choose(
         self, partition: Partition, first: BatchRow, pending: list[CompactionPoint]
     ) -> tuple[list[CompactionPoint], BatchRow | None]:
-        """The first of the points, those after it that still fit into one pass, and the batch at their end."""
+        """Returns the first of the points, those after it that still fit into one pass, and the batch at their end."""
         chosen: list[CompactionPoint] = []
         target: BatchRow | None = None
         for point in pending:
@@ -260,11 +259,11 @@ class CompactionRunner:
         return partition.snapshot.data.size_bytes if partition.snapshot is not None else 0
 
     def _continue_run(self, run: _CompactionRun) -> None:
-        """The next step of a pass: stages what is ready; otherwise works on; otherwise ends it."""
+        """Takes the next step of a pass: stages ready batches; otherwise starts a job; otherwise ends it."""
         if run.busy:
             return
         if run.checkpoint.abandoned:
-            # The group's state was replaced by a snapshot, or is gone: the pass is in vain.
+            # The group's state was replaced by a snapshot, or is gone: the pass is useless.
             self._end(run)
         elif run.waiting:
             self._stage(run)
@@ -278,16 +277,16 @@ class CompactionRunner:
             self._start_job(Job(run.job, run.next_piece))
 
     def _end(self, run: _CompactionRun) -> None:
-        """The node is free for the next pass. If points are left, they have their turn again."""
+        """Ends a pass. If points are left, the partition is queued again."""
         self._run = None
         self._look_due = self._now
         self.consider(self._now, run.partition)
 
     def on_done(self, now: int, event: JobDone) -> None:
-        """A piece of work has been done.
+        """Handles the end of a piece of work.
 
         Raises:
-            Exception: what the work raised, unless nobody needs it any more.
+            Exception: the work raised it, and its result is still needed.
         """
         self._now = now
         run = self._run
@@ -313,7 +312,7 @@ class CompactionRunner:
             if done.unreadable is not None:
                 self._note_unreadable(run, done.unreadable)
             run.waiting.extend(done.batches)
-            # The pace: what was read must not have been read faster than this.
+            # Limits the rate at which the pass reads.
             run.due += done.read_bytes * 1_000_000 // self._limits.compaction_bytes_per_second
         self._continue_run(run)
 
@@ -352,7 +351,7 @@ class CompactionRunner:
             self._look_due = self._now
 
     def _finish(self, run: _CompactionRun) -> None:
-        """Everything is durable under its stage: switches to it."""
+        """Switches to the new stage, in which everything is durable."""
         partition, group = run.partition, run.partition.group
         if self._snapshots.sender.is_sending(group):
             # Its slices, and the entries after it, must stay until the follower has them.
@@ -362,7 +361,7 @@ class CompactionRunner:
         assert run.content_hash is not None
         log = CompactedLog(self._reader, group, run.checkpoint.stage, run.ends, run.times)
         partition.compacted(end, run.content_hash if run.section.known else b"", log)
-        # With one transaction, for the table must not be older than the log that the same transaction gives up.
+        # In one transaction, because the table must not be older than the log that the same transaction removes.
         for part in partition.state_slices(end, log):
             run.checkpoint.add(part)
         run.checkpoint.finish(run.section.target, partition.raft.configuration, partition.checkpointed)

@@ -1,7 +1,7 @@
-"""What a replica of a partition knows of compaction: the points to carry out, and the one that it has reached.
+"""The compaction state of a replica: the points to carry out, and the one that it has reached.
 
-The points come with the log and are the same everywhere; how far a replica has got is its own. Both are one row of the
-partition's table, so that a restart and a snapshot go on where this replica, or the one that sent it, has been.
+The points are in the log and the same everywhere; the progress is the replica's own. Both are one row of the
+partition's table, so that after a restart or a snapshot the replica continues where it, or the sender, has been.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _FOR_EVER_MS = (1 << 63) - 1
 
 
 class CompactionPoint(NamedTuple):
-    """One CompactLog command, as applied: of the records below ``end_offset`` the last one of each key is kept.
+    """One CompactLog command, as applied: of the records below ``end_offset`` only the last one of each key is kept.
 
     Arguments:
-        end_offset: the end of a batch; grows from point to point.
-        timestamp_ms: when, by the clock of the leader that proposed it: the only clock that compaction knows.
-        delete_retention_ms: how long tombstones stay that this point is the first to cover.
+        end_offset: the end of a batch; increases from point to point.
+        timestamp_ms: time of the proposal, by the leader's clock: the only clock that compaction uses.
+        delete_retention_ms: retention of the tombstones that this point is the first to cover.
         log_start_offset: as of the command; records below it are not kept.
     """
 
@@ -36,8 +36,9 @@ class CompactionPoint(NamedTuple):
 
     @property
     def delete_horizon_ms(self) -> int:
-        """A later point with this timestamp or a greater one drops the tombstones that this one covers first."""
-        # A batch has 64 bits for it, and a topic may keep its tombstones for as many milliseconds: for ever.
+        """The timestamp from which on a later point drops the tombstones that this one covers first."""
+        # A batch has 64 bits for it, and a topic may keep its tombstones for as many milliseconds, that is,
+        # permanently.
         return min(self.timestamp_ms + self.delete_retention_ms, _FOR_EVER_MS)
 
 
@@ -45,10 +46,10 @@ class CompactionState:
     """One replica's points and progress.
 
     Attributes:
-        compacted_offset: below it the log is compacted here.
-        content_hash: of what is left there; empty where it is not known.
-        log: the compacted batches, once they were needed; they lie in the snapshot that is current in memory.
-        row_due: the row has changed since it was last taken.
+        compacted_offset: the log below it is compacted here.
+        content_hash: hash of the records that are left there; empty if unknown.
+        log: the compacted batches, after their first use; they belong to the snapshot that is current in memory.
+        row_due: True if the row has changed since it was last taken.
     """
 
     __slots__ = ("_expected", "_last_end", "compacted_offset", "content_hash", "log", "pending", "row_due")
@@ -64,7 +65,7 @@ class CompactionState:
         self._expected = {each.point.end_offset: each.expected_hash for each in state.pending if each.expected_hash}
 
     def row(self) -> bytes:
-        """The table's row."""
+        """Returns the table's row."""
         state = StateRow(
             last_end_offset=self._last_end, compacted_offset=self.compacted_offset, content_hash=self.content_hash
         )
@@ -89,28 +90,28 @@ class CompactionState:
         return self._last_end
 
     def apply(self, command: CompactLog, log_start_offset: int, next_offset: int, where: str) -> None:
-        """Takes a point from the log.
+        """Adds a point from the log.
 
         Arguments:
             log_start_offset, next_offset: of the partition, as of the command.
             where: names the partition in errors.
 
         Raises:
-            DamageError: at a point that both have reached, the leader holds other records than this replica.
+            DamageError: at a point that both have reached, the leader has other records than this replica.
         """
         self._compare(command.compacted_offset, command.content_hash, where)
         if not self._last_end < command.end_offset < next_offset:
-            # A leader proposes what it sees; of two in a row, the later may have seen less.
+            # A leader proposes by its own view; of two in a row, the later may have seen less.
             return
         self._last_end = command.end_offset
         self.pending.append(_point(command, log_start_offset))
         self.row_due = True
 
     def reached(self, end_offset: int, content_hash: bytes, where: str) -> None:
-        """This replica has carried out the points up to an offset.
+        """Records that this replica has carried out the points up to an offset.
 
         Raises:
-            DamageError: the leader has said that other records should be left.
+            DamageError: the leader has reported another hash for this point.
         """
         self.compacted_offset, self.content_hash = end_offset, content_hash
         expected = self._expected.get(end_offset, b"")
@@ -120,7 +121,7 @@ class CompactionState:
         self._compare(end_offset, expected, where)
 
     def forget_log_of_other_stage(self, stage: int) -> None:
-        """A snapshot has become current: what other snapshots hold is garbage."""
+        """Drops the compacted log of any other stage, because only the current snapshot's slices are kept."""
         if self.log is not None and self.log.stage != stage:
             self.log = None
 
@@ -137,7 +138,7 @@ class CompactionState:
             raise DamageError(
                 f"the compacted log of {where} below offset {end_offset} differs from the leader's (content hash"
                 f" {self.content_hash.hex()}, the leader's {content_hash.hex()}): the disk of one of the two nodes has"
-                " changed records; start anew with an empty directory and another node id"
+                " changed records; find the damaged disk, and replace it with an empty one (quorumlog nodes replace)"
             )
 
 

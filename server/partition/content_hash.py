@@ -1,8 +1,8 @@
-"""A hash of records that does not depend on how they are cut into batches, nor on how Arrow lays them out.
+"""A hash of records that depends neither on their division into batches nor on Arrow's memory layout.
 
-Replicas that have compacted their logs to the same point must hold the same records, though not the same bytes: each
-cuts and compresses for itself. Every column runs into a hash of its own, first the lengths and then the data of what
-has no fixed length, so that it does not matter how many rows come at once.
+Replicas that have compacted their logs to the same point must have the same records, though not the same bytes: each
+divides and compresses independently. Every column has a hash of its own; for types of variable length, the lengths are
+hashed before the data. So the number of rows per call does not matter.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NULL_TIMESTAMP = -(1 << 63)
 
 
 class ContentHash:
-    """Takes records in offset order."""
+    """Hashes records in offset order."""
 
     def __init__(self) -> None:
         self._streams: dict[str, Any] = {}
@@ -45,7 +45,7 @@ class ContentHash:
         self._update("unreadable", hashlib.blake2b(payload_of(entry)).digest())
 
     def digest(self) -> bytes:
-        """The hash of all that was added."""
+        """Returns the hash of all that was added."""
         whole = hashlib.blake2b(digest_size=_DIGEST_BYTES)
         for name in sorted(self._streams):
             whole.update(name.encode())
@@ -64,7 +64,7 @@ class ContentHash:
     def _binary(self, name: str, column: _Array) -> None:
         lengths = pc.fill_null(pc.binary_length(column), pa.scalar(_NULL_LENGTH, pa.int32()))
         self._fixed(f"{name} length", lengths)
-        # What stands behind a null is anybody's guess; filled, it is nothing.
+        # The data behind a null is undefined; filled, it is empty.
         data: _Array = pc.fill_null(column, b"") if column.null_count else column
         _, offsets, values = data.buffers()
         if values is not None and len(data):

@@ -1,7 +1,6 @@
-"""Has partitions forget producers: those that have been silent for long, and those whose names were deleted.
+"""Makes partitions forget producers: those that have been inactive for long, and those whose names were deleted.
 
-The leader of a partition decides. What it decides is proposed as a command, which every replica carries out at the same
-place in the log.
+The leader of a partition decides, and proposes a command, which every replica applies at the same place in the log.
 """
 
 from __future__ import annotations
@@ -15,26 +14,26 @@ from quorumlog.server.partition.partition import Partition
 from quorumlog.server.step.node_service import ServiceHooks
 from quorumlog.v1.partition_log_pb2 import ForgetNamedProducers, ForgetProducers, PartitionCommand
 
-#: How often the partitions are looked at within the time after which a silent producer is forgotten.
+#: Number of checks of the partitions within the expiration time of an inactive producer.
 LOOKS = 8
-#: Partitions looked at for deleted producers in one step: thousands may have to be after one deletion.
+#: Maximum number of partitions that one step checks for deleted producers: one deletion may concern thousands.
 LOOKS_PER_STEP = 32
-#: Time between two such steps, and before a look is repeated that has proposed something, or could not (µs).
+#: Time between two such steps, and before a check is repeated that has proposed something, or could not (µs).
 INTERVAL_US = 50_000
-#: Producers in one command.
+#: Maximum number of producers in one command.
 COMMAND_PRODUCERS = 1_000
 
 
 class ProducerExpiry:
-    """Has producers without a name forgotten that have been silent for long.
+    """Makes partitions forget unnamed producers that have been inactive for long.
 
-    A leader notes now and then how far each of its logs has come. When a note is old enough, the leader proposes to
-    forget the producers without a name whose last batch lies at or below it. So a batch needs no time of its own, the
-    replicas agree, and a partition that nobody writes to costs a look in hours. A new leader begins with no notes: a
-    producer is remembered for at least the time set, and for a good deal longer where leaderships move.
+    A leader notes at intervals the last index of each of its logs. When a note is old enough, the leader proposes to
+    forget the unnamed producers whose last batch is at or below it. So a batch needs no time of its own, the replicas
+    agree, and an idle partition costs a check every few hours. A new leader starts without notes: a producer is
+    remembered for at least the expiration time, and for a good deal longer if leaderships move.
 
     Arguments:
-        expiration_us: silence after which a producer may be forgotten.
+        expiration_us: inactivity after which a producer may be forgotten.
         logs: the partitions with a replica on this node, by their Raft group.
     """
 
@@ -52,17 +51,17 @@ class ProducerExpiry:
 
     @property
     def next_deadline(self) -> int:
-        """When ``on_time`` is due."""
+        """Time at which ``on_time`` is due."""
         return self._look_due
 
     def on_time(self, now: int, wall_ms: int) -> None:
-        """Looks at the partitions when it is time."""
+        """Checks the partitions when that is due."""
         if now < self._look_due:
             return
         self._look_due = now + self._interval_us
         before, self._notes = self._notes, {}
         for partition in self._logs.values():
-            # Without producers to forget, or as a follower, there is nothing to note.
+            # A follower, or a partition without producers to forget, has nothing to note.
             if partition.leads and partition.producers.oldest_index is not None:
                 term, notes = before.get(partition.group, (partition.leading_term, []))
                 if term != partition.leading_term:
@@ -85,19 +84,19 @@ class ProducerExpiry:
 
 
 class DeletedProducers:
-    """Has named producers forgotten whose names were deleted.
+    """Makes partitions forget named producers whose names were deleted.
 
-    The leader of a partition looks when it hears of a deletion, and when its leadership begins: what it knows then may
-    be from a leader that had not heard of it. In between nothing of a deleted identity can come in, because a leader
-    takes nothing of one that it knows to be deleted. So a look that finds nothing holds until the next of the two,
-    and nobody looks at a partition that no named producer has written to.
+    The leader of a partition checks when it is notified of a deletion, and when its leadership starts: its producers
+    may then be from a leader that had not been notified. In between no batch of a deleted identity can be added,
+    because a leader accepts none of an identity that it knows to be deleted. So a check that finds nothing is valid
+    until the next of the two events, and a partition without named producers is never checked.
 
-    A look comes after all that was in the log when it became due. Among that may be a command of an earlier leader that
-    knew of the deletion, and behind it a batch that this leader took before it did: in between the identity is not
-    known, and after the batch it is known again.
+    A check waits for all entries that were in the log when it became due. They may include a command of an earlier
+    leader that knew of the deletion, followed by a batch that this leader accepted before it did: in between the
+    identity is not known, and after the batch it is known again.
 
-    The command comes after all of the identity's batches that this leader may have taken. A leader that falls before
-    the command is committed leaves it to the next one.
+    The command comes after all of the identity's batches that this leader may have accepted. A leader that loses its
+    leadership before the command is committed leaves it to the next one.
 
     Arguments:
         logs: the partitions with a replica on this node, by their Raft group.
@@ -108,7 +107,7 @@ class DeletedProducers:
         self._metadata = metadata
         self._logs = logs
         self._heard_of = 0
-        #: Groups to be looked at, in turn, each with the entry to wait for: its term and index.
+        #: Groups to be checked, in order, each with the entry to wait for: its term and index.
         self._due: dict[int, tuple[int, int]] = {}
         self._look_due: int | None = None
 
@@ -117,7 +116,7 @@ class DeletedProducers:
         hooks.deadline(self)
 
     def metadata_changed(self, now: int) -> None:
-        """The metadata were applied further: names may have been deleted."""
+        """Queues all partitions if names were deleted by the latest metadata."""
         deleted_index = self._metadata.image.named_producers.deleted_index
         if deleted_index != self._heard_of:
             self._heard_of = deleted_index
@@ -125,7 +124,7 @@ class DeletedProducers:
                 self.consider(now, partition)
 
     def consider(self, now: int, partition: Partition) -> None:
-        """A leadership has begun here, or a name was deleted."""
+        """Queues a partition, after a leadership has started here or a name was deleted."""
         raft = partition.raft
         if not self._heard_of or not partition.leads:
             return
@@ -135,11 +134,11 @@ class DeletedProducers:
 
     @property
     def next_deadline(self) -> int | None:
-        """When ``on_time`` is due."""
+        """Time at which ``on_time`` is due."""
         return self._look_due
 
     def on_time(self, now: int, wall_ms: int) -> None:
-        """Looks at some of the partitions that are due."""
+        """Checks some of the partitions that are due."""
         if self._look_due is None or now < self._look_due:
             return
         for group in list(islice(self._due, LOOKS_PER_STEP)):

@@ -1,8 +1,8 @@
 """One replica of a partition: appends, the high watermark, reads, acknowledgements.
 
 Its replicated state is a function of the committed log: the next offset (the high watermark), the log start and the
-producer table, kept as rows of the group's table and written with the group's next transaction. What a leader knows
-beyond that (log end offset, uncommitted batches of producers, waiting calls) is rebuilt when a leadership begins.
+producer table, stored as rows of the group's table and written with the group's next transaction. The state that only a
+leader has (log end offset, uncommitted batches of producers, waiting calls) is rebuilt when a leadership starts.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from quorumlog.v1.partition_log_pb2 import (
 )
 from quorumlog.wire.entry import NO_PRODUCER_ID, BatchHeader, TimestampType, parse_header
 
-#: Where offsets end: 64 bits with a sign.
+#: Limit of offsets: signed 64 bits.
 MAX_OFFSET = (1 << 63) - 1
 #: Key of the row of a partition's table that holds its progress: see `encode_meta`.
 META_ROW = b"m"
@@ -60,9 +60,9 @@ class Partition:
     Arguments:
         sealer: seals entries of the group.
         raft: the group's replica on this node.
-        reader: durable state, for offset look-ups.
+        reader: durable state, for offset lookups.
         table: the group's rows as found at opening; empty for a new replica.
-        names: gives the named producers as the metadata have them.
+        names: returns the named producers according to the metadata.
     """
 
     def __init__(
@@ -86,40 +86,41 @@ class Partition:
         self._reader = reader
         self._limits = limits
         self._feature_level = feature_level
-        #: Leader only: in which term it had the log say that named producers are counted apart.
+        #: Leader only: the term in which it proposed that named producers are counted separately.
         self._named_apart_term = 0
         self.producers = ProducerTable(limits.producers_per_partition, names)
-        #: Points of compaction and how far this replica has got; None before the first.
+        #: Compaction points and the progress of this replica; None before the first point.
         self.compaction: CompactionState | None = None
-        #: The restore that it comes from, or is in.
+        #: The restore that created it, or that is in progress.
         self.restoration: Restoration | None = None
         self._take_table(table)
-        # The table and the log start may be newer than what is applied: as of the entry at _table_index, where a
-        # snapshot brought them. Entries up to there leave both alone.
+        # The table and the log start may be newer than the applied index: as of the entry at _table_index, where a
+        # snapshot put them. Entries up to there change neither.
         self._applied, self.high_watermark, self.log_start_offset, self._table_index = decode_meta(table.get(META_ROW))
         self._applied_term = 0
         self._rows_due = self._all_rows_due = False
-        #: The newest durable snapshot, for followers that need what it replaces.
+        #: The newest durable snapshot, for followers that need the entries it replaces.
         self.snapshot: Snapshot | None = None
         #: The entry that last moved the log start here; 0 before the first.
         self.trim_index = 0
-        # What `PartitionCheckpoints` remembers: for which log start the log was last looked at, and how large the state
-        # was that was last written.
+        # State of `PartitionCheckpoints`: the log start at its last check of the log, and the size of the state that
+        # was last written.
         self.kept_offset = self.state_bytes = 0
         # Leader only. leading_term: the term that this replica has prepared itself to lead in; 0 as a follower.
         self.log_end_offset = self.high_watermark
         self.leading_term = 0
-        #: Leader only: the entry with which a restore begins, once it is in the log; 0 without one.
+        #: Leader only: the entry that starts a restore, once it is in the log; 0 without one.
         self._restore_begins = 0
-        # A list, though it is taken from the front: an empty deque costs each of a thousand idle partitions 700 B.
+        # A list, though entries are removed from the front: an empty deque costs each of a thousand idle partitions 700
+        # B.
         self._not_durable: list[tuple[int, int]] = []
-        #: Counted for metrics by those who have it append and read for clients.
+        #: Counted for metrics by the modules that append and read for clients.
         self.appended_bytes = self.appended_records = self.read_bytes = 0
         self._acknowledgements = Acknowledgements()
 
     def configure(self, configs: Mapping[str, str]) -> None:
-        """The topic's configuration, only what was set on it, holds from now on. It is replaced when it changes, never
-        changed: the same mapping is the same configuration."""
+        """Applies the topic's configuration, of which only the explicitly set keys are given. The mapping is replaced
+        on a change and never modified, so the same mapping is the same configuration."""
         if configs is not self._configured:
             self._configured = configs
             self.config = parse_topic_config(configs)
@@ -143,11 +144,11 @@ class Partition:
             elif entry.kind is EntryKind.COMMAND and entry.index > self._table_index:
                 apply_command(self, entry)
         self._rows_due = bool(entries) or self._rows_due
-        # A leader that has just been deposed applies its successor's entries before it hears that it is one no more.
+        # A deposed leader applies its successor's entries before it learns that it is no longer leader.
         assert self.log_end_offset >= self.high_watermark or not self.leads
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Takes a snapshot's state; the entries after it follow, and with them the high watermark rises."""
+        """Replaces the state by a snapshot's; the entries after it follow, and raise the high watermark."""
         state = snapshot_state(self._reader, self.group, snapshot.data)
         assert state.next_offset >= self.high_watermark, f"group {self.group}: a snapshot of the past"
         self.snapshot = snapshot
@@ -164,10 +165,10 @@ class Partition:
         self.restoration = Restoration.of_table(table)
 
     def state_slices(self, next_offset: int, compacted: CompactedLog | None = None) -> list[bytes]:
-        """The state now, for a snapshot that ends before ``next_offset``, cut into slices.
+        """Returns the current state, for a snapshot that ends before ``next_offset``, cut into slices.
 
         Arguments:
-            compacted: the batches that come before it in the snapshot.
+            compacted: the batches that precede it in the snapshot.
         """
         state = PartitionSnapshot(
             next_offset=next_offset,
@@ -178,25 +179,25 @@ class Partition:
         if compacted is not None:
             compacted.describe(state)
         if self._feature_level() < SECOND_FEATURE_LEVEL:
-            # Older nodes would take the last slice for all there is.
+            # Older nodes would take the last slice for the whole state.
             return [state.SerializeToString(deterministic=True)]
         return cut_state(state, self._limits.snapshot_slice_bytes)
 
     def checkpointed(self, snapshot: Snapshot) -> None:
-        """A snapshot of this partition is durable: from now on it is the one to offer."""
+        """Records that a snapshot of this partition is durable: from now on it is the one to offer."""
         self.snapshot = snapshot
         if self.compaction is not None:
             self.compaction.forget_log_of_other_stage(snapshot.data.stage)
 
     def compact(self, command: CompactLog) -> None:
-        """A committed command: of the records before an offset the last one of each key is to be kept."""
+        """Applies a committed command: of the records before an offset only the last one of each key is kept."""
         if self.compaction is None:
             self.compaction = CompactionState()
         self.compaction.apply(command, self.log_start_offset, self.high_watermark, self.name)
 
     def compacted(self, end_offset: int, content_hash: bytes, log: CompactedLog | None) -> None:
-        """This replica has carried out the points up to an offset. What is left is read from ``log`` from now on; it
-        and the row that says so become durable together."""
+        """Records that this replica has carried out the points up to an offset. From now on those records are read from
+        ``log``, which becomes durable together with the row."""
         assert self.compaction is not None
         self.compaction.reached(end_offset, content_hash, self.name)
         self.compaction.log = log
@@ -204,22 +205,23 @@ class Partition:
 
     @property
     def compacted_offset(self) -> int:
-        """Before it this replica's log is compacted: offsets may be missing."""
+        """Offset below which this replica's log is compacted: offsets may be missing there."""
         return 0 if self.compaction is None else self.compaction.compacted_offset
 
     @property
     def compacted_log(self) -> CompactedLog | None:
-        """The compacted batches, which come before the log's entries; None without any."""
+        """The compacted batches, which precede the log's entries; None without any."""
         if self.compaction is None:
             return None
         if self.compaction.log is None and self.snapshot is not None and self.snapshot.data.slices > 1:
             self.compaction.log = CompactedLog.of_snapshot(self._reader, self.group, self.snapshot.data)
-        # The slices may all be of the state.
+        # All slices may belong to the state.
         return self.compaction.log or None
 
     def trim(self, log_start_offset: int, index: int) -> None:
-        """A committed command, the entry at ``index``: records before an offset are not kept any more."""
-        # Proposed only of what is committed: otherwise a new leader could have to give those offsets to other records.
+        """Applies a committed command, the entry at ``index``: sets the log start offset."""
+        # Only committed offsets are proposed: otherwise a new leader might have to assign those offsets to other
+        # records.
         assert log_start_offset <= self.high_watermark, f"{self.name}: trimmed beyond its high watermark"
         if log_start_offset > self.log_start_offset:
             self.log_start_offset = log_start_offset
@@ -227,37 +229,37 @@ class Partition:
 
     @property
     def restoring(self) -> bool:
-        """Whether the log takes what a backup holds, and nothing else."""
+        """True while the log accepts only the content of a backup."""
         return self.restoration is not None and not self.restoration.finished
 
     @property
     def applied_index(self) -> int:
-        """The entry up to which its state is."""
+        """Index of the last entry that its state includes."""
         return self._applied
 
     def begin_restore(self, command: BeginRestore) -> None:
-        """A committed command."""
+        """Applies a committed command: starts a restore, if the partition is empty and has none."""
         if self.high_watermark == 0 and self.restoration is None:
             self.restoration = Restoration(command.restore_id, command.compacted_offset)
             self.log_start_offset = command.log_start_offset
             self.high_watermark = command.next_offset
-            # A leader's log may go on behind the command: what it has there keeps its offsets.
+            # A leader's log may have entries after the command: they keep their offsets.
             self.log_end_offset = max(self.log_end_offset, command.next_offset)
 
     def finish_restore(self, log_start_offset: int, index: int) -> None:
-        """A committed command, the entry at ``index``: the restore is over."""
+        """Applies a committed command, the entry at ``index``: the restore is over."""
         if self.restoration is not None:
             self.restoration.finish()
             self.trim(log_start_offset, index)
 
     def take_rows(self) -> dict[bytes, bytes | None]:
-        """Rows of the table that changed, to be written with the next transaction."""
+        """Returns the rows of the table that changed, to be written with the next transaction."""
         if not self._rows_due:
             return {}
         self._rows_due = False
         rows = self.producers.take_rows()
         if self._all_rows_due:
-            # The write that switches to a snapshot leaves nothing of the old table.
+            # The write that switches to a snapshot removes all of the old table.
             self._all_rows_due = False
             rows = {**self._all_rows()}
         elif self.compaction is not None and self.compaction.row_due:
@@ -281,11 +283,11 @@ class Partition:
 
     @property
     def leads(self) -> bool:
-        """True while this replica leads and has rebuilt what a leader knows."""
+        """True while this replica leads and has rebuilt its leader state."""
         return self.leading_term != 0 and self.raft.is_leader and self.raft.term == self.leading_term
 
     def update_leadership(self) -> list[ProduceCall]:
-        """Follows the Raft role: to be called after every step of the Raft group, before anything is appended.
+        """Follows the Raft role. Must be called after every step of the Raft group, before anything is appended.
 
         Returns the produce calls that are done because a leadership ended under them.
         """
@@ -298,7 +300,7 @@ class Partition:
             try:
                 self._begin_leadership()
             except UnreadableEntryError:
-                # Nothing is led from a log that cannot be read to its end: looked at again once it is mended.
+                # A log that cannot be read to its end cannot be led: tried again once it is repaired.
                 self.leading_term = 0
         return done
 
@@ -314,7 +316,7 @@ class Partition:
                 elif entry.kind is EntryKind.COMMAND and begins_restore(entry):
                     self._restore_begins = entry.index
                 index = entry.index + 1
-        # A restore brings its producers along.
+        # A restore has its producers in the backup.
         if not self.restoring:
             self.producers.rebuild_tail([batch for batch in tail if batch[1] > self._table_index])
         self.log_end_offset = tail[-1][0].last_offset + 1 if tail else self.high_watermark
@@ -326,7 +328,7 @@ class Partition:
         return _fail(self._acknowledgements.drain(), refusals.leadership_moved(self.name, self.raft))
 
     def end(self) -> list[ProduceCall]:
-        """This node has no replica of the partition any more: its topic is deleted, or it is elsewhere.
+        """Ends the replica: its topic is deleted, or it was moved to other nodes.
 
         Returns the produce calls that are done by that.
         """
@@ -334,7 +336,7 @@ class Partition:
         return _fail(self._acknowledgements.drain(), refusals.replica_ended(self.name))
 
     def fail_short_of_copies(self, live_replicas: int) -> list[ProduceCall]:
-        """A replica went away: committed batches that need more copies than are left are answered now.
+        """Fails committed batches that need more copies than the live replicas, after a replica was lost.
 
         Returns the produce calls that are done by that.
         """
@@ -344,19 +346,19 @@ class Partition:
 
     @property
     def name(self) -> str:
-        """topic-number."""
+        """Name in the form topic-number."""
         return f"{self.identity.topic}-{self.identity.number}"
 
     def not_leader(self) -> errors_pb2.Error:
-        """The error for a request that only the leader can serve, with a hint where the leader is."""
+        """Returns the error for a request that only the leader can serve, with the known leader as a hint."""
         return refusals.not_leader(self.name, self.raft)
 
     # -- appending --------------------------------------------------------------------------------------------
 
     @property
     def copies_needed(self) -> int:
-        """Durable copies that acks=all needs: max(min.insync.replicas, data quorum). The data quorum is what every
-        quorum has at least beside the witnesses."""
+        """Number of durable copies that acks=all needs: max(min.insync.replicas, data quorum). The data quorum is the
+        minimum number of data replicas in any quorum."""
         configuration = self.raft.configuration
         data_quorum = len(configuration.data_voters) - (len(configuration.voters) - 1) // 2
         return max(self.config.min_insync_replicas, data_quorum)
@@ -364,13 +366,13 @@ class Partition:
     def append(
         self, now: int, wall_ms: int, batch: bytes, acks: int, call: ProduceCall, slot: int, live_replicas: int
     ) -> errors_pb2.Error | None:
-        """Checks a batch, appends it and makes its slot wait for what ``acks`` asks.
+        """Checks a batch, appends it and makes its slot wait for its ``acks``.
 
         Arguments:
             now: microseconds; wall_ms: milliseconds since the epoch.
             live_replicas: voters that can be expected to confirm, this one included.
         Returns:
-            The error if nothing was appended (always definite), else None.
+            The error if nothing was appended (always definite), otherwise None.
         """
         if not self.leads:
             return self.not_leader()
@@ -382,7 +384,7 @@ class Partition:
         if isinstance(header, errors_pb2.Error):
             return header
         if self.log_end_offset + header.record_count > MAX_OFFSET:
-            # Counts are the client's word: with few bytes it can use up the offsets, and none beyond can be written.
+            # Counts are set by the client: with few bytes it can use up the offsets, and none beyond can be written.
             return refusals.no_offsets_left(self.name, header.record_count)
         digest = content_digest(header, batch)
         if header.producer_id != NO_PRODUCER_ID:
@@ -390,7 +392,7 @@ class Partition:
             if isinstance(verdict, Refused):
                 return error(verdict.code, verdict.message)
             if isinstance(verdict, DuplicateBatch):
-                # Never answered at once: the original may be uncommitted, and then be lost (raft.md 22).
+                # Never answered immediately: the original may be uncommitted, and then be lost (raft.md 22).
                 self._wait(acks, call, slot, header, verdict.log_index, verdict.base_offset, -1)
                 return None
         if acks == ACKS_ALL and live_replicas < self.copies_needed:
@@ -400,8 +402,8 @@ class Partition:
         return self._propose(now, wall_ms, batch, header, digest, acks, call, slot)
 
     def _have_named_counted_apart(self, now: int) -> None:
-        """Has the log say so before a named producer's batch, once all nodes know the command. Where no named producer
-        ever writes it makes no difference."""
+        """Proposes that named producers are counted separately, before a named producer's batch, once all nodes support
+        the command. A partition without named producers does not need it."""
         needed = not self.producers.named_apart and self._named_apart_term != self.leading_term
         if needed and self._feature_level() >= SECOND_FEATURE_LEVEL:
             proposed = self.propose_command(now, PartitionCommand(count_named_apart=CountNamedApart()))
@@ -451,10 +453,10 @@ class Partition:
         self._acknowledgements.add(acks, waiter)
 
     def append_restored(self, now: int, entry: bytes, last_offset: int) -> errors_pb2.Error | None:
-        """Appends a checked batch of a backup where it was: the log ends there.
+        """Appends a checked batch of a backup at its original offset, the current end of the log.
 
         Arguments:
-            last_offset: that it is to cover, together with those that are missing behind it.
+            last_offset: last offset that it must cover, including missing offsets after its records.
         """
         header = parse_header(entry)
         assert self.restoring and header.base_offset == self.log_end_offset and last_offset < MAX_OFFSET
@@ -470,8 +472,8 @@ class Partition:
         return None
 
     def propose_command(self, now: int, command: PartitionCommand) -> bool:
-        """Puts a command into the log, to be carried out by every replica once it is committed; False when this
-        replica cannot now."""
+        """Proposes a command that every replica applies once it is committed; returns False if this replica cannot
+        now."""
         if not self.leads:
             return False
         try:
@@ -484,17 +486,17 @@ class Partition:
         return True
 
     def resolve_acknowledgements(self) -> list[ProduceCall]:
-        """Fills the slots whose batches have what they wait for, and returns the calls that are done."""
+        """Fills the slots whose conditions are met, and returns the calls that are done."""
         raft = self.raft
-        # Also when nobody waits: with acks=0 nobody ever does, and every batch adds to it.
+        # Needed without waiters too: acks=0 has no waiters, and every batch adds to the list.
         durable = bisect_right(self._not_durable, raft.durable_index, key=itemgetter(1))
         if durable:
             del self._not_durable[:durable]
         if not self._acknowledgements:
             return []
-        # Until an entry of the own term is committed, older ones may still be lost (Raft §5.4.2). What the followers
-        # alone have made durable is committed, but not yet below our high watermark: a producer that has its
-        # acknowledgement would ask for the end of the partition and not find its record.
+        # Until an entry of the own term is committed, older ones may still be lost (Raft §5.4.2). Entries that the
+        # followers alone have made durable are committed, but not yet below our high watermark: a producer that has
+        # received its acknowledgement would ask for the end of the partition and not find its record.
         committed = min(raft.commit_index, self._applied) if raft.leads_committed else 0
         done = []
         for waiter in self._acknowledgements.resolve(committed, raft.durable_index, raft.match_of, self.copies_needed):
@@ -513,29 +515,30 @@ class Partition:
     # -- reading ----------------------------------------------------------------------------------------------
 
     def check_epoch(self, leader_epoch: int) -> errors_pb2.Error | None:
-        """Fences a client by the leader epoch that it knows (KIP-320); -1 is not checked."""
+        """Returns the error if a client has another leader epoch (KIP-320); -1 is not checked."""
         if leader_epoch in (-1, self.raft.term):
             return None
         return refusals.other_epoch(self.name, self.raft, leader_epoch)
 
     def check_readable(self, leader_epoch: int) -> errors_pb2.Error | None:
-        """Whether this replica may serve reads: it leads, and an entry of its own term is committed (I11)."""
+        """Returns the error if this replica may not serve reads: it must lead, with a committed entry of its own term
+        (I11)."""
         if not self.leads:
             return self.not_leader()
-        # Applied, not only committed: a look-up that comes in the very step in which that entry commits would be told
-        # a high watermark behind what the last leader has acknowledged.
+        # Applied, not only committed: a lookup in the very step in which that entry commits would otherwise return a
+        # high watermark below what the last leader has acknowledged.
         if self._applied_term != self.raft.term:
             return refusals.not_ready(self.name)
         return self.check_epoch(leader_epoch)
 
     def check_offset(self, offset: int) -> errors_pb2.Error | None:
-        """Whether an offset may be fetched: from the log start to the log end."""
+        """Returns the error if an offset may not be fetched: it must be between the log start and the log end."""
         if self.log_start_offset <= offset <= self.log_end_offset:
             return None
         return refusals.outside(self.name, offset, self.log_start_offset, self.log_end_offset)
 
     def read(self, offset: int, max_bytes: int) -> list[bytes]:
-        """Committed batches from the one that contains ``offset``, as stored; at least one if there is one.
+        """Returns committed batches from the one that contains ``offset``, as stored; at least one if there is one.
 
         Raises:
             UnreadableEntryError: the first of them is damaged.
@@ -543,19 +546,19 @@ class Partition:
         if offset >= self.high_watermark:
             return []
         compacted = self.compacted_log
-        if compacted is not None and (found := compacted.read(offset, max_bytes)):
-            return found
+        if compacted is not None and (batches := compacted.read(offset, max_bytes)):
+            return batches
         index = self._reader.find_offset(self.group, offset)
         if index is None:
             index = next((index for last_offset, index in self._not_durable if last_offset >= offset), None)
         if index is None and self.restoration is not None:
-            return []  # Nothing was appended since a restore began behind this offset.
+            return []  # Nothing was appended since a restore started after this offset.
         assert index is not None, f"{self.name}: offset {offset} is below the high watermark but in no index"
         return batches_between(self.raft, index, self._applied, max_bytes)
 
 
 def encode_meta(applied: int, high_watermark: int, log_start_offset: int, table_index: int) -> bytes:
-    """Returns the meta row: how far the state of a partition has advanced.
+    """Returns the meta row: the progress of a partition's state.
 
     Arguments:
         applied: index of the last entry applied to the state.

@@ -1,8 +1,7 @@
-"""What a partition knows of its producers, as a backup holds it: without places in the Raft log, which are new after a
-restore.
+"""The producers of a partition in a backup: without indexes of the Raft log, which are new after a restore.
 
-A producer that comes back from a backup is remembered as of the entry that restored it. That entry is committed like
-the batches whose place it takes, so that a duplicate may be answered; and it counts as the time of its last use.
+A producer that is restored from a backup is remembered as of the entry that restored it. That entry is committed like
+the batches that it stands for, so that a duplicate may be answered; and it counts as the time of its last use.
 """
 
 from __future__ import annotations
@@ -23,13 +22,13 @@ from quorumlog.v1.admin_pb2 import ProducerBatch, ProducerRecord
 from quorumlog.v1.errors_pb2 import ErrorCode
 from quorumlog.wire.entry import SEQUENCE_MODULUS
 
-#: Producers in one step of a restore.
+#: Maximum number of producers in one step of a restore.
 MAX_RESTORED_PRODUCERS = 1_000
 _MAX_RECORDS = 1 << 63
 
 
 class RestoredProducer(NamedTuple):
-    """One producer as a table takes it from a backup; ``digests`` only in a replayable epoch."""
+    """One producer from a backup, in the form of the table; ``digests`` only in a replayable epoch."""
 
     producer_id: int
     state: ProducerState
@@ -37,7 +36,7 @@ class RestoredProducer(NamedTuple):
 
 
 def record_of(producer_id: int, state: ProducerState, digests: EpochDigests | None) -> ProducerRecord:
-    """A producer for a backup."""
+    """Returns the record of a producer for a backup."""
     batches = [
         ProducerBatch(base_sequence=each.base_sequence, record_count=each.record_count, base_offset=each.base_offset)
         for each in state.batches
@@ -54,7 +53,7 @@ def record_of(producer_id: int, state: ProducerState, digests: EpochDigests | No
 
 
 def check_records(records: Iterable[ProducerRecord]) -> errors_pb2.Error | None:
-    """Why producers cannot be restored, or None: a client may send anything."""
+    """Returns the error if producers cannot be restored; None if they can. A client may send anything."""
     seen: set[int] = set()
     for each in records:
         problem = "is named twice" if each.producer_id in seen else _problem_with(each)
@@ -83,10 +82,10 @@ def _problem_with(record: ProducerRecord) -> str | None:
 
 
 def restored(records: Iterable[ProducerRecord], index: int) -> Iterator[RestoredProducer]:
-    """Producers as a table takes them, from records that were checked before they were proposed.
+    """Yields producers in the form of the table, from records that were checked before they were proposed.
 
     Arguments:
-        index: of the entry that restores them.
+        index: index of the entry that restores them.
     """
     for each in records:
         batches = tuple(

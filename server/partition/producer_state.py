@@ -1,4 +1,4 @@
-"""What a partition knows of one idempotent producer: its epoch, and its last batches."""
+"""The state of one idempotent producer in a partition: its epoch, and its last batches."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _ROW_BATCH = struct.Struct("<iIqQ")
 
 
 def is_named(producer_id: int) -> bool:
-    """Whether an id belongs to a named identity."""
+    """True if an id belongs to a named identity."""
     return producer_id >= FIRST_NAMED_PRODUCER_ID
 
 
 class RememberedBatch(NamedTuple):
-    """A batch of a producer: where it lies in its sequence, in the offsets and in the log."""
+    """A batch of a producer: its position in the sequence, in the offsets and in the log."""
 
     base_sequence: int
     record_count: int
@@ -38,8 +38,8 @@ class ProducerState(NamedTuple):
 
     Arguments:
         batches: its last ones, oldest first, at least one.
-        records: in all of its batches of the epoch that have followed one another here.
-        replayable: whether the epoch may be sent again from its start.
+        records: number of records in all consecutive batches of the epoch here.
+        replayable: True if the epoch may be sent again from its start.
     """
 
     epoch: int
@@ -54,20 +54,20 @@ class ProducerState(NamedTuple):
 
     @property
     def next_sequence(self) -> int:
-        """The sequence of the batch that comes next."""
+        """The sequence of the next batch."""
         return self.last.next_sequence
 
     def remembered(self, header: BatchHeader) -> RememberedBatch | None:
-        """The one of the last batches that a header is of."""
+        """Returns the remembered batch with the header's sequence and count; None if it is not remembered."""
         for batch in self.batches:
             if batch.base_sequence == header.base_sequence and batch.record_count == header.record_count:
                 return batch
         return None
 
     def is_older(self, header: BatchHeader) -> bool:
-        """Whether a batch lies wholly before those that are remembered, in what this producer has sent in the epoch.
+        """True if a batch is wholly before the remembered ones, within what this producer has sent in the epoch.
 
-        Sequences wrap: only how many records there were tells an old batch from one that is far ahead.
+        Sequences wrap: only the number of records tells an old batch from one that is far ahead.
         """
         oldest = self.batches[0].base_sequence
         remembered = (self.next_sequence - oldest) % SEQUENCE_MODULUS
@@ -76,7 +76,7 @@ class ProducerState(NamedTuple):
 
 
 def with_batch(known: ProducerState | None, header: BatchHeader, base_offset: int, index: int) -> ProducerState:
-    """The state after a further batch."""
+    """Returns the state after a further batch."""
     batch = RememberedBatch(header.base_sequence, header.record_count, base_offset, index)
     if known is None or header.producer_epoch > known.epoch:
         return ProducerState(header.producer_epoch, (batch,), header.record_count, header.replayable)
@@ -86,13 +86,13 @@ def with_batch(known: ProducerState | None, header: BatchHeader, base_offset: in
 
 
 def encode(state: ProducerState) -> bytes:
-    """A state as its row holds it."""
+    """Returns the row of a state."""
     head = _ROW_HEAD.pack(state.epoch, state.records, state.replayable, len(state.batches))
     return head + b"".join(_ROW_BATCH.pack(*batch) for batch in state.batches)
 
 
 def decode(row: bytes) -> ProducerState:
-    """The state in a row."""
+    """Returns the state in a row."""
     epoch, records, replayable, count = _ROW_HEAD.unpack_from(row)
     batches = tuple(RememberedBatch(*fields) for fields in _ROW_BATCH.iter_unpack(row[_ROW_HEAD.size :]))
     assert len(batches) == count > 0

@@ -1,22 +1,22 @@
-"""What a partition remembers of idempotent producers: the applied table, and an overlay of the uncommitted tail.
+"""The idempotent producers of a partition: the applied table, and an overlay of the uncommitted tail.
 
-The applied part is a function of the committed log alone, equal on every replica. The overlay exists on a leader:
-it also knows the batches that are appended but not committed. It is rebuilt whenever a leadership begins; without
-that, a deposed leader would keep a truncated batch and later call its retry a duplicate (KIP-98, raft.md 22).
+The applied part is a function of the committed log alone, equal on every replica. The overlay exists on a leader: it
+also has the batches that are appended but not committed. It is rebuilt whenever a leadership starts; without that, a
+deposed leader would keep a truncated batch and later call its retry a duplicate (KIP-98, raft.md 22).
 
-A batch is a duplicate when the log has it: one of the producer's last five, which is answered with its offset, or an
-older one of the same epoch, whose offset is not known any more. The log takes only what follows, so that it has every
-sequence below the next one. In a replayable epoch a duplicate must also have the content of the original.
+A batch is a duplicate if the log has it: one of the producer's last five, which is answered with its offset, or an
+older one of the same epoch, whose offset is no longer known. The log accepts only the next sequence, so that it has
+every sequence below that. In a replayable epoch a duplicate must also have the content of the original.
 
-Who is forgotten is decided in the log, by what every replica applies alike. Producers without a name are forgotten
-when they have been silent for long, by a command of the leader; and when there are too many, the one that has been
-silent for longest in the order of the log.
+The decision to forget a producer is in the log, and every replica applies it alike. Unnamed producers are forgotten
+when they have been inactive for long, by a command of the leader; and when there are too many, the one whose last batch
+is oldest in the order of the log.
 
 Named identities are forgotten when their names are deleted, never before; a batch of one too many is refused. A leader
-that has not heard of the deletion yet could then append a second time what they had sent. So the command that forgets
-them says which entry of the metadata log deleted them. A node that has not applied that entry takes nothing of a named
-identity that is not known here. Nor does any node of one that it has not heard of: ids that nobody was given would
-take up all the places, and nobody could delete them.
+that has not been notified of the deletion yet could then append their batches a second time. So the command that
+forgets them names the entry of the metadata log that deleted them. A node that has not applied that entry accepts no
+batch of a named identity that is not known here. Nor does any node of an identity that is not in its metadata: ids that
+were never assigned would take up all the places, and could not be deleted.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from quorumlog.v1.errors_pb2 import ErrorCode
 from quorumlog.wire.entry import SEQUENCE_MODULUS, BatchHeader
 
 ROW_PREFIX = b"p"
-#: Holds the index of the metadata entry since which named producers may have been forgotten.
+#: Key of the row with the index of the metadata entry since which named producers may have been forgotten.
 FORGOTTEN_ROW = b"f"
-#: There when the log has said that named producers are counted apart.
+#: Key of the row that exists once the log has a command to count named producers separately.
 NAMED_APART_ROW = b"n"
 DIGEST_ROW_PREFIX = b"d"
 _ROW_KEY = struct.Struct(">cQ")
@@ -50,8 +50,8 @@ class DuplicateBatch:
     """The batch is in the log already.
 
     Arguments:
-        log_index: the entry that must be committed before that may be said.
-        base_offset: the batch's; -1 when it is older than those remembered.
+        log_index: the entry that must be committed before the batch may be acknowledged.
+        base_offset: offset of the batch; -1 if it is older than those remembered.
     """
 
     log_index: int
@@ -67,7 +67,7 @@ class Refused:
 
 
 def nobody_has_claimed() -> NamedProducers:
-    """The names as the metadata have them, where there are no metadata."""
+    """Returns no names, for partitions without metadata."""
     return NamedProducers()
 
 
@@ -75,10 +75,10 @@ class ProducerTable:
     """Producers of one partition.
 
     Arguments:
-        limit: producers without a name that are remembered, and beside them four fifths as many with one. The same on
-            every replica: beyond it the one without a name that has been silent for longest (in log order) is
-            forgotten, as batches are applied. Before ``count_named_apart`` those with a name count, too.
-        names: gives the named identities as far as this node knows them.
+        limit: maximum number of unnamed producers, and in addition four fifths as many named ones. The same on every
+            replica: beyond it the unnamed producer that has been inactive for longest (in log order) is forgotten, as
+            batches are applied. Before ``count_named_apart`` named producers count, too.
+        names: returns the named identities that this node knows.
     """
 
     __slots__ = (
@@ -91,26 +91,26 @@ class ProducerTable:
         self._applied: dict[int, ProducerState] = {}
         self._named: dict[int, ProducerState] = {}
         self._tail: dict[int, ProducerState] = {}
-        #: By producer and epoch: until a new epoch's first batch is applied, the one before may come back.
+        #: By producer and epoch: until a new epoch's first batch is applied, the one before may become current again.
         self._digests: dict[tuple[int, int], EpochDigests] = {}
         self._limit = limit
         self._names = names
         #: Deletions up to this entry of the metadata log have made the log forget named identities.
         self._forgotten_index = 0
         self._forgotten_dirty = False
-        #: Whether the log has said that those with a name do not count when one without is to be forgotten.
+        #: True if the log has said that named producers do not count when an unnamed one is to be forgotten.
         self.named_apart = self._named_apart_dirty = False
         self._dirty: set[int] = set()
-        #: Rows of digests to be written or deleted: from the first up to before the last.
+        #: Rows of digests to be written or deleted, as a half-open range.
         self._dirty_digests: dict[int, tuple[int, int]] = {}
 
     # -- on a leader ----------------------------------------------------------------------------------------------
 
     def check(self, header: BatchHeader, digest: int = 0) -> DuplicateBatch | Refused | None:
-        """Whether a batch may be appended now: None if so.
+        """Returns None if a batch may be appended now; otherwise the reason.
 
         Arguments:
-            digest: of its content, in a replayable epoch.
+            digest: digest of its content, in a replayable epoch.
         """
         known = self._known(header.producer_id)
         newest = known.epoch if known is not None else -1
@@ -118,7 +118,7 @@ class ProducerTable:
             refused = self._check_identity(header.producer_id, known)
             if refused is not None:
                 return refused
-            # The log fences by the epochs that it has seen; where the new holder has not written yet, the metadata do.
+            # The log fences by the epochs that it has seen; the metadata do if the new holder has not written yet.
             newest = max(newest, self._names().epoch_of(header.producer_id))
         if header.producer_epoch < newest:
             return Refused(
@@ -131,7 +131,7 @@ class ProducerTable:
         if header.replayable is not known.replayable:
             return Refused(
                 ErrorCode.DUPLICATE_SEQUENCE_MISMATCH,
-                f"epoch {known.epoch} of producer {header.producer_id} was begun as one that"
+                f"epoch {known.epoch} of producer {header.producer_id} was started as one that"
                 f" {'can' if known.replayable else 'cannot'} be replayed; claim a later epoch",
             )
         if known.replayable:
@@ -139,26 +139,26 @@ class ProducerTable:
         return _check_sequence(header, known)
 
     def _check_identity(self, producer_id: int, known: ProducerState | None) -> Refused | None:
-        """Whether a named identity exists, as far as this node knows, and has not been deleted."""
+        """Returns the refusal if a named identity does not exist according to this node's metadata, or was deleted."""
         names = self._names()
         if names.is_deleted(producer_id):
             return Refused(
                 ErrorCode.INVALID_PRODUCER_EPOCH,
-                f"the name of producer {producer_id} was deleted: nothing more is taken of who claimed it before; make"
-                " the producer anew",
+                f"the name of producer {producer_id} was deleted: its earlier holders can no longer write; open"
+                " a new producer",
             )
         if known is None and names.deleted_index < self._forgotten_index:
-            # It may be one of those whose deletion this node has not heard of. The log had its batches, and does not
-            # recognise them any more: a retry of the first would be appended once more.
+            # It may be one whose deletion this node has not applied. The log had its batches, and does not recognise
+            # them any longer: a retry of the first would be appended again.
             return Refused(
-                ErrorCode.SERVER_BUSY, "this node has yet to hear which producer names were deleted; try again shortly"
+                ErrorCode.SERVER_BUSY, "this node has yet to learn which producer names were deleted; try again shortly"
             )
         if known is None and not names.is_claimed(producer_id):
-            # Made up, or so new that this node has yet to hear of it. Taken, a made-up one would have a place for good:
-            # there is no name to delete.
+            # The id is invented, or so new that this node's metadata do not have it yet. If accepted, an invented one
+            # would keep its place permanently: there is no name to delete.
             return Refused(
                 ErrorCode.SERVER_BUSY,
-                f"no name has producer id {producer_id}, as far as this node knows; try again shortly if it was claimed"
+                f"no name has producer id {producer_id} in this node's metadata; try again shortly if it was claimed"
                 " just now, otherwise claim a name",
             )
         return None
@@ -170,17 +170,17 @@ class ProducerTable:
         return self._named if is_named(producer_id) else self._applied
 
     def _check_first(self, header: BatchHeader, known: ProducerState | None) -> Refused | None:
-        """The first batch of an epoch, or of a producer."""
+        """Checks the first batch of an epoch, or of a producer."""
         if header.base_sequence != 0 and known is None:
             return Refused(
                 ErrorCode.UNKNOWN_PRODUCER_ID,
-                f"producer {header.producer_id} is not known here and begins with sequence"
+                f"producer {header.producer_id} is not known here and starts with sequence"
                 f" {header.base_sequence}; open a new producer",
             )
         if header.base_sequence != 0:
             return Refused(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-                f"epoch {header.producer_epoch} of producer {header.producer_id} begins with sequence"
+                f"epoch {header.producer_epoch} of producer {header.producer_id} starts with sequence"
                 f" {header.base_sequence}, not 0",
             )
         if known is None and is_named(header.producer_id):
@@ -189,7 +189,7 @@ class ProducerTable:
                 return Refused(
                     ErrorCode.PRODUCER_LIMIT_EXCEEDED,
                     f"{self._most_named} named producers have written to this partition, which is the limit: use the"
-                    " names again, or delete those that nobody will use any more (quorumlog producers delete)",
+                    " names again, or delete unused ones (quorumlog producers delete)",
                 )
         return None
 
@@ -198,7 +198,7 @@ class ProducerTable:
     ) -> DuplicateBatch | Refused | None:
         digests = self._digests[header.producer_id, known.epoch]
         if header.base_sequence == known.next_sequence:
-            # Counted, not taken from the sequence: of an epoch that has come round nothing could be recognised.
+            # Counted, not derived from the sequence: in an epoch that has wrapped around nothing could be recognised.
             if len(digests) < MAX_EPOCH_BATCHES and known.records + header.record_count < SEQUENCE_MODULUS:
                 return None
             return Refused(
@@ -220,13 +220,13 @@ class ProducerTable:
         )
 
     def next_sequence(self, producer_id: int) -> int:
-        """The sequence after a known producer's newest batch."""
+        """Returns the sequence after a known producer's newest batch."""
         known = self._known(producer_id)
         assert known is not None
         return known.next_sequence
 
     def append(self, header: BatchHeader, base_offset: int, index: int, digest: int = 0) -> None:
-        """A leader appended a batch that `check` allowed."""
+        """Records a batch that `check` allowed and a leader appended."""
         if header.producer_id < 0:
             return
         state = with_batch(self._known(header.producer_id), header, base_offset, index)
@@ -238,14 +238,14 @@ class ProducerTable:
         return self._digests.setdefault((header.producer_id, header.producer_epoch), EpochDigests())
 
     def rebuild_tail(self, uncommitted: Iterable[tuple[BatchHeader, int, int]]) -> None:
-        """A leadership begins: the overlay is what the log holds beyond the applied part, (header, index, digest) in
-        order."""
+        """Rebuilds the overlay at the start of a leadership, from the log after the applied part: (header, index,
+        digest) in order."""
         self.drop_tail()
         for header, index, digest in uncommitted:
             self.append(header, header.base_offset, index, digest)
 
     def drop_tail(self) -> None:
-        """A leadership ended: nothing uncommitted is known any more."""
+        """Drops the overlay at the end of a leadership."""
         self._tail.clear()
         for key, digests in list(self._digests.items()):
             digests.drop_tail()
@@ -255,12 +255,12 @@ class ProducerTable:
     # -- the replicated state -------------------------------------------------------------------------------------
 
     def apply(self, header: BatchHeader, index: int, digest: int = 0) -> None:
-        """A batch is committed."""
+        """Records a committed batch."""
         producer = header.producer_id
         if producer < 0:
             return
         table = self._table_of(producer)
-        # Taken out and put back: the dict's order is the order of last use, the same on every replica.
+        # Removed and inserted again: the dict's order is the order of last use, the same on every replica.
         before = table.pop(producer, None)
         state = table[producer] = with_batch(before, header, header.base_offset, index)
         self._dirty.add(producer)
@@ -273,7 +273,7 @@ class ProducerTable:
         tail = self._tail.get(producer)
         if tail is not None and tail.last.log_index <= index:
             del self._tail[producer]
-        # Those with a name have a limit of their own: they must not shorten how long the others are remembered.
+        # Named producers have a limit of their own: they must not shorten how long the others are remembered.
         counted = len(self._applied) if self.named_apart else len(self)
         if counted > self._limit and self._applied:
             self._forget(next(iter(self._applied)))
@@ -283,7 +283,7 @@ class ProducerTable:
         self._dirty_digests[producer] = (min(first, marked[0]), max(end, marked[1]))
 
     def forget(self, up_to_index: int) -> None:
-        """Forgets the producers without a name whose last batch lies at or below an index."""
+        """Forgets the unnamed producers whose last batch is at or below an index."""
         while self._applied:
             producer, state = next(iter(self._applied.items()))
             if state.last.log_index > up_to_index:
@@ -294,12 +294,12 @@ class ProducerTable:
         """Forgets named identities whose names are deleted.
 
         Arguments:
-            deleted_index: a node that has not applied this entry of the metadata log may not know that.
+            deleted_index: a node that has not applied this entry of the metadata log may not know of the deletions.
         """
         self._forgotten_index = max(self._forgotten_index, deleted_index)
         self._forgotten_dirty = True
         for producer in producers:
-            # What is uncommitted goes too: once applied it is known again, until the next such command.
+            # The uncommitted state is removed too: once applied it is known again, until the next such command.
             known = self._named.pop(producer, None), self._tail.pop(producer, None)
             if known[0] is not None:
                 self._dirty.add(producer)
@@ -309,8 +309,8 @@ class ProducerTable:
                     self._mark_digests(producer, 0, digests.rows)
 
     def restore(self, producers: Iterable[RestoredProducer]) -> None:
-        """Takes producers from a backup, each in the place of what is known of it."""
-        # By their ids, as `load` finds them: all of one command have the same index.
+        """Adds producers from a backup, each in place of its present state."""
+        # In the order of their ids, as `load` finds them: all of one command have the same index.
         for producer, state, digests in sorted(producers, key=itemgetter(0)):
             if is_named(producer):
                 self.count_named_apart()
@@ -327,7 +327,7 @@ class ProducerTable:
             self._forget(next(iter(self._applied)))
 
     def has_room_for(self, producers: Iterable[int]) -> bool:
-        """Whether the named identities among some producers may be remembered, too."""
+        """True if the named identities among some producers fit within the limit."""
         return len(self._named.keys() | filter(is_named, producers)) <= self._most_named
 
     @property
@@ -335,24 +335,24 @@ class ProducerTable:
         return max(1, self._limit * 4 // 5)
 
     def records(self, after: int) -> Iterator[ProducerRecord]:
-        """What a backup holds of the applied part: the producers with ids above ``after``, in their order."""
+        """Yields the backup records of the applied part: the producers with ids above ``after``, in their order."""
         for producer in sorted(each for each in (*self._applied, *self._named) if each > after):
             state = self._table_of(producer)[producer]
             yield record_of(producer, state, self._digests[producer, state.epoch] if state.replayable else None)
 
     def count_named_apart(self) -> None:
-        """Only those without a name count when one of them is to be forgotten. The log says from which entry on: an
-        older node counts all, and every replica must forget the same."""
+        """Counts only unnamed producers towards their limit from now on. The log contains the entry where that starts:
+        an older node counts all, and every replica must forget the same."""
         self.named_apart = self._named_apart_dirty = True
 
     def deleted(self) -> list[int]:
-        """The named identities that are remembered although their names are deleted, as far as this node knows."""
+        """Returns the remembered named identities whose names are deleted according to this node's metadata."""
         is_deleted = self._names().is_deleted
         return sorted(producer for producer in {*self._named, *self._tail} if is_deleted(producer))
 
     @property
     def has_named(self) -> bool:
-        """Whether a named identity is remembered."""
+        """True if a named identity is remembered."""
         return bool(self._named) or any(map(is_named, self._tail))
 
     def _forget(self, producer: int) -> None:
@@ -361,7 +361,7 @@ class ProducerTable:
 
     @property
     def oldest_index(self) -> int | None:
-        """Where the last batch of the producer without a name lies that has been silent for longest."""
+        """Index of the last batch of the unnamed producer that has been inactive for longest."""
         for state in self._applied.values():
             return state.last.log_index
         return None
@@ -372,7 +372,7 @@ class ProducerTable:
     # -- rows -----------------------------------------------------------------------------------------------------
 
     def take_rows(self) -> dict[bytes, bytes | None]:
-        """Rows of the applied part that changed since the last call."""
+        """Returns the rows of the applied part that changed since the last call."""
         rows: dict[bytes, bytes | None] = {}
         for producer in sorted(self._dirty):
             state = self._table_of(producer).get(producer)
@@ -393,7 +393,7 @@ class ProducerTable:
         return rows
 
     def rows(self) -> dict[bytes, bytes]:
-        """Every row of the applied part, for a snapshot."""
+        """Returns every row of the applied part, for a snapshot."""
         rows: dict[bytes, bytes] = {}
         if self._forgotten_index:
             rows[FORGOTTEN_ROW] = _FORGOTTEN.pack(self._forgotten_index)
@@ -409,7 +409,7 @@ class ProducerTable:
         return rows
 
     def load(self, rows: dict[bytes, bytes]) -> None:
-        """Takes the applied part from the partition's table rows, in the place of what was known."""
+        """Replaces the state by the applied part in the partition's table rows."""
         states: list[tuple[int, ProducerState]] = []
         digest_rows: dict[int, list[bytes]] = {}
         for key, value in sorted(rows.items()):
@@ -436,7 +436,7 @@ def _check_sequence(header: BatchHeader, known: ProducerState) -> DuplicateBatch
     if batch is not None:
         return DuplicateBatch(batch.log_index, batch.base_offset)
     if known.is_older(header):
-        # The newest batch stands for all before it: once it is committed, so are they.
+        # The newest batch represents all before it: once it is committed, so are they.
         return DuplicateBatch(known.last.log_index, -1)
     return _out_of_order(header, known)
 

@@ -1,4 +1,4 @@
-"""What clients hear when a partition refuses them."""
+"""Errors for requests that a partition refuses."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from quorumlog.v1.errors_pb2 import ErrorCode
 
 
 def not_leader(name: str, raft: RaftGroup) -> errors_pb2.Error:
-    """Only the leader can serve it; with a hint where that is."""
+    """Returns the error for a request that only the leader can serve, with the known leader as a hint."""
     return error(
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
         f"this node does not lead {name}; ask its leader",
@@ -20,10 +20,10 @@ def not_leader(name: str, raft: RaftGroup) -> errors_pb2.Error:
 
 
 def leadership_moved(name: str, raft: RaftGroup) -> errors_pb2.Error:
-    """The batch is in the log of a leader that is none any more."""
+    """Returns the error for a batch in the log of a leader that has lost the leadership."""
     return error(
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        f"the leadership of {name} moved while the batch was on its way; send it again to the new leader",
+        f"the leadership of {name} moved while the batch was being replicated; retry with the new leader",
         definite=False,
         leader=raft.leader_id,
         leader_epoch=raft.term,
@@ -31,16 +31,16 @@ def leadership_moved(name: str, raft: RaftGroup) -> errors_pb2.Error:
 
 
 def replica_ended(name: str) -> errors_pb2.Error:
-    """The batch is in the log of a replica that is gone."""
+    """Returns the error for a batch in the log of a replica that is gone."""
     return error(
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        f"{name} was deleted, or left this node, while the batch was on its way; refresh the metadata",
+        f"{name} was deleted, or moved to other nodes, while the batch was being replicated; refresh the metadata",
         definite=False,
     )
 
 
 def other_epoch(name: str, raft: RaftGroup, leader_epoch: int) -> errors_pb2.Error:
-    """The client knows another leader epoch than the partition's."""
+    """Returns the error for a client with another leader epoch than the partition's."""
     if leader_epoch < raft.term:
         return error(
             ErrorCode.FENCED_LEADER_EPOCH,
@@ -54,60 +54,63 @@ def other_epoch(name: str, raft: RaftGroup, leader_epoch: int) -> errors_pb2.Err
 
 
 def being_restored(name: str) -> errors_pb2.Error:
-    """It takes nothing but what a restore brings."""
+    """Returns the error for a partition that accepts only steps of its restore."""
     return error(ErrorCode.SERVER_BUSY, f"{name} is being restored from a backup; try again when that is finished")
 
 
 def takes_none(name: str, reason: object) -> errors_pb2.Error:
-    """Raft takes nothing at the moment."""
-    return error(ErrorCode.SERVER_BUSY, f"{name} takes no batches for a moment: {reason}")
+    """Returns the error for a batch that Raft cannot accept at the moment."""
+    return error(ErrorCode.SERVER_BUSY, f"{name} cannot accept batches at the moment: {reason}")
 
 
 def not_proposed(name: str, refused: ProposalRefusedError) -> errors_pb2.Error:
-    """Raft takes nothing at the moment. Where somebody else leads in a moment, whoever is told that the leader is busy
-    comes back to it, and finds it gone."""
+    """Returns the error for a batch that Raft cannot accept at the moment.
+
+    During a transfer of leadership the client must look up the next leader: told that the leader is busy, it would
+    retry here, and find the leader gone.
+    """
     if refused.reason is not Refusal.TRANSFERRING:
         return takes_none(name, refused)
     return error(
         ErrorCode.LEADER_NOT_AVAILABLE,
-        f"the leadership of {name} is being handed over; ask who leads it next",
+        f"the leadership of {name} is being transferred; refresh the metadata for the next leader",
     )
 
 
 def not_ready(name: str) -> errors_pb2.Error:
-    """A new leader does not know yet what is committed."""
+    """Returns the error of a new leader that does not know the commit index yet."""
     return error(ErrorCode.LEADER_NOT_AVAILABLE, f"the new leader of {name} is not ready yet; try again")
 
 
 def outside(name: str, offset: int, start: int, end: int) -> errors_pb2.Error:
-    """The offset is not in the log."""
+    """Returns the error for an offset that is not in the log."""
     return error(ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset} of {name} is outside {start}..{end}")
 
 
 def no_offsets_left(name: str, records: int) -> errors_pb2.Error:
-    """Offsets have 64 bits."""
+    """Returns the error for a batch that would exceed 64-bit offsets."""
     return error(ErrorCode.INVALID_RECORD, f"{name} has no offsets left for {records} records: use another topic")
 
 
 def too_few_replicas(name: str, live: int, needed: int) -> errors_pb2.Error:
-    """Too few can confirm it; nothing was appended."""
+    """Returns the error for a batch that too few replicas could confirm; nothing was appended."""
     return error(
         ErrorCode.NOT_ENOUGH_REPLICAS, f"{name} has {live} live replicas, acks=all needs {needed}; try again later"
     )
 
 
 def short_of_copies(name: str, live: int) -> errors_pb2.Error:
-    """It was appended, and then a replica went away."""
+    """Returns the error for a batch that was appended before a replica was lost."""
     return error(
         ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-        f"appended to {name}, but only {live} replicas are left to confirm it; send it again later",
+        f"appended to {name}, but only {live} replicas are left to confirm it; retry later",
         definite=False,
     )
 
 
 def unreadable(name: str, damage: UnreadableEntryError) -> errors_pb2.Error:
-    """What whoever would read a damaged entry is told, until it is mended."""
+    """Returns the error for a read of a damaged entry that is not repaired yet."""
     return error(
         ErrorCode.STORAGE_ERROR,
-        f"entry {damage.index} of {name} is damaged on this node and has yet to be mended; try again shortly",
+        f"entry {damage.index} of {name} is damaged on this node and not yet repaired; try again shortly",
     )

@@ -1,7 +1,8 @@
-"""What a restore brings to a partition, step by step: checked against where the log is, then put into the log.
+"""Steps of a restore: checked against the state of the log, then proposed to the log.
 
-A step is taken only when all before it is applied. So it meets exactly the state that it was checked against, whoever
-leads next; and whoever sends a step again, because the answer was lost, is told where the partition is by now.
+A step is accepted only when all before it are applied. So it applies to exactly the state that it was checked against,
+whichever node leads next; and a client that repeats a step, because the response was lost, receives the current
+position.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from quorumlog.v1.errors_pb2 import ErrorCode
 from quorumlog.v1.partition_log_pb2 import BeginRestore, FinishRestore, PartitionCommand
 from quorumlog.wire.entry import BatchHeader, CorruptEntryError, verify_batch
 
-#: A batch says with 32 bits how many offsets it covers.
+#: A batch has 32 bits for the number of offsets that it covers.
 _MOST_DELTA = (1 << 32) - 1
 
 
 class _Placed(NamedTuple):
-    """A batch of the backup and the last offset that it is to cover."""
+    """A batch of the backup and the last offset that it must cover."""
 
     entry: bytes
     header: BatchHeader
@@ -35,10 +36,11 @@ class _Placed(NamedTuple):
 def take_step(
     now: int, partition: Partition, request: admin_pb2.RestorePartitionRequest, limits: NodeLimits
 ) -> errors_pb2.Error | None:
-    """Puts a step into the log of a partition that this node leads, unless it has been taken before.
+    """Proposes a step to the log of a partition that this node leads, unless it has been taken before.
 
     Returns:
-        Why the step cannot be taken, or None: then it is done once the end of the log, as it is now, is applied.
+        The error if the step cannot be taken; None otherwise: then it is complete once the current end of the log is
+            applied.
     """
     if len(request.restore_id) != RESTORE_ID_BYTES:
         return _invalid(f"the id of a restore has {RESTORE_ID_BYTES} bytes, not {len(request.restore_id)}")
@@ -60,7 +62,7 @@ def take_step(
         return _producers(now, partition, request.producers)
     if step == "finish":
         return _finish(now, partition, request.finish)
-    return _invalid("a step of a restore begins it, appends, brings producers or finishes it: this is none")
+    return _invalid("the request has no step: set begin, append, producers or finish")
 
 
 def _begin(
@@ -69,10 +71,10 @@ def _begin(
     if partition.high_watermark > 0:
         return error(
             ErrorCode.POLICY_VIOLATION,
-            f"{partition.name} has had records: a partition can be restored only where nobody has written to it",
+            f"{partition.name} has had records: restore into a partition that was never written to",
         )
     if not 0 <= step.log_start_offset <= step.next_offset < MAX_OFFSET:
-        return _invalid(f"a log cannot start at offset {step.log_start_offset} and go on at {step.next_offset}")
+        return _invalid(f"a log cannot start at offset {step.log_start_offset} and continue at {step.next_offset}")
     if not 0 <= step.compacted_offset < MAX_OFFSET:
         return _invalid(f"a log cannot be compacted up to offset {step.compacted_offset}")
     command = BeginRestore(
@@ -90,12 +92,12 @@ def _append(
     except CorruptEntryError as corrupt:
         return error(ErrorCode.CORRUPT_MESSAGE, f"a batch of the backup was refused: {corrupt}")
     if not headers:
-        return _invalid("there is no batch to append")
+        return _invalid("the step has no batch to append")
     if headers[0].base_offset < partition.high_watermark:
-        return None  # It was appended before; the answer says where to go on.
+        return None  # It was appended before; the response has the offset at which to continue.
     if headers[0].base_offset > partition.high_watermark:
         return _invalid(
-            f"{partition.name} goes on at offset {partition.high_watermark}, not at {headers[0].base_offset}"
+            f"{partition.name} continues at offset {partition.high_watermark}, not at {headers[0].base_offset}"
         )
     if max(map(len, step.entries)) > limits.batch_bytes:
         return error(ErrorCode.RECORD_TOO_LARGE, f"a batch exceeds the {limits.batch_bytes} bytes of this node")
@@ -112,7 +114,7 @@ def _append(
     for each in placed:
         problem = partition.append_restored(now, each.entry, each.last_offset)
         if problem is not None:
-            # What was appended before stays; the answer to the next attempt says where to go on.
+            # Batches appended before stay; the response to the next attempt has the offset at which to continue.
             return problem
     return None
 
@@ -124,13 +126,13 @@ def _check_places(placed: list[_Placed]) -> errors_pb2.Error | None:
                 f"the batch at offset {header.base_offset} ends at {header.last_offset}, not at {last_offset}"
             )
         if last_offset - header.base_offset > _MOST_DELTA:
-            return _invalid(f"the gap behind the batch at offset {header.base_offset} is too large for one batch")
+            return _invalid(f"the gap after the batch at offset {header.base_offset} is too large for one batch")
     return None
 
 
 def _producers(now: int, partition: Partition, step: admin_pb2.RestoredProducers) -> errors_pb2.Error | None:
     if not 1 <= len(step.producers) <= MAX_RESTORED_PRODUCERS:
-        return _invalid(f"{len(step.producers)} producers in one step: 1 to {MAX_RESTORED_PRODUCERS} are taken")
+        return _invalid(f"{len(step.producers)} producers in one step: send 1 to {MAX_RESTORED_PRODUCERS}")
     problem = check_records(step.producers)
     if problem is not None:
         return problem
@@ -141,7 +143,7 @@ def _producers(now: int, partition: Partition, step: admin_pb2.RestoredProducers
 
 def _finish(now: int, partition: Partition, step: admin_pb2.FinishPartitionRestore) -> errors_pb2.Error | None:
     if step.next_offset != partition.high_watermark:
-        return _invalid(f"{partition.name} ends at offset {partition.high_watermark} by now, not at {step.next_offset}")
+        return _invalid(f"{partition.name} now ends at offset {partition.high_watermark}, not at {step.next_offset}")
     if not partition.log_start_offset <= step.log_start_offset <= partition.high_watermark:
         return _invalid(
             f"{partition.name} cannot start at offset {step.log_start_offset}: it has {partition.log_start_offset} to"

@@ -1,14 +1,14 @@
-"""Retention by bytes and by time: a partition's leader proposes where its log starts.
+"""Retention by bytes and by time: a partition's leader proposes its log start.
 
-Whole batches are removed, by what the offset index and the headers of a few entries say of them; nothing is ever
-scanned. Bytes are compared whenever the group was stepped, which is two numbers. Time is a deadline: the expiry of the
-oldest batch; a group that sleeps costs nothing until then. What is proposed takes effect when it is applied, on every
-replica at the same place in the log.
+Whole batches are removed, based on the offset index and the headers of a few entries; nothing is ever scanned. Bytes
+are compared after every step of the group, which costs a comparison of two numbers. Time is a deadline: the expiry of
+the oldest batch; an idle group costs nothing until then. A proposal takes effect when it is applied, on every replica
+at the same place in the log.
 
 A batch expires ``retention.ms`` after its largest timestamp or after the leader appended it, whichever is later. So
-records of the past that are filled in now are kept for that long, whatever their timestamps say, and records without
-timestamps too. (Kafka goes by timestamps alone where there are any, for a whole segment at a time, and would remove
-such a segment within ``log.retention.check.interval.ms``.)
+records of the past that are backfilled now are kept for that long, whatever their timestamps, and records without
+timestamps too. (Kafka uses timestamps alone if there are any, for a whole segment at a time, and would remove such a
+segment within ``log.retention.check.interval.ms``.)
 """
 
 from __future__ import annotations
@@ -29,30 +29,30 @@ from quorumlog.wire.entry import parse_header
 
 #: A log is trimmed once it exceeds its limit by this share, so that every trim is worth its checkpoint.
 BYTES_SLACK = 16
-#: After a trim by time, the next one of the same log comes this share of retention.ms later at the soonest.
+#: Minimum time between two trims of the same log by time, as a share of retention.ms.
 TIME_SLACK = 64
 MIN_INTERVAL_US = 100_000
 MAX_INTERVAL_US = 60_000_000
-#: The wall clock may be set forward meanwhile: no deadline is further away than this.
+#: Maximum delay of a deadline, because the wall clock may be set forward in the meantime.
 MAX_WAIT_US = 3_600_000_000
-#: Proposed in one step at most: thousands of partitions may expire at the same time.
+#: Maximum number of proposals in one step: thousands of partitions may expire at the same time.
 TRIMS_PER_STEP = 32
-#: How soon a proposal that was refused is tried again.
+#: Retry interval of a proposal that was refused.
 RETRY_US = 500_000
-#: An append time further ahead than this came of a clock that was wrong, and keeps nothing: one leader whose clock
-#: showed the next year would otherwise have its batches, and all after them, kept until then.
+#: An append time further ahead than this is from a clock that was wrong, and is ignored: one leader whose clock was a
+#: year ahead would otherwise have its batches, and all after them, kept until then.
 MAX_CLOCK_AHEAD_MS = 3_600_000
 
 
 @dataclass(slots=True)
 class _LogBeginning:
-    """What the leader of a partition knows of the beginning of its log.
+    """A leader's view of the beginning of a partition's log.
 
     Arguments:
-        term, config, log_start_offset: what it was learnt for: when one of them changes, it is learnt anew.
-        first: the oldest batch that is kept; None when none is.
-        due: when it expires, on the node's clock (µs); None: never.
-        proposed: the log start that is on its way; 0 for none.
+        term, config, log_start_offset: the view is valid for these values, and computed again when one of them changes.
+        first: the oldest batch that is kept; None without batches.
+        due: its expiry, on the node's clock (µs); None if it never expires.
+        proposed: the proposed log start that is not applied yet; 0 for none.
     """
 
     term: int
@@ -64,7 +64,7 @@ class _LogBeginning:
 
 
 class LogRetention:
-    """Watches the partitions that this node leads.
+    """Applies retention to the partitions that this node leads.
 
     Arguments:
         logs: the partitions with a replica on this node, by their Raft group.
@@ -82,7 +82,8 @@ class LogRetention:
         hooks.deadline(self)
 
     def after_round(self, now: int, wall_ms: int, partition: Partition) -> None:
-        """A partition that this node leads, or led, was stepped: its log may have grown, or have begun anew."""
+        """Checks a partition that this node leads, or led, after a step: its log may have grown, or have another
+        beginning."""
         group, config = partition.group, partition.config
         if not partition.leads or not deletes(config) or partition.restoring:
             self._beginnings.pop(group, None)
@@ -101,7 +102,7 @@ class LogRetention:
                     self._trim(now, wall_ms, partition, beginning)
 
     def _find_first_batch(self, now: int, wall_ms: int, partition: Partition, beginning: _LogBeginning) -> None:
-        """The oldest batch is another one."""
+        """Finds the oldest batch again, and sets its deadline."""
         trimmed = beginning.first is not None
         beginning.log_start_offset = partition.log_start_offset
         last = self._reader.last_batch(partition.group)
@@ -120,13 +121,14 @@ class LogRetention:
             self._set_deadline(partition.group, beginning, now + min(max(wait_us, soonest), MAX_WAIT_US))
 
     def _set_deadline(self, group: int, beginning: _LogBeginning, due: int) -> None:
-        # An earlier deadline stays: it will look again. Otherwise every trim would leave one behind.
+        # An earlier deadline stays, and triggers a check. Otherwise every trim would leave one behind.
         if beginning.due is None or due < beginning.due:
             beginning.due = due
             heapq.heappush(self._deadlines, (due, group))
 
     def _trim(self, now: int, wall_ms: int, partition: Partition, beginning: _LogBeginning) -> bool:
-        """Proposes the log start that both limits allow, if it is a new one; whether it could not, and tries again."""
+        """Proposes the log start that both limits allow, if it is new. Returns True if the proposal failed and will be
+        retried."""
         start = self._log_start(wall_ms, partition)
         if start <= max(partition.log_start_offset, beginning.proposed):
             return False
@@ -138,8 +140,8 @@ class LogRetention:
         return True
 
     def _log_start(self, wall_ms: int, partition: Partition) -> int:
-        """The first offset to keep: of whole batches, the fewest that hold ``retention.bytes``, and of these those that
-        hold anything that is younger than ``retention.ms`` or that comes after such a batch."""
+        """Returns the first offset to keep: of whole batches, the fewest that hold ``retention.bytes``, and of these
+        those that are younger than ``retention.ms`` or that follow such a batch."""
         group, config = partition.group, partition.config
         start = partition.log_start_offset
         last = self._reader.last_batch(group)
@@ -155,14 +157,14 @@ class LogRetention:
             end_offset = kept.base_offset if kept is not None else last.last_offset + 1
             start = max(start, self._first_appended_since(partition, start, end_offset, oldest_ms, wall_ms))
         if start <= partition.compacted_offset:
-            # The index begins behind the compacted part, which goes with the first batch after it and not before.
+            # The index starts after the compacted part, which is removed with the first batch after it and not before.
             return partition.log_start_offset
         return min(start, partition.high_watermark)
 
     def _first_appended_since(self, partition: Partition, start: int, end: int, oldest_ms: int, wall_ms: int) -> int:
-        """The first offset from ``start`` on whose batch was appended at ``oldest_ms`` or later; ``end`` if none was
-        before that. Nearly always the last batch before ``end`` says it for all before it, because append times rise.
-        """
+        """Returns the first offset from ``start`` on whose batch was appended at ``oldest_ms`` or later; ``end`` if
+        none was before that. Nearly always the last batch before ``end`` decides for all before it, because append
+        times increase."""
 
         def is_young(row: BatchRow) -> bool:
             return row.base_offset >= end or self._append_time_ms(partition, row.base_offset, wall_ms) >= oldest_ms
@@ -173,9 +175,9 @@ class LogRetention:
         return end if young is None else min(young.base_offset, end)
 
     def _append_time_ms(self, partition: Partition, offset: int, wall_ms: int) -> int:
-        """When the batch at an offset was appended; -1 if a clock that was far ahead has said so. Versions that did not
-        note it left the smallest timestamp there, and where none exists, the batch counts as appended with the last one
-        of the log."""
+        """Returns the append time of the batch at an offset; -1 if it is from a clock that was far ahead. Versions that
+        did not record it left the smallest timestamp there, and if none exists, the batch counts as appended with the
+        last one of the log."""
         try:
             entries = partition.read(offset, 1)
         except UnreadableEntryError:
@@ -204,17 +206,17 @@ class LogRetention:
             beginning.due = None
             tries_again = self._trim(now, wall_ms, partition, beginning)
             if not tries_again and beginning.proposed <= partition.log_start_offset:
-                # Nothing had expired after all: the deadline was one of those that come early.
+                # Nothing had expired: the deadline was one of those that are early.
                 beginning.log_start_offset = -1
                 self._host.touch(group)
 
     @property
     def next_deadline(self) -> int | None:
-        """When ``on_time`` is due."""
+        """Time at which ``on_time`` is due."""
         return self._deadlines[0][0] if self._deadlines else None
 
 
 def deletes(config: TopicConfig) -> bool:
-    """Whether old records of a topic go, by bytes or by time."""
+    """True if old records of a topic are removed, by bytes or by time."""
     limited = config.retention_ms >= 0 or config.retention_bytes >= 0
     return limited and not config.compacts

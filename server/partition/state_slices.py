@@ -1,7 +1,7 @@
-"""How the state of a partition is cut into slices of its snapshot, and put together again.
+"""Slices of the state of a partition in its snapshot: cutting and joining them.
 
-A partition may know thousands of producers with thousands of digests each: hundreds of megabytes, more than any message
-between nodes may have. Cut, they travel like any other snapshot, slice by slice.
+A partition may have thousands of producers with thousands of digests each: hundreds of megabytes, more than a message
+between nodes may have. In slices, the state is sent like any other snapshot.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from quorumlog.raft.types import SnapshotData
 from quorumlog.storage.interface import StorageReader
 from quorumlog.v1.partition_log_pb2 import PartitionSnapshot
 
-#: What a row takes beside its key and its value, and what a number takes, at most (bytes).
+#: Maximum size of a row without its key and its value, and maximum size of a number (bytes).
 _ROW_BYTES = 16
 _NUMBER_BYTES = 10
 
 
 def cut_state(state: PartitionSnapshot, slice_bytes: int) -> list[bytes]:
-    """The slices of a state: one, unless it has more than ``slice_bytes``. A row is never cut in two.
+    """Returns the slices of a state: one, unless it has more than ``slice_bytes``. A row is never divided.
 
     Arguments:
         state: is emptied if it is cut.
@@ -52,10 +52,10 @@ def _parts(state: PartitionSnapshot, slice_bytes: int) -> Iterator[PartitionSnap
 
 
 def snapshot_state(reader: StorageReader, group: int, data: SnapshotData) -> PartitionSnapshot:
-    """The state in a partition's snapshot whose slices are durable here: it comes after the compacted batches.
+    """Returns the state in a partition's snapshot whose slices are durable here: it follows the compacted batches.
 
     Raises:
-        DamageError: it is not what was written.
+        DamageError: a slice differs from what was written.
     """
     last = PartitionSnapshot.FromString(reader.snapshot_slice(group, data.stage, data.slices - 1))
     if not last.state_slices:

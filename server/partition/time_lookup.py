@@ -1,9 +1,9 @@
-"""The first offset at or after a time, by the offset index alone as far as that goes.
+"""The first offset at or after a time, by the offset index alone as far as possible.
 
-The index knows the latest timestamp up to and including each batch. It grows with the offset, so the first batch where
-it reaches a time is found by binary search, and that batch holds a record of that time or later. But what the index
-says of the first batches may come from batches before them, which are not kept any more, or which the client has ruled
-out; then the batches themselves are looked at, one by one.
+The index has the latest timestamp up to and including each batch. It increases with the offset, so the first batch
+where it reaches a time is found by binary search, and that batch holds a record of that time or later. But the index
+entries of the first batches may reflect earlier batches, which are no longer kept, or which the client has excluded;
+then the batches themselves are examined, one by one.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from quorumlog.storage.batch_times import is_largest_timestamp_missing, largest_
 from quorumlog.storage.interface import StorageReader
 from quorumlog.wire.entry import BatchHeader, Flags, TimestampType, parse_envelope, parse_header
 
-#: Bytes of batches that one look-up reads in one answer where the index does not help.
+#: Bytes of batches that one lookup reads in one answer if the index does not help.
 SCAN_BYTES = 4 << 20
 
 
 class TimeFound(NamedTuple):
-    """Where a look-up has come to.
+    """The position that a lookup has reached.
 
     Arguments:
         offset: the first offset that may be the answer.
-        header, entry: of the batch that holds the answer; None if the look-up has to go on from ``offset``.
+        header, entry: the batch that holds the answer; None if the lookup has to continue from ``offset``.
     """
 
     offset: int
@@ -33,7 +33,7 @@ class TimeFound(NamedTuple):
 
     @property
     def append_time_ms(self) -> int:
-        """The timestamp of all records of the batch where the leader set it, else -1. A compacted batch is made of
+        """The timestamp of all records of the batch if the leader set it, otherwise -1. A compacted batch consists of
         several: each of its records has its own."""
         if self.header is None or self.header.timestamp_type is not TimestampType.LOG_APPEND_TIME:
             return -1
@@ -41,10 +41,10 @@ class TimeFound(NamedTuple):
 
 
 def find_time(partition: Partition, reader: StorageReader, timestamp_ms: int, first_offset: int) -> TimeFound | None:
-    """The first committed batch from ``first_offset`` on that holds a record at or after a time.
+    """Returns the first committed batch from ``first_offset`` on that holds a record at or after a time.
 
     Returns:
-        None if there is none.
+        None if no record is that late.
     """
     start = max(first_offset, partition.log_start_offset)
     end = partition.high_watermark
@@ -59,7 +59,7 @@ def find_time(partition: Partition, reader: StorageReader, timestamp_ms: int, fi
     if row is not None and row.base_offset >= end:
         return None
     if row is None:
-        # What followers have committed before this disk has written it is in no index yet.
+        # Entries that followers have committed before this disk has written them are not in the index yet.
         durable = reader.last_batch(partition.group)
         position = start if durable is None else max(start, durable.last_offset + 1)
     else:
@@ -68,8 +68,8 @@ def find_time(partition: Partition, reader: StorageReader, timestamp_ms: int, fi
 
 
 def find_latest(partition: Partition, reader: StorageReader) -> TimeFound | None:
-    """The first committed batch that holds a record with the latest timestamp of all. Where that one is not kept any
-    more, the index does not know which is the latest of those that are: then the last batch.
+    """Returns the first committed batch with a record of the latest timestamp. If that one is no longer kept, the index
+    does not contain the latest of the others, and the result is the last batch.
 
     Returns:
         None if there is no record.
@@ -79,22 +79,22 @@ def find_latest(partition: Partition, reader: StorageReader) -> TimeFound | None
         return None
     row = reader.find_batch(partition.group, last, lambda row: True)
     if row is not None:
-        found = find_time(partition, reader, row.max_timestamp_ms, 0)
-        if found is not None:
-            return found
+        result = find_time(partition, reader, row.max_timestamp_ms, 0)
+        if result is not None:
+            return result
     # The last batch was compacted, or is in no index yet.
     entries = partition.read(last, 1)
     return TimeFound(last, parse_header(entries[0]), entries[0]) if entries else None
 
 
 def _scan(partition: Partition, timestamp_ms: int, start: int, position: int) -> TimeFound | None:
-    """Looks at batches from ``position`` on; the records before ``start`` do not count."""
+    """Examines batches from ``position`` on; the records before ``start`` do not count."""
     end = partition.high_watermark
     scanned = 0
     while position < end:
         if scanned >= SCAN_BYTES:
             return TimeFound(position)
-        # The batch that the index names comes alone: nearly always it is the one.
+        # The batch that the index names is read alone: nearly always it is the result.
         entries = partition.read(position, SCAN_BYTES if scanned else 1)
         if not entries:
             return None

@@ -1,6 +1,6 @@
-"""A partition's witness on this node: a voter that keeps of each entry its index, its term and its hash.
+"""A partition's witness on this node: a voter that stores the index, the term and the hash of each entry.
 
-It applies nothing, serves nothing and never leads. All that it has is a log of traces, whose past it gives up.
+It applies nothing, serves nothing and never leads. Its only state is a log of traces, whose beginning it removes.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import errors_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 
-#: This row of a replica's table says that it is a witness, whatever the metadata say by now.
+#: Key of the row that marks a replica as a witness, whatever the current metadata.
 WITNESS_ROW = b"w"
 _APPLIED = struct.Struct("<Q")
 
 
 def is_witness(table: Mapping[bytes, object]) -> bool:
-    """Whether the replica with these rows is a witness."""
+    """True if the replica with these rows is a witness."""
     return WITNESS_ROW in table
 
 
 def witness_rows(applied: int = 0) -> dict[bytes, bytes]:
-    """The rows of a witness that has applied its log up to an index."""
+    """Returns the rows of a witness that has applied its log up to an index."""
     return {WITNESS_ROW: _APPLIED.pack(applied)}
 
 
 def applied_of(table: Mapping[bytes, bytes]) -> int:
-    """Up to where a witness with these rows has applied its log."""
+    """Returns the applied index of a witness with these rows."""
     return int(_APPLIED.unpack(table[WITNESS_ROW])[0])
 
 
@@ -54,32 +54,32 @@ class PartitionWitness:
         self._applied = max(applied_of(table), raft.anchor.index)
         self._rows_due = False
 
-    # -- what it replicates: an index -------------------------------------------------------------------------
+    # -- the replicated state: an index -----------------------------------------------------------------------
 
     def apply(self, entries: list[Entry]) -> None:
-        """Committed entries pass by."""
+        """Advances the applied index over committed entries."""
         for entry in entries:
             assert entry.index == self._applied + 1, f"group {self.group}: applied {self._applied}, then {entry.index}"
             self._applied = entry.index
         self._rows_due = True
 
     def restore(self, snapshot: Snapshot) -> None:
-        """The log begins anew behind a point."""
+        """Restarts the log after the snapshot's last entry."""
         self._applied = snapshot.last.index
         self._rows_due = True
 
     def take_rows(self) -> dict[bytes, bytes | None]:
-        """Rows of the table that changed, to be written with the next transaction."""
+        """Returns the rows of the table that changed, to be written with the next transaction."""
         if not self._rows_due:
             return {}
         self._rows_due = False
         return {**witness_rows(self._applied)}
 
     def log_to_give_up(self, most_traces: int) -> EntryId | None:
-        """The last entry that is of no use any more, since nobody copies from a witness.
+        """Returns the last entry that is no longer needed, since no replica copies from a witness.
 
         Arguments:
-            most_traces: so many are kept.
+            most_traces: number of traces that are kept.
 
         Returns:
             None as long as there are fewer.
@@ -91,26 +91,26 @@ class PartitionWitness:
         try:
             return raft.entry_id(last)
         except UnreadableEntryError:
-            # It is being mended; the next one will do as well.
+            # It is being repaired; the next one will do too.
             return None
 
-    # -- what it is asked -------------------------------------------------------------------------------------
+    # -- requests ---------------------------------------------------------------------------------------------
 
     @property
     def leads(self) -> bool:
-        """Never."""
+        """False: a witness never leads."""
         return False
 
     @property
     def name(self) -> str:
-        """topic-number."""
+        """Name in the form topic-number."""
         return f"{self.identity.topic}-{self.identity.number}"
 
     def configure(self, configs: Mapping[str, str]) -> None:
-        """A topic's configuration concerns those who have its records."""
+        """Does nothing: a topic's configuration concerns only replicas with records."""
 
     def not_leader(self) -> errors_pb2.Error:
-        """The error for a request that only the leader can serve."""
+        """Returns the error for a request that only the leader can serve."""
         return error(
             ErrorCode.NOT_LEADER_OR_FOLLOWER,
             f"this node is the witness of {self.name} and has no records of it; ask its leader",

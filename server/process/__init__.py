@@ -1,4 +1,4 @@
-"""What turns a node into a process.
+"""Runs a node as a process.
 
 - `runtime`: puts a node process together, runs it, and takes it apart again.
 - `driver`: gathers events, steps the node, and carries out its effects.

@@ -1,7 +1,7 @@
-"""The audit log: JSON, one object in a line, appended to a file of its own by a thread of its own.
+"""Audit log: JSON, one object per line, appended to a separate file by a separate thread.
 
-A file that is moved away by whoever rotates logs is begun anew. Lines that come faster than the disk takes them are
-counted and not kept: a node goes on without its audit log, and says so.
+A file that log rotation has moved away is created again. Lines that arrive faster than the disk accepts them are
+dropped and counted: a node continues without its audit log, and reports that.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ MOST_WAITING = 10_000
 
 
 class AuditLogError(Exception):
-    """The audit log cannot be written. The message is one line."""
+    """Raised if the audit log cannot be written. The message is one line."""
 
 
 class _AuditFile(logging.handlers.WatchedFileHandler):
-    """The file. What goes wrong with it is told once, until it goes right again."""
+    """The file. A write error is reported once, until a write succeeds."""
 
     def __init__(self, path: Path, log: Log) -> None:
         super().__init__(path, encoding="utf-8")
@@ -53,9 +53,9 @@ class AuditLog:
     """Writes audit lines.
 
     Arguments:
-        path: of the file; it is made if it is missing, readable for its owner only.
+        path: of the file; created if it is missing, readable only by its owner.
         node_id: of this node.
-        log: is told when lines are lost.
+        log: reports lost lines.
 
     Raises:
         AuditLogError: the file cannot be opened.
@@ -70,13 +70,13 @@ class AuditLog:
             path.touch(mode=0o600, exist_ok=True)
             target = _AuditFile(path, log)
         except OSError as problem:
-            raise AuditLogError(f"audit_log = {path}: cannot be written: {problem.strerror}") from None
+            raise AuditLogError(f"audit_log = {path}: cannot write the audit log: {problem.strerror}") from None
         self._target = target
         self._listener = logging.handlers.QueueListener(self._lines, target)
         self._listener.start()
 
     def write(self, line: AuditLine) -> None:
-        """Takes a line. Never waits."""
+        """Queues a line. Never blocks."""
         time = datetime.fromtimestamp(line.wall_ms / 1000, UTC).isoformat(timespec="milliseconds")
         told = {"time": time, "event": line.event, "node": self._node_id, **line.fields}
         if self._lost:
@@ -92,6 +92,6 @@ class AuditLog:
             self._lost = 0
 
     def close(self) -> None:
-        """Writes what waits, and ends."""
+        """Writes the queued lines, and closes the file."""
         self._listener.stop()
         self._target.close()

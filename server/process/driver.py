@@ -1,8 +1,8 @@
-"""Drives a node: gathers events, steps it, carries out its effects.
+"""Drives a node: collects events, steps it, executes its effects.
 
-All events that arrive in one turn of the event loop become one step: the first of them schedules the round, the
-others join it. While a transaction is being synced the node keeps what arrives for the next one. That is the whole
-group commit; there is no timer in it.
+All events that arrive in one iteration of the event loop become one step: the first of them schedules the round, the
+others join it. While a transaction is being synced, the node collects what arrives for the next one. That is all of the
+group commit; it needs no timer.
 """
 
 from __future__ import annotations
@@ -40,58 +40,58 @@ from quorumlog.storage.interface import StorageEngineError
 from quorumlog.storage.transaction import Transaction
 from quorumlog.v1 import admin_pb2
 
-#: A storage transaction that takes so long is told of.
+#: Storage transactions that take this long are logged.
 SLOW_STORAGE_S = 1.0
 
 
 class DrivenNode(Protocol):
-    """What the driver needs of a node; ``Node`` is the only one outside of tests."""
+    """The interface of a node to the driver; ``Node`` is the only implementation outside of tests."""
 
     @property
     def identity(self) -> PeerIdentity:
-        """Who it is."""
+        """Its identity."""
 
     def standing(self, asker: int) -> ClusterStanding:
-        """What it says of its cluster to a node that looks for it."""
+        """Returns its view of the cluster, for a node that looks for one."""
 
     @property
     def next_deadline(self) -> int:
-        """When it wants to be stepped at the latest, in microseconds."""
+        """Latest time of the next step, in microseconds."""
 
     def accepts_peer(self, identity: PeerIdentity) -> str | None:
-        """None, or why that peer's streams are refused."""
+        """Returns why that peer's streams are refused; None if they are accepted."""
 
     def step(self, now: int, wall_ms: int, events: list[Event]) -> Effects:
-        """Takes events; says what to do."""
+        """Processes events; returns the effects to execute."""
 
     def describe(self) -> admin_pb2.DescribeNodeResponse:
-        """Its state, for operators."""
+        """Returns its state, for operators."""
 
     def readings(self) -> Readings:
-        """Its state, for metrics."""
+        """Returns its state, for metrics."""
 
     @property
     def image(self) -> MetadataImage | None:
-        """What it knows of the cluster; None while it belongs to none."""
+        """The cluster metadata; None while it belongs to no cluster."""
 
     def sees_topic(self, principal: str, name: str) -> bool:
-        """Whether a principal may know of a topic of this name, if there is one."""
+        """True if a principal may know whether a topic of this name exists."""
 
 
 class TransactionWriter(Protocol):
     """The storage thread."""
 
     def submit(self, transaction: Transaction) -> None:
-        """Takes a transaction to be made durable; its completion comes back later."""
+        """Queues a transaction; its completion is reported once it is durable."""
 
 
 class Driver:
-    """The loop around one node. Lives on one event loop; only ``storage_completed`` may be called from elsewhere.
+    """The loop around one node. Lives on one event loop; only ``storage_completed`` may be called from other threads.
 
     Arguments:
-        controllers: as configured: node id -> host:port. What most of those addresses say of the cluster is believed.
+        controllers: as configured: node id -> host:port. A majority of these addresses determines the cluster.
         dialer: opens connections to peers; without TLS unless given.
-        audit: where it is written who was refused what, and who has changed what; None: nowhere.
+        audit: records denied requests and changes; None: they are not recorded.
     """
 
     def __init__(
@@ -138,20 +138,20 @@ class Driver:
         )
 
     def start(self, writer: TransactionWriter) -> None:
-        """Steps the node for the first time. ``writer`` answers each transaction with ``storage_completed``."""
+        """Steps the node for the first time. ``writer`` completes each transaction with ``storage_completed``."""
         self._writer = writer
         self._schedule()
 
-    # -- events in ------------------------------------------------------------------------------------------------
+    # -- incoming events -------------------------------------------------------------------------------------------
 
     def emit(self, event: Event) -> None:
-        """Takes an event into the next round."""
+        """Adds an event to the next round."""
         self._events.append(event)
         if not self._round_scheduled:
             self._schedule()
 
     def storage_completed(self, number: int, error: StorageEngineError | None) -> None:
-        """Tells that a transaction is durable, or was not written. Called on the storage thread."""
+        """Reports that a transaction is durable, or failed. Called on the storage thread."""
         elapsed = time.perf_counter() - self._submitted_at
         self._loop.call_soon_threadsafe(self._transaction_ended, number, error, elapsed)
 
@@ -159,11 +159,13 @@ class Driver:
         self._loop.call_soon_threadsafe(self.emit, event)
 
     def heard_cluster(self, address: str, cluster_id: str) -> None:
-        """Tells to which cluster the node belongs that answered at an address (host:port) that we dialled.
+        """Records the cluster id of the node that answered at an address (host:port) that we dialled.
 
-        A node that starts on another cluster's data must say so and end, not wait for ever among strangers. One
-        mistaken neighbour must not end a healthy node: so a majority of the controllers, and only until this node
-        has once been ready among them.
+        A node that starts on another cluster's data must report it and stop, rather than wait forever for nodes that
+        refuse it.
+        A single misconfigured neighbour must not stop a healthy node: so it takes a majority of the controllers, and
+        only
+        until this node has been ready in its cluster once.
         """
         own = self._node.identity.cluster_id
         if not self._may_be_foreign or address not in self._others or not own or not cluster_id:
@@ -174,16 +176,16 @@ class Driver:
         self._foreign[address] = cluster_id
         if len(self._foreign) > len(self._others) // 2:
             self.halt(
-                f"the data directory belongs to cluster {own}, but the controllers at hand form cluster {cluster_id}:"
-                " give the right --data-dir, or an empty one"
+                f"the data directory belongs to cluster {own}, but the reachable controllers form cluster {cluster_id}:"
+                " set --data-dir to the right directory, or to an empty one"
             )
 
     def become_settled(self) -> None:
-        """The node has been ready: from now on strangers are only refused."""
+        """Records that the node has been ready: from now on, nodes of other clusters are only refused."""
         self._may_be_foreign = False
 
     def fail(self, what: str, error: BaseException) -> None:
-        """Ends the node because something of its own broke: one line, with the place, for whoever has to find it."""
+        """Stops the node because of an internal error: logs one line with the place, for debugging."""
         trace = " < ".join(
             f"{frame.name} ({frame.filename.rpartition('/')[2]}:{frame.lineno})"
             for frame in reversed(traceback.extract_tb(error.__traceback__)[-6:])
@@ -191,16 +193,16 @@ class Driver:
         self.halt(f"{what} failed: {type(error).__name__}: {error}; in {trace}")
 
     def halt(self, error: str | None) -> None:
-        """Ends the node: nothing is stepped or carried out any more."""
+        """Stops the node: no further steps or effects."""
         if not self._halted.is_set():
             self.error = None if error is None else " ".join(error.split())
             self._halted.set()
 
     async def wait_halted(self) -> None:
-        """Waits for the end, asked for or not; then ``error`` says which."""
+        """Waits until the node has stopped, as requested or not; ``error`` then has the reason."""
         await self._halted.wait()
 
-    # -- rounds ---------------------------------------------------------------------------------------------------
+    # -- rounds ----------------------------------------------------------------------------------------------------
 
     def _schedule(self) -> None:
         self._round_scheduled = True
@@ -220,13 +222,13 @@ class Driver:
             self._carry_out(effects)
             self._arm_timer()
         except Exception as error:
-            # An invariant that does not hold, or storage that cannot be believed: going on could only do harm.
+            # A violated invariant, or storage that returned invalid data: continuing could only cause harm.
             self.fail("a step of the node", error)
 
     def _carry_out(self, effects: Effects) -> None:
-        # Frames leave before the transaction is even begun (Raft thesis §10.2.1): followers write while we do. The
-        # tasks that write them run in the next turn of the loop, and the transaction is handed over behind them: the
-        # storage thread would take the interpreter in between, and keep it until its first system call.
+        # Frames are sent before the transaction is even started (Raft thesis §10.2.1): followers write while we do. The
+        # tasks that write them run in the next iteration of the loop, and the transaction is submitted behind them:
+        # otherwise the storage thread would take the interpreter in between, and keep it until its first system call.
         for peer, frame in effects.frames:
             self.links.send(peer, frame)
         if effects.transaction is not None:
@@ -256,7 +258,7 @@ class Driver:
             self.halt(effects.halt.error)
 
     def tell_audit(self, line: AuditLine) -> None:
-        """Has a line written into the audit log, where there is one."""
+        """Writes a line to the audit log, if there is one."""
         if self._audit is not None:
             self._audit.write(line)
 
@@ -273,8 +275,11 @@ class Driver:
         self.emit(LossAnswered(refused))
 
     def _arm_timer(self) -> None:
-        """Sees to it that the node is stepped by its deadline. A timer that fires too early costs less than one
-        that is set anew every round, so a later deadline waits until then."""
+        """Schedules a step at the node's deadline.
+
+        A timer that fires too early costs less than rescheduling it in every round, so a later deadline waits until
+        then.
+        """
         deadline = self._node.next_deadline
         if self._timer is not None:
             if self._timer_deadline <= deadline:

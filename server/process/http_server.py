@@ -1,6 +1,7 @@
-"""The servers of a node's pages over HTTP: one for this machine, and one for whoever has a certificate.
+"""HTTP servers for a node's pages: one for this machine, and one for clients with a certificate.
 
-Python's own, as the client library of Prometheus uses it: a thread for each connection, and of those only so many.
+They use Python's own, as the client library of Prometheus does: a thread for each connection, with a limit on their
+number.
 """
 
 from __future__ import annotations
@@ -21,62 +22,63 @@ from quorumlog.server.transport.failed_handshakes import reason_of
 from quorumlog.server.transport.principals import auth_context_of, principal_of, serial_of
 from quorumlog.server.transport.tls_contexts import TlsContexts
 
-#: A client that says nothing for so long is cut off.
+#: A client that sends nothing for this long is disconnected.
 SILENCE_S = 10.0
 HANDSHAKE_S = 5.0
-#: A request takes no longer, with its answer: whoever says a byte now and then would hold its connection for ever.
+#: Time limit of a request, including its answer: otherwise a client that sends a byte now and then would hold its
+#: connection indefinitely.
 REQUEST_S = 30.0
-#: Connections at once; what comes beyond them is closed.
+#: Connections at a time; further ones are closed.
 MAX_CONNECTIONS = 32
-#: Where a request says who makes it: a RequestContext.
+#: Key of the RequestContext in a request's environment.
 CLIENT = "quorumlog.client"
 
 
 class PageHandler(WSGIRequestHandler):
-    """Writes no line per request."""
+    """Request handler that writes no line per request."""
 
     timeout = SILENCE_S
 
     def get_environ(self) -> dict[str, Any]:
-        """What the request says; with TLS also who makes it."""
+        """Returns the request's environment; with TLS it includes the client's identity."""
         environ: dict[str, Any] = super().get_environ()
         if isinstance(self.connection, ssl.SSLSocket):
             environ[CLIENT] = client_of(self.connection, str(self.client_address[0]))
         return environ
 
-    def log_message(self, format: str, *args: object) -> None:  # the name that is overridden
-        """Says nothing."""
+    def log_message(self, format: str, *args: object) -> None:  # parameter name of the overridden method
+        """Suppresses the log line."""
 
 
 class PageServer(ThreadingMixIn, WSGIServer):
-    """A thread for each connection, so that a slow reader holds up nobody."""
+    """HTTP server with a thread for each connection, so that a slow reader delays no other."""
 
     daemon_threads = True
     request_queue_size = MAX_CONNECTIONS
 
     def __init__(self, address: tuple[str, int], handler: type[WSGIRequestHandler]) -> None:
         self._room = threading.BoundedSemaphore(MAX_CONNECTIONS)
-        #: Connections that are served, and until when on the monotonic clock. Held while it changes: the lock.
+        #: Connections being served, with their deadline on the monotonic clock. Guarded by the lock.
         self._ends_s: dict[socket.socket, float] = {}
         self._lock = threading.Lock()
         super().__init__(address, handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Serves a connection on a thread of its own, if there is room for it."""
+        """Serves a connection on its own thread, or closes it if too many are open."""
         if self._room.acquire(blocking=False):
             super().process_request(request, client_address)
         else:
             self.shutdown_request(request)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Serves a connection to its end."""
+        """Serves a connection until it ends."""
         try:
             super().process_request_thread(request, client_address)
         finally:
             self._room.release()
 
     def finish_request(self, request: Any, client_address: Any) -> None:
-        """Reads a request and answers it, for so long as that may take."""
+        """Reads and answers a request, with a deadline."""
         with self._lock:
             self._ends_s[request] = time.monotonic() + REQUEST_S
         try:
@@ -86,25 +88,25 @@ class PageServer(ThreadingMixIn, WSGIServer):
                 del self._ends_s[request]
 
     def service_actions(self) -> None:
-        """Called by the loop that takes connections: cuts off those whose time is over."""
+        """Closes connections past their deadline. Called by the loop that accepts connections."""
         now_s = time.monotonic()
         with self._lock:
             for request, ends_s in self._ends_s.items():
                 if now_s >= ends_s:
-                    with contextlib.suppress(OSError):  # It has gone by itself.
-                        # Not that of TLS, which its own thread is using.
+                    with contextlib.suppress(OSError):  # It has been closed already.
+                        # The plain socket, not the TLS one, which its own thread is using.
                         socket.socket.shutdown(request, socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Says nothing of connections that break."""
+        """Suppresses the report of connections that break."""
 
 
 class TlsPageServer(PageServer):
-    """The same for clients with a certificate.
+    """HTTP server for clients with a certificate.
 
     Arguments:
         watched: the node's pair, with the authorities of clients.
-        failed: is told of each handshake that failed: from which address, and why. Called on any thread.
+        failed: called with address and reason of each failed handshake, on any thread.
     """
 
     def __init__(
@@ -119,12 +121,12 @@ class TlsPageServer(PageServer):
         super().__init__(address, handler)
 
     def finish_request(self, request: Any, client_address: Any) -> None:
-        """Shakes hands, and serves whoever has proved who they are."""
+        """Performs the TLS handshake, and serves a client that has authenticated."""
         assert isinstance(request, socket.socket)
         request.settimeout(HANDSHAKE_S)
         try:
             secured = self._contexts.current().wrap_socket(request, server_side=True)
-        except OSError as problem:  # TLS has many, and silence is one.
+        except OSError as problem:  # TLS raises many kinds, and so does a timeout.
             self._failed(str(client_address[0]), reason_of(problem))
             return
         with secured:
@@ -132,7 +134,7 @@ class TlsPageServer(PageServer):
 
 
 def client_of(connection: ssl.SSLSocket, host: str) -> RequestContext:
-    """Who is at the other end, by the certificate."""
+    """Returns the identity of a client, by its certificate."""
     proved = auth_context_of(connection)
-    assert proved, "nobody comes in without a certificate"
+    assert proved, "clients without a certificate are rejected in the handshake"
     return RequestContext("metrics", host, principal_of(proved), Listener.CLIENT, serial_of(proved))

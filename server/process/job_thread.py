@@ -1,6 +1,6 @@
-"""The thread for work that would hold up the node's steps: one job at a time, each short, none by the clock.
+"""Thread for work that would delay the node's steps: one job at a time, each short, none periodic.
 
-It starts with the first job, so a node that never has one never has the thread.
+It starts with the first job, so a node that never has one does not have the thread.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from quorumlog.server.step.events import Job, JobDone
 
 
 class JobThread:
-    """Carries out jobs in their order.
+    """Executes jobs in order.
 
     Arguments:
         done: called on the thread, once for each job; must not block, and must not raise.
@@ -26,14 +26,14 @@ class JobThread:
         self._stopped = False
 
     def submit(self, job: Job) -> None:
-        """Hands over a job. Never blocks."""
+        """Queues a job. Never blocks."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="quorumlog-jobs", daemon=True)
             self._thread.start()
         self._queue.put(job)
 
     def stop(self) -> None:
-        """Waits for the job under way, drops the others and ends the thread: storage can be closed then."""
+        """Waits for the current job, drops the others and stops the thread, after which storage can be closed."""
         self._stopped = True
         if self._thread is not None:
             self._queue.put(None)
@@ -45,7 +45,7 @@ class JobThread:
 
 
 def carry_out(job: Job) -> JobDone:
-    """Does a job's work. What it raises is the node's to judge."""
+    """Executes a job. Its exception is returned for the node to handle."""
     try:
         return JobDone(job.number, job.work(), None)
     except Exception as error:

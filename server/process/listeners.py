@@ -1,4 +1,4 @@
-"""Where a node listens: a gRPC server for each kind of listener, with its own credentials, limits and services."""
+"""Listeners of a node: a gRPC server for each kind, with its own credentials, limits and services."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ from quorumlog.server.transport.tls_contexts import TlsContexts
 if TYPE_CHECKING:
     from quorumlog.server.kafka.listener import KafkaListener
 
-#: Around the batches of one request.
+#: Allowance for the fields of a request beside its batches.
 _REQUEST_OVERHEAD_BYTES = 1 << 20
-#: What a call may bring before it is clear whose it is.
+#: Maximum size of a message of an unauthenticated caller.
 _STRANGERS_BYTES = 64 << 10
 
 
 def watch_pair(settings: Settings, listener: Listener, log: Log, name: str = "") -> WatchedPair | None:
-    """The files of a listener; None for one without TLS.
+    """Returns the watched files of a listener; None for one without TLS.
 
     Arguments:
-        name: by which the log calls it, if not by its kind.
+        name: name in the log, if it differs from the kind.
 
     Raises:
         CertificateError: they cannot be used.
@@ -73,8 +73,8 @@ class Listeners:
         failed_handshakes: reports failed TLS handshakes, of the port for Kafka's clients and of the metrics page.
 
     Raises:
-        ListenError: an address cannot be listened on.
-        CertificateError: the files of one cannot be used.
+        ListenError: listening on an address failed.
+        CertificateError: the files of a listener cannot be used.
         SettingsError: the keys for tokens cannot be used.
     """
 
@@ -146,20 +146,19 @@ class Listeners:
             self._supervisor.start(self._kafka.run(), "kafka-listener")
 
     async def set_serving(self, serving: bool) -> None:
-        """What the health services answer."""
+        """Sets the answer of the health services."""
         for server in self._servers:
             await server.set_serving(serving)
 
     async def stop(self, grace_s: float) -> None:
-        """Takes no more calls, gives those under way ``grace_s`` seconds, then ends them, and waits for that."""
+        """Refuses new calls, waits ``grace_s`` seconds for calls in progress, then cancels and awaits them."""
         if self._kafka is not None:
             self._kafka.stop()
         await asyncio.gather(*(server.end_calls(grace_s) for server in self._servers))
         await wait_for_calls()
 
     def readings(self) -> Readings:
-        """How long the certificate is valid with which this node serves, in seconds; for ever without TLS. How many of
-        Kafka's clients are connected."""
+        """Returns the certificate's remaining validity in seconds (infinite without TLS), and the Kafka connections."""
         ends_s = (pair.current().validity.ends_s for pair in self._pairs)
         return {
             "certificate_expiry_seconds": min(ends_s, default=math.inf) - time.time(),
@@ -179,7 +178,7 @@ def _kafka_listener(
 ) -> KafkaListener | None:
     if settings.kafka_listen is None:
         return None
-    # It brings Arrow, for those who want it.
+    # Imports Arrow, which is needed only by those who use it.
     from quorumlog.server.kafka.cluster_view import ImageView
     from quorumlog.server.kafka.connection import KafkaConnectionLimits
     from quorumlog.server.kafka.listener import KafkaListener, KafkaListenerOptions
@@ -204,7 +203,7 @@ def _client_handlers(settings: Settings, driver: Driver, meters: Meters) -> tupl
 
 
 def _token_keys(settings: Settings, driver: Driver, log: Log) -> KeysForNode | None:
-    """The keys by which tokens are verified; None where the node takes none.
+    """Returns the keys by which tokens are verified; None if the node accepts none.
 
     Raises:
         SettingsError: they cannot be used.
@@ -213,7 +212,7 @@ def _token_keys(settings: Settings, driver: Driver, log: Log) -> KeysForNode | N
     if options is None:
         return None
     try:
-        # It brings libraries of its own, for those who want it.
+        # Imports optional libraries.
         from quorumlog.server.access.key_set import KeySetError
         from quorumlog.server.access.watched_keys import WatchedKeys
     except ModuleNotFoundError as missing:

@@ -1,4 +1,4 @@
-"""The pages for Prometheus, liveness and readiness, and who may read the metrics."""
+"""Pages for Prometheus, liveness and readiness, with the authorization to read metrics."""
 
 from __future__ import annotations
 
@@ -37,25 +37,25 @@ if TYPE_CHECKING:
 
 Answer = TypeVar("Answer")
 
-#: How long a scrape, or whoever asks whether the node lives, waits for the node's own thread.
+#: How long a scrape, or a liveness probe, waits for the node's own thread (s).
 ANSWER_TIMEOUT_S = 2.0
 _PREFIX = "quorumlog_"
 
-#: By labels: the cumulative buckets, and the sum of what was observed.
+#: By labels: the cumulative buckets, and the sum of the observations.
 _Histograms: TypeAlias = "dict[tuple[str, ...], tuple[list[tuple[str, float]], float]]"
-#: Errors of a client that is not authenticated, or that has no permission.
+#: Errors of a client that is not authenticated, or has no permission.
 _REFUSED = frozenset((ErrorCode.SASL_AUTHENTICATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
 
 
 @dataclass(slots=True, frozen=True)
 class SecuredPages:
-    """Pages for whoever has a certificate of a user.
+    """Pages for clients with a user's certificate.
 
     Arguments:
         listen: host:port.
-        watched: the certificate that is served with, with the authorities of users.
-        refusal: says why a client may not see the metrics, in one line; empty if it may. Awaited on the loop.
-        failed: is told of handshakes that failed: from which address, and why. Called on the loop's thread.
+        watched: the server's certificate, with the authorities of users.
+        refusal: returns why a client may not read the metrics, in one line; empty if it may. Awaited on the loop.
+        failed: called with address and reason of failed handshakes, on the loop's thread.
     """
 
     listen: str
@@ -67,13 +67,14 @@ class SecuredPages:
 async def refuse_scrape(requests: ClientRequests, client: RequestContext) -> str:
     """Returns why a client may not read the metrics, in one line; empty if it may.
 
-    Whoever may describe the node may read its metrics. The node decides by its ACLs and revocations, as for any other
+    A client that may describe the node may read its metrics. The node decides by its ACLs and revocations, as for any
+    other
     request, and writes the decision to the audit log.
     """
     try:
         reply = await requests.ask(admin_pb2.DescribeNodeRequest(), 0, ANSWER_TIMEOUT_S, client)
     except (TimeoutError, NodeStoppingError):
-        return "the node does not answer"
+        return "the node does not respond"
     refused = reply if isinstance(reply, errors_pb2.Error) else None
     if isinstance(reply, admin_pb2.DescribeNodeResponse) and reply.HasField("error"):
         refused = reply.error
@@ -84,15 +85,16 @@ class MetricsPage:
     """Serves ``/metrics``, ``/livez`` and ``/readyz`` over HTTP.
 
     Arguments:
-        listen: host:port for everybody who reaches it; None: nowhere.
-        secured: where pages are served by certificate; None: nowhere.
-        readings: ``Node.readings``; called on the loop's thread, for the node belongs to it.
-        not_ready: why the node does not serve clients, in one line; empty when it does. Called on the loop's thread.
-        build: of this program: version, and whether it is compiled.
+        listen: host:port for every client that can reach it; None: not served.
+        secured: address and checks of the pages that require a certificate; None: not served.
+        readings: ``Node.readings``; called on the loop's thread, which owns the node.
+        not_ready: returns why the node does not serve clients, in one line; empty if it does. Called on the loop's
+            thread.
+        build: version of this program, and if it is compiled.
         times: of clients' requests; read on the loop's thread.
 
     Raises:
-        ListenError: the address cannot be listened on.
+        ListenError: listening on the address failed.
     """
 
     def __init__(
@@ -131,17 +133,17 @@ class MetricsPage:
         try:
             server = kind((host.strip("[]"), int(port)), PageHandler)
         except OSError as error:
-            raise ListenError(f"{name} = {address}: cannot listen there: {error.strerror}") from None
+            raise ListenError(f"{name} = {address}: cannot listen on this address: {error.strerror}") from None
         self._servers.append(server)
         server.set_app(self._serve)
         threading.Thread(target=server.serve_forever, name=f"quorumlog-{name}", daemon=True).start()
 
     def describe(self) -> Iterator[Metric]:
-        """Nothing: asking the node takes a running loop."""
+        """Yields nothing: asking the node requires a running loop."""
         return iter(())
 
     def collect(self) -> Iterator[Metric]:
-        """One scrape, called on a thread of the HTTP server's."""
+        """Yields the metrics of one scrape. Called on a thread of the HTTP server."""
         readings, histograms = self._ask(self._read)
         for name, value in readings.items():
             yield _shown(name, value)
@@ -153,7 +155,7 @@ class MetricsPage:
             yield metric
 
     def _read(self) -> tuple[Readings, dict[str, _Histograms]]:
-        """Everything at one moment, on the loop's thread: figures, and histograms by labels as buckets and sum."""
+        """Reads everything at one moment, on the loop's thread: figures, and histograms by labels (buckets and sum)."""
         times, build = self._times, {self._build: 1.0}
         errors: dict[tuple[str, ...], float] = dict(times.errors.items())
         readings: Readings = {
@@ -189,14 +191,14 @@ class MetricsPage:
             try:
                 reason = self._ask(self._not_ready)
             except TimeoutError:
-                return _answer(start_response, "503 Service Unavailable", "the node does not answer")
+                return _answer(start_response, "503 Service Unavailable", "the node does not respond")
             if path == "/readyz" and reason:
                 return _answer(start_response, "503 Service Unavailable", reason)
             return _answer(start_response, "200 OK", "ok")
-        return _answer(start_response, "404 Not Found", "there are /metrics, /livez and /readyz")
+        return _answer(start_response, "404 Not Found", "not found: request /metrics, /livez or /readyz")
 
     def _refuse(self, client: RequestContext | None) -> str:
-        """Why a client may not see the metrics; empty if it may, or if nobody is asked who they are."""
+        """Returns why a client may not read the metrics; empty if it may, or if the page needs no authentication."""
         if client is None or self._secured is None:
             return ""
         asked = asyncio.run_coroutine_threadsafe(self._secured.refusal(client), self._loop)
@@ -204,18 +206,18 @@ class MetricsPage:
             return asked.result(ANSWER_TIMEOUT_S)
         except TimeoutError:
             asked.cancel()
-            return "the node does not answer"
+            return "the node does not respond"
 
     def _tell_failed(self, host: str, reason: str) -> None:
-        """A handshake has failed. Called on a thread of its own."""
-        assert self._secured is not None, "without TLS there are none"
+        """Reports a failed handshake. Called on the connection's thread."""
+        assert self._secured is not None, "handshakes exist only with TLS"
         self._loop.call_soon_threadsafe(self._secured.failed, host, reason)
 
     def _ask(self, question: Callable[[], Answer]) -> Answer:
-        """Asks the node on its own thread.
+        """Calls a function on the node's own thread.
 
         Raises:
-            TimeoutError: it did not answer in time.
+            TimeoutError: no result in time.
         """
         answer: Future[Answer] = Future()
 
@@ -223,7 +225,7 @@ class MetricsPage:
             try:
                 answer.set_result(question())
             except Exception as error:
-                # Whoever asked is told: a figure that cannot be had is no reason to end the node.
+                # Report it to the caller: a missing figure is no reason to stop the node.
                 answer.set_exception(error)
 
         self._loop.call_soon_threadsafe(ask)

@@ -1,4 +1,4 @@
-"""Limits of the operating system that a node raises as it starts: memory kept by the C library, file descriptors."""
+"""Limits of the operating system that a node raises at startup: heap memory kept by the C library, and descriptors."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ _M_TRIM_THRESHOLD = -1
 _M_TOP_PAD = -2
 _M_MMAP_THRESHOLD = -3
 
-#: For storage, for connections to peers, and for what libraries open.
+#: For storage, for connections to peers, and for files that libraries open.
 RESERVED_DESCRIPTORS = 512
 
 
 def keep_freed_memory() -> bool:
-    """Keeps buffers of frames and batches in the heap instead of mapping each anew.
+    """Keeps freed buffers of frames and batches in the heap instead of mapping each again.
 
-    By default glibc maps every buffer of 128 KiB and more, and unmaps it when it is freed: each frame then pays for
-    zeroed pages, which cost more than all that is done with it (measured: 1.5 ms instead of 0.08 ms for 400 KB).
+    By default, glibc maps every buffer of 128 KiB and more, and unmaps it when it is freed: each frame then pays for
+    zeroed
+    pages, which costs more than all of its processing (measured: 1.5 ms instead of 0.08 ms for 400 KB).
 
     Returns:
-        False where the C library does not support it; the node is then only slower.
+        False if the C library does not support it; the node is then only slower.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt
@@ -35,10 +36,10 @@ def keep_freed_memory() -> bool:
 def room_for_connections(wanted: int) -> int:
     """Raises the limit of file descriptors, and returns how many connections this process may hold at once.
 
-    Each connection takes one descriptor; a node that has none left can neither read nor write.
+    Each connection takes one descriptor; a node without a free descriptor can neither read nor write.
 
     Arguments:
-        wanted: connections at all listeners together.
+        wanted: connections of all listeners.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard == resource.RLIM_INFINITY:

@@ -1,4 +1,4 @@
-"""Puts a node process together, runs it, and takes it apart again."""
+"""Assembles a node process, runs it, and shuts it down."""
 
 from __future__ import annotations
 
@@ -39,26 +39,27 @@ from quorumlog.storage.recheck_list import are_pages_suspect
 from quorumlog.storage.storage import Storage
 from quorumlog.storage.writer import StorageWriter
 
-#: How often readiness is looked at, for the health service: while the node comes up, and afterwards.
+#: Interval for checking readiness, for the health service: while the node starts, and afterwards.
 STARTING_INTERVAL_S = 0.05
 SETTLED_INTERVAL_S = 0.5
-#: A node that is not ready for longer says why, once per reason; most are sooner.
+#: A node that is not ready after this time logs the reason, once for each; most are ready sooner.
 TOLD_AFTER_S = 2.0
-#: Calls under way when the node has stopped get this long to end by themselves.
+#: Time for calls in progress to finish after the node has stopped.
 STOP_GRACE_S = 0.2
-#: Beyond the node's own stop timeout: then the process ends without its consent.
+#: Added to the node's own stop timeout; after that the process stops without the node's consent.
 STOP_MARGIN_S = 2.0
 
 
 def run(settings: Settings, life_line: int | None = None) -> int:
-    """Runs one node until it is told to stop (SIGTERM, SIGINT) or fails.
+    """Runs one node until it is requested to stop (SIGTERM, SIGINT) or fails.
 
     Arguments:
-        life_line: a file descriptor to read; when it ends, so does the node. Whoever started the node holds the
-            other end, and cannot die without closing it.
+        life_line: a file descriptor to read; the node stops when it is closed. The parent process holds the other end,
+            which
+            the operating system closes if the parent dies.
 
     Returns:
-        The exit status: 0 after a stop as asked; else 1, and one line on stderr has said what is wrong.
+        The exit status: 0 after a requested stop; otherwise 1, after one line on stderr with the reason.
     """
     keep_freed_memory()
     try:
@@ -76,10 +77,10 @@ def run(settings: Settings, life_line: int | None = None) -> int:
 
 
 def open_storage(settings: Settings) -> Storage:
-    """The node's storage, checked as far as its last process gave reason to.
+    """Opens the node's storage, after the checks that its previous process made necessary.
 
     Raises:
-        StorageEngineError: it cannot be opened; if it is damaged, and not to be moved out of the way.
+        StorageEngineError: it cannot be opened; also if it is damaged and must not be moved aside.
     """
     try:
         return _open_checked(settings)
@@ -87,7 +88,7 @@ def open_storage(settings: Settings) -> Storage:
         if settings.damaged_storage != "move-aside":
             raise
         place = move_aside(settings.data_dir)
-        StartLog(settings.log_format, settings.node_id).warning(f"{damage}; moved to {place}, the node begins empty")
+        StartLog(settings.log_format, settings.node_id).warning(f"{damage}; moved to {place}, the node starts empty")
     return _open_checked(settings)
 
 
@@ -95,40 +96,40 @@ def _open_checked(settings: Settings) -> Storage:
     killed_by = last_words(settings.data_dir)
     if killed_by:
         StartLog(settings.log_format, settings.node_id).warning(
-            f"the process before this one ended of a signal ({killed_by}): every page of its storage is checked first"
+            f"the previous process was killed by a signal ({killed_by}): checking every page of its storage"
         )
         check_all_pages(settings.data_dir)
     elif are_pages_suspect(settings.data_dir):
         StartLog(settings.log_format, settings.node_id).warning(
-            "pages of its storage were damaged: every one is checked first"
+            "pages of the storage were damaged: checking every page"
         )
         check_all_pages(settings.data_dir)
     return Storage(
         settings.data_dir,
         map_size=settings.storage_map_size_bytes,
-        # Who votes on the metadata is known to nobody but those who have them.
+        # No other group records who votes on the metadata.
         may_set_aside=lambda group: group != METADATA_GROUP,
         may_mend=True,
     )
 
 
 class NodeError(Exception):
-    """The node cannot start, or could not go on. The message is one line."""
+    """Raised if the node cannot start, or had to stop. The message is one line."""
 
 
 def make_node(settings: Settings, storage: Storage) -> DrivenNode:
-    """The node of these settings, with what storage remembers of it.
+    """Constructs the node of these settings, with its state from storage.
 
     Raises:
         SettingsError: settings contradict each other.
-        NodeError: the data directory is not this node's.
+        NodeError: the data directory belongs to another node.
     """
     from quorumlog.server.node.node import Node
 
     options = settings.node_options()
     now_us, wall_ms = time.monotonic_ns() // 1_000, time.time_ns() // 1_000_000
     try:
-        # Nobody may guess sessions, nor the salts of users that are not there.
+        # Sessions, and the salts of users that do not exist, must be unpredictable.
         return Node(options, storage, random.SystemRandom(), now_us, wall_ms, secrets.randbits(63))
     except ValueError as error:
         raise NodeError(f"data directory {settings.data_dir}: {error}") from error
@@ -138,10 +139,10 @@ async def serve(settings: Settings, node: DrivenNode, storage: Storage, log: Log
     """Serves until the node halts.
 
     Raises:
-        ListenError: the address cannot be listened on.
+        ListenError: listening on an address failed.
         CertificateError: a certificate or a key cannot be used.
         AuditLogError: the audit log cannot be written.
-        NodeError: the node ended otherwise than asked.
+        NodeError: the node stopped without being requested to.
     """
     meters = Meters()
     audit = None if settings.audit_log is None else AuditLog(settings.audit_log, settings.node_id, log)
@@ -151,14 +152,14 @@ async def serve(settings: Settings, node: DrivenNode, storage: Storage, log: Log
     server = Listeners(settings, node, driver, log, meters)
     exporter = None
     if settings.metrics_listen is not None or settings.metrics_tls_listen is not None:
-        # It brings a library of its own, for those who want it.
+        # Imports an optional library.
         from quorumlog.server.process.metrics_page import MetricsPage, SecuredPages
 
         build = (settings.node_options().version, is_compiled())
         secured = None
         if settings.metrics_tls_listen is not None:
             watched = watch_pair(settings, Listener.CLIENT, log, "metrics")
-            assert watched is not None, "settings of TLS come together"
+            assert watched is not None, "the TLS settings must be set together"
             secured = SecuredPages(
                 settings.metrics_tls_listen,
                 watched,
@@ -182,7 +183,7 @@ async def serve(settings: Settings, node: DrivenNode, storage: Storage, log: Log
         log.info("node_started", listen=settings.listen, data_dir=str(settings.data_dir), pid=os.getpid())
         driver.supervisor.start(_watch_health(settings, node, driver, server, log, manager), "health")
         stop_asked = _watch_for_stop(driver, life_line)
-        # Nothing made up to here is garbage: sparing it shortens every later collection.
+        # Nothing allocated so far is garbage: excluding it shortens every later collection.
         gc.collect()
         gc.freeze()
         await _wait_for_end(settings, driver, server, stop_asked, manager)
@@ -203,13 +204,13 @@ async def serve(settings: Settings, node: DrivenNode, storage: Storage, log: Log
 
 
 def _why_not_ready(node: DrivenNode) -> str:
-    """Empty when the node serves: also one whose disk is nearly full does, and has a reason for what it refuses."""
+    """Returns why the node does not serve; empty if it does, which includes a node whose disk is nearly full."""
     described = node.describe()
     return "" if described.ready else described.reason
 
 
 def _watch_for_stop(driver: Driver, life_line: int | None) -> asyncio.Event:
-    """Listens to signals and the life line; the event is set once a stop was asked for."""
+    """Listens for signals and the life line; returns an event that is set when a stop is requested."""
     loop = asyncio.get_running_loop()
     asked = asyncio.Event()
 
@@ -230,7 +231,7 @@ def _watch_for_stop(driver: Driver, life_line: int | None) -> asyncio.Event:
                 return
             if ended:
                 loop.remove_reader(descriptor)
-                driver.halt("whoever started it is gone")
+                driver.halt("the parent process has exited")
 
         loop.add_reader(life_line, read, life_line)
     return asked
@@ -249,15 +250,15 @@ async def _wait_for_end(
         await asyncio.wait((halted,), timeout=settings.stop_timeout_ms / 1_000 + STOP_MARGIN_S)
     if not halted.done():
         halted.cancel()
-        driver.halt("it did not hand over and stop in time")
+        driver.halt("it did not hand over its leaderships and stop in time")
 
 
 async def _watch_health(
     settings: Settings, node: DrivenNode, driver: Driver, server: Listeners, log: Log, manager: ServiceManager
 ) -> None:
-    """Keeps the health service's answer in step with the node's readiness, and says what a node waits for.
+    """Keeps the health service in step with the node's readiness, and logs what a node waits for.
 
-    Otherwise a node that cannot reach the others at its first start would be silent for ever.
+    Otherwise a node that cannot reach the others at its first start would be silent indefinitely.
     """
     clock = asyncio.get_running_loop().time
     was_ready_s, told, is_kept = clock(), "", False
@@ -266,7 +267,7 @@ async def _watch_health(
         ready = described.ready
         if ready:
             driver.become_settled()
-            # Beside the data: if they are damaged one day, whose they are may be past reading.
+            # Stored beside the data: if they are damaged one day, their owner may be unreadable.
             if not is_kept:
                 is_kept = keep_directory_id(settings.data_dir, node.identity.directory_id)
             if told:
@@ -283,7 +284,7 @@ async def _watch_health(
 
 
 def _unhandled(driver: Driver) -> Callable[[asyncio.AbstractEventLoop, dict[str, Any]], None]:
-    """What the loop calls for an exception that nobody awaited: it is the node's failure like any other."""
+    """Returns the loop's handler of exceptions that no task awaits: they stop the node like any other."""
 
     def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")

@@ -1,7 +1,7 @@
-"""What a service manager is told: that the node serves, or what it waits for, and that it stops.
+"""Notifications to a service manager: the node is ready, or what it waits for, or that it is stopping.
 
-The protocol is systemd's (sd_notify(3)): datagrams of lines to the socket that the environment names. Other managers
-take it up as well.
+The protocol is systemd's (sd_notify(3)): datagrams of lines to the socket named in the environment. Other managers
+support it, too.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ import socket
 
 from quorumlog.server.observability.logging_setup import Log
 
-#: Names the socket, in the environment of whoever is to tell.
+#: Environment variable with the address of the socket.
 SOCKET_VARIABLE = "NOTIFY_SOCKET"
-#: Characters of a reason: it is shown in one line.
+#: Maximum length of a reason, which is shown in one line.
 LONGEST_STATUS = 300
 
 
 class ServiceManager:
-    """Tells the service manager that started this process, if one wants to be told; says a thing once.
+    """Notifies the service manager that started this process, if any; repeats no notification.
 
     Arguments:
-        address: of its socket: a path, or ``@`` and a name. None: nobody wants to be told.
+        address: of its socket: a path, or ``@`` and a name. None: notifications are not wanted.
     """
 
     def __init__(self, address: str | None, log: Log) -> None:
@@ -32,20 +32,20 @@ class ServiceManager:
 
     @classmethod
     def of_environment(cls, log: Log) -> ServiceManager:
-        """The one that this process was started by."""
+        """Returns the service manager that started this process."""
         return cls(os.environ.get(SOCKET_VARIABLE), log)
 
     def tell_ready(self) -> None:
-        """The node serves clients: what was ordered after it may start."""
-        self._tell("READY=1\nSTATUS=serves clients")
+        """Reports that the node serves clients: services ordered after it may start."""
+        self._tell("READY=1\nSTATUS=serving clients")
 
     def tell_waiting(self, reason: str) -> None:
-        """The node does not serve, for a reason. Whoever waits for its start goes on waiting."""
+        """Reports why the node does not serve. Services that wait for its start continue to wait."""
         self._tell(f"STATUS={' '.join(reason.split())[:LONGEST_STATUS]}")
 
     def tell_stopping(self) -> None:
-        """The node has been asked to stop. Nothing is told from then on: that it still serves would be misread."""
-        self._tell("STOPPING=1\nSTATUS=hands its leaderships over")
+        """Reports that the node is stopping. No later notification is sent: "ready" would be misread."""
+        self._tell("STOPPING=1\nSTATUS=handing over its leaderships")
         self._is_over = True
 
     def _tell(self, state: str) -> None:
@@ -53,7 +53,7 @@ class ServiceManager:
             return
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as link:
-                # The node's loop waits for nobody. What was not heard is said again at the next look.
+                # The node's loop must not block. A notification that was not received is repeated at the next check.
                 link.setblocking(False)
                 link.sendto(state.encode(), self._address)
         except OSError as error:

@@ -1,4 +1,4 @@
-"""What a node says before its log is open, and instead of it where it does not start: in the format that was chosen."""
+"""Messages before the log is open, or of a node that does not start, in the configured format."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _JSON = "json"
 
 
 def chosen_format(flags: Mapping[str, object], config: Path | None) -> str:
-    """The format that somebody has chosen whose settings cannot be read as a whole.
+    """Returns the configured log format, even if the settings cannot be read as a whole.
 
     Arguments:
         flags, config: as in :func:`quorumlog.server.config.settings.load`.
@@ -32,12 +32,12 @@ def chosen_format(flags: Mapping[str, object], config: Path | None) -> str:
 
 
 class StartLog:
-    """One line each, for whoever starts a node: in words, or an object of the log where that is JSON.
+    """Writes startup messages, one line each: as text, or as an object if the log is JSON.
 
     Arguments:
         form: "json" or "console".
-        node_id: as far as it is known.
-        stream: where to; stderr unless given.
+        node_id: if known.
+        stream: to write to; stderr by default.
     """
 
     def __init__(self, form: str, node_id: int | None = None, stream: TextIO | None = None) -> None:
@@ -46,14 +46,14 @@ class StartLog:
         self._stream = stream
 
     def warning(self, text: str) -> None:
-        """The node starts all the same."""
+        """Reports a problem despite which the node starts."""
         if self._log is None:
             self._say("warning", text)
         else:
             self._log.warning("start_warning", message=_one_line(text))
 
     def error(self, text: str) -> None:
-        """The node does not start, or has ended."""
+        """Reports that the node does not start, or has stopped."""
         if self._log is None:
             self._say("error", text)
         else:

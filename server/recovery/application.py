@@ -1,4 +1,4 @@
-"""Makes a survivor's directory part of the recovered cluster: one transaction, all of it or nothing."""
+"""Makes a survivor's directory part of the recovered cluster, in one atomic transaction."""
 
 from __future__ import annotations
 
@@ -20,45 +20,45 @@ from quorumlog.storage.transaction import RaftGroupWrite, Transaction
 from quorumlog.v1.partition_log_pb2 import BeginRestore, FinishRestore, PartitionCommand
 from quorumlog.wire.topic_names import GROUPS_TOPIC
 
-#: Offsets of a partition that begins anew begin here, and so much further with each recovery before: none that a
-#: consumer has kept is ever given to another record.
+#: First offset of a partition that restarts empty; each earlier recovery adds as much. So no offset that a consumer has
+#: stored is ever assigned to another record.
 FRESH_OFFSET = 1 << 40
-#: Of a snapshot's data: as nodes cut them.
+#: Size of the slices of a snapshot: the same that nodes use.
 _SLICE_BYTES = 256 << 10
 
 
 def is_applied(plan: RecoveryPlan, found: Survey) -> bool:
-    """Whether a directory is what the plan makes of it, or has gone on from there."""
+    """True if a directory is the result of the plan, or has continued from there."""
     return found.recovery == plan.plan_id
 
 
 def check(plan: RecoveryPlan, found: Survey) -> None:
-    """Checks that a plan is for a directory as it is.
+    """Checks that a plan fits a directory in its current state.
 
     Raises:
-        RecoveryError: it is not.
+        RecoveryError: it does not.
     """
     if found.node_id not in plan.survivors:
         raise RecoveryError(
-            f"the plan was made without node {found.node_id}: start that node with an empty data directory, or survey"
-            " it too and make the plan anew"
+            f"the plan was made without node {found.node_id}: start that node with an empty data directory, or include"
+            " its survey and make a new plan"
         )
     if plan.survivors[found.node_id] != found.fingerprint:
         raise RecoveryError(
-            f"the directory of node {found.node_id} is not what was surveyed: survey all survivors again, and make the"
-            " plan anew"
+            f"the directory of node {found.node_id} has changed since its survey: survey all survivors again, and make"
+            " a new plan"
         )
 
 
 def application(plan: RecoveryPlan, found: Survey, reader: StorageReader) -> Transaction:
-    """What is to be written into a survivor's directory.
+    """Returns the transaction that is written to a survivor's directory.
 
     Arguments:
-        found: the directory as it is now.
+        found: the directory in its current state.
 
     Raises:
-        RecoveryError: the plan is not for this directory as it is.
-        DamageError: what is damaged cannot be taken out of it.
+        RecoveryError: the plan does not fit this directory in its current state.
+        DamageError: what is damaged cannot be removed from it.
     """
     check(plan, found)
     writes = [_metadata(plan)]
@@ -72,10 +72,10 @@ def application(plan: RecoveryPlan, found: Survey, reader: StorageReader) -> Tra
         outcome = plan.outcomes.get(group)
         if outcome is not None and outcome.goes_on.node == found.node_id and not outcome.goes_on.fresh:
             writes.append(_continuation(held, outcome))
-            # Nothing that it was told to wait for can come any more.
+            # Nothing that it was waiting for can arrive.
             rows.update(forgotten_replica(group))
         else:
-            # Ahead or behind, it is not what was chosen; it comes back as a copy of that.
+            # Ahead or behind, it is not the chosen replica; it is recreated as a copy of that.
             if held.kind is ReplicaKind.DAMAGED:
                 reader.pass_replica(group)
             writes.append(RaftGroupWrite(group, destroy=True))
@@ -86,7 +86,7 @@ def application(plan: RecoveryPlan, found: Survey, reader: StorageReader) -> Tra
 
 
 def _metadata(plan: RecoveryPlan) -> RaftGroupWrite:
-    """The same on every survivor: nobody goes on from a log of its own."""
+    """Returns the metadata write, which is the same on every survivor: none continues its own log."""
     stage = int.from_bytes(hashlib.blake2b(plan.plan_id.encode(), digest_size=8).digest())
     data = describe_snapshot(stage, plan.snapshot, _SLICE_BYTES)
     return RaftGroupWrite(
@@ -99,7 +99,7 @@ def _metadata(plan: RecoveryPlan) -> RaftGroupWrite:
 
 
 def _continuation(held: SurveyedGroup, outcome: PartitionOutcome) -> RaftGroupWrite:
-    """All that is in the log is committed by this: the lost nodes may have committed it."""
+    """Returns a write that commits all of the log: the lost nodes may have committed it."""
     goes_on = outcome.goes_on
     alone = Configuration((goes_on.node,))
     entry = GroupSealer(held.group).config(goes_on.index, goes_on.term, held.last_hash, alone)

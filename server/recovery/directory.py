@@ -1,4 +1,4 @@
-"""The data directory of a stopped node, for surveys and applications."""
+"""Data directory of a stopped node, for surveys and for applying a plan."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from quorumlog.storage.meta_pages import DATA_FILE
 from quorumlog.storage.recheck_list import are_pages_suspect
 from quorumlog.storage.storage import Storage
 
-#: Read at once of a directory that is looked at whole.
+#: Bytes per read when a whole directory is scanned.
 _SLICE_BYTES = 8 << 20
 
 
@@ -27,13 +27,13 @@ def opened(data_dir: Path) -> Iterator[Storage]:
     """Opens a stopped node's storage, and holds its lock.
 
     Raises:
-        RecoveryError: there is none.
+        RecoveryError: the directory has none.
         StorageEngineError: a node is running on it, or it cannot be used.
     """
     if not (data_dir / DATA_FILE).is_file():
-        raise RecoveryError(f"there is no {DATA_FILE} in {data_dir}: give a node's data directory")
+        raise RecoveryError(f"{data_dir} has no {DATA_FILE}: specify the data directory of a node")
     if last_words(data_dir) or are_pages_suspect(data_dir):
-        # As a node does before it opens what its last process has come upon.
+        # As a node does before it opens storage in which its previous process found damage.
         lock = DirectoryLock(data_dir, create=True)
         try:
             check_all_pages(data_dir)
@@ -44,10 +44,10 @@ def opened(data_dir: Path) -> Iterator[Storage]:
 
 
 def survey_directory(data_dir: Path) -> Survey:
-    """What a directory holds. All of it is read.
+    """Surveys a directory. Reads all of it.
 
     Raises:
-        RecoveryError: nobody can go on with it.
+        RecoveryError: no cluster can continue with it.
         StorageEngineError: a node is running on it, or it cannot be used.
     """
     damaged = _read_all(data_dir)
@@ -59,11 +59,12 @@ def survey_directory(data_dir: Path) -> Survey:
 
 
 def _read_all(data_dir: Path) -> Counter[int]:
-    """Of each Raft group, how many entries cannot be read. What else of a replica is damaged is remembered in the
-    directory, and sets that replica aside at the next opening.
+    """Returns the number of unreadable entries of each Raft group.
+
+    Other damage to a replica is recorded in the directory, and sets that replica aside at the next opening.
 
     Raises:
-        DamageError: pages are damaged, and with them nobody knows what.
+        DamageError: pages are damaged, and it is unknown what they held.
     """
     places: set[tuple[int, int]] = set()
     position: ScrubPosition | None = ScrubPosition()
@@ -79,13 +80,13 @@ def _read_all(data_dir: Path) -> Counter[int]:
 
 
 def apply_plan(plan: RecoveryPlan, data_dir: Path) -> bool:
-    """Makes a directory part of the recovered cluster. Broken off, it has done nothing, and is repeated.
+    """Makes a directory part of the recovered cluster. If interrupted, it has no effect and can be repeated.
 
     Returns:
-        False where that has been done before.
+        False if the plan was applied already.
 
     Raises:
-        RecoveryError: the plan is not for this directory as it is.
+        RecoveryError: the plan does not fit this directory in its current state.
         StorageEngineError: a node is running on it, or it cannot be used.
     """
     damaged = _read_all(data_dir)

@@ -1,4 +1,4 @@
-"""Who goes on with what: made of the surveys of all survivors, the same on whichever machine it is made."""
+"""Recovery plan: which survivor continues with what, computed from all surveys; the same on every machine."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from quorumlog.server.recovery.survey import (
 )
 from quorumlog.wire.topic_names import GROUPS_TOPIC
 
-#: Terms that the lost nodes may have come to without a survivor hearing of it: what goes on is above all of them, or
-#: clients would take its leaders for former ones.
+#: Upper bound on terms that the lost nodes reached unknown to the survivors: the new terms are above all of them, or
+#: clients would mistake its leaders for former ones.
 UNHEARD_TERMS = 1_000
-#: Entries of the metadata log, likewise: broker epochs are their indexes.
+#: Upper bound on entries of the metadata log, likewise: broker epochs are their indexes.
 UNHEARD_ENTRIES = 1_000_000
 
 
 class Loss(Enum):
-    """What a partition loses."""
+    """Extent of a partition's data loss."""
 
     NOTHING = "nothing"
     NEWEST = "newest"
@@ -43,11 +43,11 @@ class Loss(Enum):
 
 @dataclass(slots=True, frozen=True)
 class PartitionOutcome:
-    """What becomes of a partition.
+    """Outcome of the recovery for a partition.
 
     Arguments:
         name: topic and number.
-        why: what is lost or not, in words.
+        why: what is lost or not, as text.
     """
 
     name: str
@@ -58,19 +58,19 @@ class PartitionOutcome:
 
 @dataclass(slots=True, frozen=True)
 class RecoveryPlan:
-    """What every survivor's directory is to become.
+    """The state that every survivor's directory is to have.
 
     Arguments:
-        cluster_id: of the recovered cluster; ``former_cluster_id`` is never heard again.
+        cluster_id: of the recovered cluster; ``former_cluster_id`` is not used again.
         survivors: the fingerprint of each survivor's survey, by node.
         lost: the nodes that are given up.
-        metadata_node: whose metadata log goes on.
+        metadata_node: the node whose metadata log continues.
         voter: node, data directory and address of the first voter of the recovered metadata.
-        last: what stands for the log before the recovered metadata.
+        last: position that replaces the log before the recovered metadata.
         configuration: the members of the recovered metadata group.
         snapshot: the recovered metadata.
         outcomes: of all partitions, by their Raft group.
-        report: what is lost or may be lost, in words.
+        report: what is lost or may be lost, as text.
     """
 
     former_cluster_id: str
@@ -87,12 +87,12 @@ class RecoveryPlan:
 
     @property
     def plan_id(self) -> str:
-        """Of all that it says."""
+        """Hash of the whole content."""
         told = self._content() | {"metadata_image": hashlib.blake2b(self.snapshot).hexdigest()}
         return hashlib.blake2b(json.dumps(told, sort_keys=True).encode(), digest_size=16).hexdigest()
 
     def to_json(self) -> dict[str, object]:
-        """For a file: first what people read."""
+        """Returns the form for a file, with the readable part first."""
         return self._content() | {"metadata_image": packed(self.snapshot), "plan_id": self.plan_id}
 
     def _content(self) -> dict[str, object]:
@@ -119,17 +119,17 @@ class RecoveryPlan:
 
     @classmethod
     def from_json(cls, row: Any, where: str) -> RecoveryPlan:
-        """What ``to_json`` gave.
+        """Parses the result of ``to_json``.
 
         Arguments:
-            where: it comes from, for who gave something else.
+            where: name of its source, for error messages.
 
         Raises:
-            RecoveryError: it is none.
+            RecoveryError: it is not a plan.
         """
         try:
             if row["plan_format"] != FORMAT:
-                raise RecoveryError(f"{where} is a plan of another version: make it anew with this one")
+                raise RecoveryError(f"{where} is a plan of another version: make a new plan with this version")
             metadata = row["metadata"]
             node, directory, address = metadata["voter"]
             last = EntryId(int(metadata["index"]), int(metadata["term"]), int(metadata["hash"], 16))
@@ -147,32 +147,32 @@ class RecoveryPlan:
                 tuple(map(str, row["report"])),
             )
             if plan.plan_id != row["plan_id"]:
-                raise RecoveryError(f"{where} is not as it was printed: make the plan anew")
+                raise RecoveryError(f"{where} was modified after it was printed: make a new plan")
             return plan
         except (KeyError, TypeError, AttributeError, OverflowError, binascii.Error, zlib.error, ValueError) as problem:
             if isinstance(problem, RecoveryError):
                 raise
-            raise RecoveryError(f"{where} is no plan: give what quorumlog recover plan printed") from None
+            raise RecoveryError(f"{where} is not a plan: specify the output of quorumlog recover plan") from None
 
 
 def make_plan(surveys: Sequence[Survey]) -> RecoveryPlan:
-    """Chooses for the metadata and for each partition the survivor that is the most complete.
+    """Chooses the most complete survivor for the metadata and for each partition.
 
     Arguments:
         surveys: of all survivors.
 
     Raises:
-        RecoveryError: they do not belong together, or a majority is left of everything.
+        RecoveryError: they do not belong together, or every group still has a majority.
     """
     by_node = _check_surveys(surveys)
     metadata = _most_complete(by_node, METADATA_GROUP)
     if metadata is None:
-        raise RecoveryError("no survivor has the metadata: there is nothing to go on with, restore a backup")
+        raise RecoveryError("no survivor has the metadata: recovery is impossible, restore a backup")
     image = MetadataImage.from_snapshot(by_node[metadata].metadata)
     _check_members(by_node, image, metadata)
     lost = tuple(sorted(node for node in image.brokers if node not in by_node))
     former = by_node[metadata].cluster_id
-    # The same surveys give the same cluster, on whichever machine the plan is made; others give another one.
+    # The same surveys result in the same cluster id, on whichever machine the plan is made; others in another one.
     told = json.dumps([former, sorted((node, each.fingerprint) for node, each in by_node.items())])
     cluster_id = hashlib.blake2b(told.encode(), digest_size=11).hexdigest()
     last = _metadata_end(surveys, cluster_id)
@@ -182,7 +182,7 @@ def make_plan(surveys: Sequence[Survey]) -> RecoveryPlan:
     majority_left = _is_majority_left(log, by_node)
     if majority_left and all(each.loss is Loss.NOTHING for each in outcomes.values()):
         raise RecoveryError(
-            "a majority is left of everything: start these nodes, and give nothing up (a lost disk is replaced by"
+            "every group still has a majority: start these nodes, no recovery is needed (replace a lost disk with"
             " quorumlog nodes replace)"
         )
     recovered = Recovered(
@@ -206,11 +206,11 @@ def make_plan(surveys: Sequence[Survey]) -> RecoveryPlan:
 
 def _check_surveys(surveys: Sequence[Survey]) -> dict[int, Survey]:
     if not surveys:
-        raise RecoveryError("give the surveys of all survivors")
+        raise RecoveryError("no surveys: specify those of all survivors")
     by_node: dict[int, Survey] = {}
     for each in surveys:
         if each.node_id in by_node:
-            raise RecoveryError(f"two surveys are of node {each.node_id}: give one of each survivor")
+            raise RecoveryError(f"two surveys are of node {each.node_id}: specify one of each survivor")
         by_node[each.node_id] = each
     clusters = sorted({each.cluster_id for each in surveys})
     if len(clusters) > 1:
@@ -226,13 +226,13 @@ def _check_members(surveys: Mapping[int, Survey], image: MetadataImage, metadata
         broker = image.brokers.get(node)
         if broker is None or broker.registration.directory_id != each.directory_id or broker.is_lost:
             raise RecoveryError(
-                f"the newest metadata, those of node {metadata}, do not know node {node} by data directory"
+                f"the newest metadata, on node {metadata}, do not have node {node} with data directory"
                 f" {each.directory_id}: leave it out, and start the node with an empty one later"
             )
 
 
 def _metadata_end(surveys: Iterable[Survey], cluster_id: str) -> EntryId:
-    """What stands for the metadata log before the recovery: its hash is of no former log."""
+    """Returns the position that replaces the former metadata log; its hash differs from that of any former log."""
     known = [each.groups[METADATA_GROUP] for each in surveys]
     index = max(each.last_index for each in known) + UNHEARD_ENTRIES
     term = max(max(each.term, each.last_term) for each in known) + UNHEARD_TERMS
@@ -240,20 +240,22 @@ def _metadata_end(surveys: Iterable[Survey], cluster_id: str) -> EntryId:
 
 
 def _most_complete(surveys: Mapping[int, Survey], group: int) -> int | None:
-    """The survivor that goes on with a Raft group; None if none has its data."""
+    """Returns the survivor that continues a Raft group; None if none has its data."""
     having = {
         node: each.groups[group]
         for node, each in surveys.items()
         if group in each.groups and each.groups[group].kind is ReplicaKind.DATA
     }
-    # What is damaged in the one that goes on can be mended from no other: those are dropped. And one that cannot apply
-    # its log never leads.
+    # Damage in the chosen replica cannot be repaired from another: the others are dropped. And a replica that cannot
+    # apply its log never leads.
     return max(having, key=lambda node: (having[node].is_whole, having[node].completeness, -node), default=None)
 
 
 def _is_majority_left(chosen: SurveyedGroup, surveys: Mapping[int, Survey]) -> bool:
-    """Whether the survivors have a majority of the votes, in each half of a joint configuration: then the most complete
-    log has all that was committed. Others may vote by now where the log changes members."""
+    """True if the survivors have a majority of votes, in each half of a joint configuration.
+
+    Then the most complete log has everything that was committed. If the log changes members, others may vote by now.
+    """
 
     def votes(node: int) -> bool:
         held = surveys[node].groups.get(chosen.group) if node in surveys else None
@@ -266,7 +268,7 @@ def _is_majority_left(chosen: SurveyedGroup, surveys: Mapping[int, Survey]) -> b
 
 def _outcomes(surveys: Mapping[int, Survey], image: MetadataImage, next_group: int) -> dict[int, PartitionOutcome]:
     outcomes: dict[int, PartitionOutcome] = {}
-    # Partitions that begin anew are spread over those that take replicas.
+    # Partitions that restart empty are spread over the nodes that accept replicas.
     able = {node: 0 for node in surveys if not image.brokers[node].witness_only} or dict.fromkeys(surveys, 0)
     for group, partition in sorted(image.partitions.items()):
         held = {node: each.groups[group] for node, each in surveys.items() if group in each.groups}
@@ -292,9 +294,9 @@ def _loss(
     if not mine.is_whole:
         damaged = f"{mine.damaged_entries} damaged {'entry' if mine.damaged_entries == 1 else 'entries'}"
         return Loss.NEWEST, (
-            f"goes on from node {node}, whose copy has {damaged}, which no survivor has whole; readers stop there until"
-            " records up to there are deleted (quorumlog topics delete-records), and if it gets no leader, its topic"
-            " can only be deleted; the newest records may be lost, too"
+            f"continues from node {node}, whose copy has {damaged} that no survivor has intact; readers stop there"
+            " until records up to there are deleted (quorumlog topics delete-records), and if it gets no leader, its"
+            " topic can only be deleted; the newest records may be lost, too"
         )
     damaged_ahead = [
         other
@@ -303,10 +305,10 @@ def _loss(
     ]
     if damaged_ahead:
         return Loss.NEWEST, (
-            f"goes on from node {node}; newer entries are lost: node {min(damaged_ahead)} has them, but its copy is"
+            f"continues from node {node}; newer entries are lost: node {min(damaged_ahead)} has them, but its copy is"
             " damaged"
         )
-    # A witness knows how far the log went.
+    # A witness records how far the log went.
     beyond = [
         other
         for other, each in held.items()
@@ -315,10 +317,13 @@ def _loss(
     if beyond:
         count = max(held[other].last_index for other in beyond) - mine.last_index
         known = f"at least {count} newer entries" if count > 0 else "newer entries"
-        return Loss.NEWEST, f"goes on from node {node}; {known} are lost, says the witness on node {min(beyond)}"
+        return (
+            Loss.NEWEST,
+            f"continues from node {node}; {known} are lost, reported by the witness on node {min(beyond)}",
+        )
     if _is_majority_left(mine, surveys):
-        return Loss.NOTHING, f"goes on from node {node}; a majority is left, nothing is lost"
-    return Loss.NEWEST, f"goes on from node {node}; the newest records may be lost"
+        return Loss.NOTHING, f"continues from node {node}; a majority is left, nothing is lost"
+    return Loss.NEWEST, f"continues from node {node}; the newest records may be lost"
 
 
 def _why_all(partition: PartitionRecord, held: Mapping[int, SurveyedGroup]) -> str:
@@ -326,10 +331,10 @@ def _why_all(partition: PartitionRecord, held: Mapping[int, SurveyedGroup]) -> s
     what = "what its groups had committed" if partition.topic.name == GROUPS_TOPIC else "all of its records"
     if damaged:
         return (
-            f"begins anew and empty; {what} are lost: the only copy left, on node {damaged[0]}, is damaged"
+            f"restarts empty; {what} are lost: the only copy left, on node {damaged[0]}, is damaged"
             f" ({held[damaged[0]].problem}); copy that directory first if you want to look at it"
         )
-    return f"begins anew and empty; {what} are lost, no survivor has a copy"
+    return f"restarts empty; {what} are lost, no survivor has a copy"
 
 
 def _report(
@@ -341,15 +346,15 @@ def _report(
     outcomes: Mapping[int, PartitionOutcome],
 ) -> tuple[str, ...]:
     survivors = ", ".join(map(str, sorted(surveys)))
-    go_on = f"nodes {survivors} go on" if len(surveys) > 1 else f"node {survivors} goes on"
+    go_on = f"nodes {survivors} continue" if len(surveys) > 1 else f"node {survivors} continues"
     lines = [
-        f"{go_on} as another cluster; given up for ever, with their data: {', '.join(map(str, lost)) or 'no node'}"
+        f"{go_on} as another cluster; given up permanently, with their data: {', '.join(map(str, lost)) or 'no node'}"
     ]
     if majority_left:
-        lines.append(f"metadata: go on from node {metadata}; a majority is left, nothing is lost")
+        lines.append(f"metadata: continue from node {metadata}; a majority is left, nothing is lost")
     else:
         lines.append(
-            f"metadata: go on from node {metadata}; the newest changes may be lost (topics created, deleted or"
+            f"metadata: continue from node {metadata}; the newest changes may be lost (topics created, deleted or"
             " changed, producer names claimed)"
         )
     whole = sum(each.loss is Loss.NOTHING for each in outcomes.values())
@@ -359,7 +364,7 @@ def _report(
     known = {METADATA_GROUP, *image.partitions}
     unknown = sorted({group for each in surveys.values() for group in each.groups if group not in known})
     if unknown:
-        lines.append(f"replicas of {len(unknown)} partitions that the metadata do not know (any more) are destroyed")
+        lines.append(f"replicas of {len(unknown)} partitions that are no longer in the metadata are destroyed")
     return tuple(lines)
 
 

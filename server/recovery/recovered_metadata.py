@@ -1,8 +1,9 @@
-"""The metadata of the recovered cluster, made of the most complete ones that are left.
+"""Metadata of the recovered cluster, derived from the most complete metadata that survived.
 
-Lost nodes stand there as nodes whose disks were given up and whose places are vacant, and each partition as one that
-is to get its other replicas back. So everything after that is ordinary work of the controller
-(`controller/disk_replacement.py`): survivors get their replicas at once, others once they come back empty.
+In it, lost nodes are nodes whose disks were given up and whose places are vacant, and each partition is to get its
+other
+replicas back. So everything after that is ordinary work of the controller (`controller/disk_replacement.py`): survivors
+get their replicas immediately, others once they restart with an empty disk.
 """
 
 from __future__ import annotations
@@ -14,23 +15,23 @@ from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.lost_disks import MAX_LOST
 from quorumlog.v1 import metadata_log_pb2
 
-#: Ids of producers and of their names that the lost nodes may have seen given out: those after them go on, as after a
-#: restore.
+#: Upper bound on producer ids, and ids of their names, allocated unknown to the survivors: numbering continues after
+#: them, as after a restore.
 UNHEARD_IDS = 1 << 32
-#: Clusters that this one was before, the newest ones: whoever comes back of them is told so.
+#: Number of former cluster ids that are kept: a node of one of them that returns gets an error that says so.
 MAX_FORMER_CLUSTERS = 32
 
 
 @dataclass(slots=True, frozen=True)
 class Continuation:
-    """How a partition goes on.
+    """The continuation of a partition.
 
     Arguments:
         former_group: its Raft group before.
-        node: the one that goes on with it.
+        node: the node that continues it.
         term: above all terms that it can have had.
-        index: of the entry that begins its new life.
-        fresh: with nothing, as another Raft group.
+        index: of the first entry after the recovery.
+        fresh: it restarts empty, as another Raft group.
     """
 
     former_group: int
@@ -42,16 +43,16 @@ class Continuation:
 
 @dataclass(slots=True, frozen=True)
 class Recovered:
-    """What the recovered metadata are made of.
+    """Parameters of the recovered metadata.
 
     Arguments:
-        cluster_id: of the cluster before.
-        survivors: the nodes that go on.
-        electors: who was to vote in the metadata quorum.
-        first_voter: votes alone at first.
-        index: of the metadata log, that the recovery takes the place of.
-        next_group: the number of a Raft group to give out next.
-        partitions: by former Raft group: the Raft group and how it goes on.
+        cluster_id: of the former cluster.
+        survivors: the nodes that continue.
+        electors: the desired voters of the metadata quorum.
+        first_voter: the only voter at first.
+        index: position in the metadata log that the recovery takes.
+        next_group: the next number of a Raft group to allocate.
+        partitions: by former Raft group: the Raft group and its continuation.
     """
 
     cluster_id: str
@@ -64,11 +65,11 @@ class Recovered:
 
 
 def recovered_snapshot(image: MetadataImage, recovered: Recovered) -> bytes:
-    """The metadata with which the recovered cluster begins."""
+    """Returns the initial metadata of the recovered cluster."""
     snapshot = metadata_log_pb2.MetadataSnapshot.FromString(image.to_snapshot())
     lost = {each.node_id: each for each in snapshot.lost_disks}
     for broker in snapshot.brokers:
-        # Each has to be heard of again before it counts.
+        # Each node must register again before it counts.
         broker.fenced = True
         if broker.registration.node_id not in recovered.survivors:
             _give_up(broker, lost, recovered)
@@ -86,7 +87,7 @@ def recovered_snapshot(image: MetadataImage, recovered: Recovered) -> bytes:
     snapshot.applied_index = recovered.index
     snapshot.former_cluster_ids.append(recovered.cluster_id)
     del snapshot.former_cluster_ids[:-MAX_FORMER_CLUSTERS]
-    # What cannot be read back must not get into a plan.
+    # Metadata that cannot be parsed must not get into a plan.
     return MetadataImage.from_snapshot(snapshot.SerializeToString(deterministic=True)).to_snapshot()
 
 
@@ -97,7 +98,7 @@ def _give_up(
     given_up = lost.setdefault(node, metadata_log_pb2.LostDisks(node_id=node))
     if directory not in given_up.directory_ids:
         given_up.directory_ids.append(directory)
-    # Those before them are of a former cluster, and refused as such.
+    # Older directories belong to a former cluster, and are refused for that.
     del given_up.directory_ids[:-MAX_LOST]
     given_up.lost_index = recovered.index
     given_up.voted = given_up.voted or node in recovered.electors
@@ -116,7 +117,7 @@ def _go_on(partition: metadata_log_pb2.PartitionRecord, group: int, goes_on: Con
     partition.bytes_per_second = 0
     partition.moved_index = max(partition.moved_index, goes_on.index) if not goes_on.fresh else 0
     partition.returning[:] = intended if intended != [goes_on.node] else []
-    # Whom it has to do with is forgotten, and destroys what it has.
+    # Former members are removed, and destroy their replicas.
     del partition.target_replicas[:]
     del partition.former_targets[:]
     del partition.former_witnesses[:]

@@ -1,4 +1,4 @@
-"""What one survivor's data directory holds, so that a plan can be made of it on another machine."""
+"""Survey of a survivor's data directory, from which a plan can be made on another machine."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ from quorumlog.storage.transaction import RaftGroupState
 from quorumlog.v1 import metadata_log_pb2
 from quorumlog.wire.entry import ENVELOPE_BYTES
 
-#: Of the form of surveys and plans.
+#: Version of the format of surveys and plans.
 FORMAT = 1
-#: Among the node's own rows: the recovery that made the directory what it is.
+#: Row of the node's own state with the id of the recovery that created the directory.
 RECOVERY_ROW = b"recovery"
-#: Bytes of a log that are read at once.
+#: Bytes of a log per read.
 _READ_BYTES = 1 << 20
 
 
 class RecoveryError(ValueError):
-    """The recovery cannot go on. The message is one line that says what to do."""
+    """Raised if the recovery cannot continue. The message is one line that says what to do."""
 
 
 class ReplicaKind(Enum):
-    """What a survivor has of a Raft group.
+    """Kind of replica that a survivor has of a Raft group.
 
-    A DAMAGED one is a replica or a witness that cannot be opened, and nobody goes on with it.
+    A DAMAGED one is a replica or a witness that cannot be opened, and cannot be continued.
     """
 
     DATA = "data"
@@ -54,15 +54,16 @@ class SurveyedGroup:
     """One Raft group on one survivor.
 
     Arguments:
-        term, vote, commit: its hard state; of a damaged one ``term`` is the newest in which it can have voted.
+        term, vote, commit: its hard state; of a damaged one, ``term`` is the newest in which it can have voted.
         first_index: of the entries that are kept; ``last_index`` may be the one before.
         last_term, last_hash: of the last entry; of a damaged one 0.
         configuration: the members as it has applied them; None of a damaged one.
-        changes_members: its log goes on with other members that it has not applied.
+        changes_members: its log continues with other members that it has not applied.
         problem: what is damaged, in one line.
-        damaged_entries: of a log that is open, so many cannot be read.
-        has_say: False of one that began anew, and does not know yet that all is committed which it has helped to
-            commit before: that others have it, nobody can tell by this one.
+        damaged_entries: number of unreadable entries, of a log that can be opened.
+        has_say: False of a replica that was recreated, and has not confirmed yet that everything is committed that it
+            helped
+            to commit before: its absence of entries proves nothing about others.
     """
 
     group: int
@@ -87,18 +88,18 @@ class SurveyedGroup:
 
     @property
     def is_whole(self) -> bool:
-        """Whether all of its entries can be read."""
+        """True if all of its entries can be read."""
         return self.damaged_entries == 0
 
     @property
     def completeness(self) -> tuple[int, int]:
-        """Of two logs the one with the higher one has more of what was committed (Raft §5.4.1)."""
+        """Order of logs: the higher one has more of what was committed (Raft §5.4.1)."""
         return self.last_term, self.last_index
 
 
 @dataclass(slots=True, frozen=True)
 class Survey:
-    """What one data directory holds.
+    """Content of one data directory.
 
     Arguments:
         recovery: the plan that was applied here last; empty if none was.
@@ -115,7 +116,7 @@ class Survey:
 
     @property
     def fingerprint(self) -> str:
-        """Of all that it says: a directory with the same one holds the same."""
+        """Hash of the whole content: directories with the same one hold the same."""
         told = self._head() | {"metadata": hashlib.blake2b(self.metadata).hexdigest()}
         return hashlib.blake2b(json.dumps(told, sort_keys=True).encode(), digest_size=16).hexdigest()
 
@@ -130,66 +131,66 @@ class Survey:
         }
 
     def to_json(self) -> dict[str, object]:
-        """For a file."""
+        """Returns the form for a file."""
         return self._head() | {"metadata": packed(self.metadata), "fingerprint": self.fingerprint}
 
     @classmethod
     def from_json(cls, row: Any, where: str) -> Survey:
-        """What ``to_json`` gave.
+        """Parses the result of ``to_json``.
 
         Arguments:
-            where: it comes from, for who gave something else.
+            where: name of its source, for error messages.
 
         Raises:
-            RecoveryError: it is none.
+            RecoveryError: it is not a survey.
         """
         try:
             if row["survey_format"] != FORMAT:
-                raise RecoveryError(f"{where} is a survey of another version: make it anew with this one")
+                raise RecoveryError(f"{where} is a survey of another version: survey again with this version")
             groups = [_group_of(each) for each in row["groups"]]
             found = cls(
                 int(row["node_id"]), str(row["directory_id"]), str(row["cluster_id"]), str(row["recovery"]),
                 {each.group: each for each in groups}, unpacked(row["metadata"]),
             )  # fmt: skip
             if found.fingerprint != row["fingerprint"]:
-                raise RecoveryError(f"{where} is not as it was printed: survey that node again")
+                raise RecoveryError(f"{where} was modified after it was printed: survey that node again")
             return found
         except (KeyError, TypeError, AttributeError, OverflowError, binascii.Error, zlib.error, ValueError) as problem:
             if isinstance(problem, RecoveryError):
                 raise
-            raise RecoveryError(f"{where} is no survey: give what quorumlog recover survey printed") from None
+            raise RecoveryError(f"{where} is not a survey: specify the output of quorumlog recover survey") from None
 
 
 def packed(data: bytes) -> str:
-    """Bytes as they stand in a file of JSON."""
+    """Encodes bytes for a JSON file."""
     return base64.b64encode(zlib.compress(data)).decode()
 
 
 def unpacked(text: str) -> bytes:
-    """What ``packed`` has packed."""
+    """Decodes the result of ``packed``."""
     return zlib.decompress(base64.b64decode(text, validate=True))
 
 
 def survey(reader: StorageReader, damaged_entries: Mapping[int, int] = MappingProxyType({})) -> Survey:
-    """Looks at a stopped node's directory; changes nothing.
+    """Surveys a stopped node's directory without changing it.
 
     Arguments:
-        damaged_entries: by Raft group, so many entries cannot be read.
+        damaged_entries: number of unreadable entries by Raft group.
 
     Raises:
-        RecoveryError: nobody can go on with it.
+        RecoveryError: no cluster can continue with it.
         DamageError: its metadata log is damaged.
     """
     rows, states = reader.node_state(), reader.groups()
     if CLUSTER_ROW not in rows or METADATA_GROUP not in states:
-        raise RecoveryError("the directory belongs to no cluster and has nothing to go on with: leave it out")
+        raise RecoveryError("the directory belongs to no cluster and has no data: leave it out")
     membership = Membership.decode(rows[CLUSTER_ROW])
     votes_from = {group: index for group, (_, index) in former_lives(rows).items()}
     votes_from[METADATA_GROUP] = membership.votes_from
     groups = {
         group: replace(
             _surveyed(reader, state),
-            # Of the metadata, what matters has been read, and a snapshot takes the place of all.
+            # Of the metadata, the relevant part has been read, and a snapshot replaces all of it.
             damaged_entries=damaged_entries.get(group, 0) if group != METADATA_GROUP else 0,
             has_say=state.hard_state.commit >= votes_from.get(group, 0),
         )
@@ -224,7 +225,7 @@ def _surveyed(reader: StorageReader, state: RaftGroupState) -> SurveyedGroup:
 
 
 def _newest_image(reader: StorageReader, state: RaftGroupState) -> MetadataImage:
-    """With what is not known to be committed, too: the lost nodes may have committed it."""
+    """Returns the image including entries that may be uncommitted: the lost nodes may have committed them."""
     image = MetadataImage()
     if state.snapshot is not None:
         image = MetadataImage.from_snapshot(read_snapshot(reader, METADATA_GROUP, state.snapshot.data))

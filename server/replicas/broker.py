@@ -1,6 +1,6 @@
-"""This node as a broker of the cluster: it registers, lives, and reports what it leads.
+"""This node as a broker of the cluster: registration, heartbeats, and reports of its leaderships.
 
-Everything is asked of the active controller and asked again until it is answered. Nothing here holds up produce: while
+Everything is requested from the active controller and retried until it is answered. Nothing here delays produce: while
 the metadata group has no leader, reports and in-sync sets are merely stale.
 """
 
@@ -19,7 +19,7 @@ from quorumlog.server.step.request_context import Listener
 from quorumlog.v1 import peer_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 
-#: How soon something that was not answered well is asked again.
+#: Delay before a request that failed is retried.
 RETRY_US = 100_000
 
 OnProducerId = Callable[[int | None], None]
@@ -28,20 +28,20 @@ _WIRE_NAMES = {listener: peer_pb2.Listener.Value(f"LISTENER_{listener.name}") fo
 
 
 class LedPartitions(Protocol):
-    """What the broker reports about the partitions that this node leads."""
+    """The broker's reports about the partitions that this node leads."""
 
     def unreported(self) -> list[peer_pb2.LeaderReport]:
-        """Leaderships that the metadata do not show yet."""
+        """Returns leaderships that the metadata do not contain yet."""
 
     def isr_changes(self, now: int) -> list[peer_pb2.IsrChange]:
-        """In-sync sets that differ from the metadata's."""
+        """Returns in-sync sets that differ from the metadata's."""
 
     def log_sizes(self) -> list[peer_pb2.LogSize]:
-        """How large a few of the logs are."""
+        """Returns the sizes of a few of the logs."""
 
 
 class Broker:
-    """The broker's side of the conversation with the controller."""
+    """The broker's side of the communication with the controller."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class Broker:
         self.fenced = True
         self.refusal = ""
         self.stopping = False
-        #: Of the newest loss of a disk that this node will not forget.
+        #: Index of the newest loss of a disk that this node has stored durably.
         self.lost_index = 0
         self._heartbeat_due = 0
         self._report_due = 0
@@ -78,11 +78,11 @@ class Broker:
 
     @property
     def registered(self) -> bool:
-        """Whether this process has a broker epoch."""
+        """True if this process has a broker epoch."""
         return self.epoch >= 0
 
     def on_time(self, now: int, wall_ms: int) -> None:
-        """Asks the controller what is due."""
+        """Sends the requests to the controller that are due."""
         if now >= self._heartbeat_due:
             self._heartbeat_due = now + self._options.broker_heartbeat_interval_us
             if self.registered:
@@ -105,11 +105,11 @@ class Broker:
         """Returns why this node does not serve yet, in one line; empty when it does."""
         if not self.registered:
             return self.refusal or "not registered with the controller yet"
-        return "the controller has not let this node in yet" if self.fenced else ""
+        return "the controller has not unfenced this node yet" if self.fenced else ""
 
     @property
     def next_deadline(self) -> int:
-        """When ``on_time`` is due."""
+        """Time at which ``on_time`` is due."""
         due = self._heartbeat_due
         if self.registered:
             due = min(due, self._report_due, self._isr_due)
@@ -118,15 +118,15 @@ class Broker:
         return due
 
     def report_soon(self, now: int) -> None:
-        """A leadership began: the report is due now."""
+        """Makes the next report due now, after a leadership has started."""
         self._report_due = now
 
     def controller_changed(self, now: int) -> None:
-        """There is another controller: it must hear this node soon."""
+        """Makes heartbeat and report due now, because a new controller needs them soon."""
         self._heartbeat_due = self._report_due = now
 
     def stop(self, now: int) -> None:
-        """This node is about to stop: the controller should count it as gone at once."""
+        """Announces that this node stops, so that the controller fences it immediately."""
         self.stopping = True
         self._heartbeat_due = now
 
@@ -139,7 +139,7 @@ class Broker:
         request: peer_pb2.ControllerRequest,
         on_answer: Callable[[peer_pb2.ControllerResponse], None],
     ) -> None:
-        """Asks unless the same is being asked; an error or silence brings it up again soon."""
+        """Sends a request unless the same one is in flight; after an error or a timeout it is due again soon."""
         if what in self._asking:
             return
         self._asking.add(what)
@@ -224,9 +224,10 @@ class Broker:
     # -- producer ids -----------------------------------------------------------------------------------------
 
     def producer_id(self, now: int, deadline: int, on_id: OnProducerId) -> None:
-        """Gives out a producer id: at once from this broker's block, or when the controller has given another one.
+        """Assigns a producer id: immediately from this broker's block, or when the controller has assigned another
+        block.
 
-        ``on_id`` gets None when that took longer than ``deadline`` (µs).
+        ``on_id`` is called with None if that takes longer than ``deadline`` (µs).
         """
         if self._producer_ids:
             on_id(self._take_id())
@@ -238,7 +239,7 @@ class Broker:
         self._fetch_ids(now)
 
     def _give_up_late(self, now: int) -> None:
-        """Answers those whose own deadline has come, whoever asked before them."""
+        """Fails the waiters whose own deadline has passed, in whatever order they came."""
         late = [on_id for deadline, on_id in self._id_waiters if deadline <= now]
         self._id_waiters = deque(waiter for waiter in self._id_waiters if waiter[0] > now)
         for on_id in late:

@@ -1,15 +1,15 @@
-"""Replicas that were found damaged when the node started, otherwise than in entries that can be mended.
+"""Replicas that were found damaged when the node started, other than in entries that can be repaired.
 
-Such a replica is set aside: it takes no part, neither votes nor acknowledges, and what is on disk of it stays there.
-Once its partition is led without it, by a leader that has all it can have helped to commit, and a majority of the other
-replicas is there, it is given up and begins anew with nothing. That the metadata name such a leader is not enough: its
-replica may be damaged, too, and set aside a moment ago. The leader itself has to have spoken just now.
+Such a replica is set aside: it neither votes nor acknowledges, and its data stays on disk. Once its partition is led
+without it, by a leader that has everything it may have helped to commit, and a majority of the other replicas is up, it
+is given up and starts again, empty. A leader's name in the metadata is not enough: its replica may be damaged, too, and
+have been set aside a moment ago. The leader itself must have sent a message recently.
 
-What the replica gets of its leader makes it whole again. It has no say before it knows that everything is committed
-that it has ever acknowledged (see ``ReplicaTombstones``): otherwise its vote could elect a leader without that.
+The replica then gets everything from its leader again. It has no vote before it knows that everything is committed that
+it has ever acknowledged (see ``ReplicaTombstones``): otherwise its vote could elect a leader without that.
 
-One whose partition is deleted, or was moved away, ends here too: of damaged pages the engine frees what their own
-headers say, and that may be others'. So nothing of it is given back before its pages were looked at.
+A damaged replica whose partition is deleted, or was moved away, is removed here too: of damaged pages the engine frees
+what their own headers name, which may belong to others. So none of its pages are freed before they were checked.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from quorumlog.server.step.events import EventLog, Job, JobDone
 from quorumlog.server.step.node_service import ServiceHooks
 from quorumlog.storage.interface import SetAside, StorageReader
 
-#: How often to look whether one can begin anew.
+#: Interval between checks whether one can start again.
 LOOK_EVERY_US = 500_000
-#: A leader that spoke to one within this time leads.
+#: A leader that sent a message within this time counts as leading.
 LEADS_US = 2 * LOOK_EVERY_US
-#: Its jobs have the numbers below this one.
+#: The numbers of its jobs are below this one.
 _JOBS_BELOW = -(1 << 40)
 
 
@@ -39,7 +39,7 @@ class DamagedReplicas:
     """The replicas that are set aside.
 
     Arguments:
-        send: takes a Raft group and a message to a replica of it.
+        send: sends a message to a replica of a Raft group.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class DamagedReplicas:
         self._log = log
         self._due = 0
         self._checking: int | None = None
-        #: When a leader of a term that is late enough spoke last, by Raft group.
+        #: Time of the last message of a leader of a sufficiently late term, by Raft group.
         self._led_at: dict[int, int] = {}
 
     def register(self, hooks: ServiceHooks) -> None:
@@ -73,16 +73,18 @@ class DamagedReplicas:
         hooks.deadline(self)
 
     def say(self, now: int) -> None:
-        """Tells of each that it is set aside, and why."""
+        """Logs each replica that is set aside, with the reason."""
         for group, aside in self._replicas.set_aside.items():
             waits_for = self._why_wait(now, group, aside)
             self._log("error", "replica_set_aside", group=group, reason=aside.reason, waits_for=waits_for)
 
     def hear(self, now: int, group: int, message: Message) -> None:
-        """Takes a leader's word, and tells one of an older term the one that a replica has seen, as that would itself.
+        """Records a leader's message, and answers one of an older term with the replica's term, as the replica itself
+        would.
 
-        It may have died as a candidate, and nobody else knows of that term. Then the others' leader would go on in its
-        own, and the replica would wait for ever for one of whom it is known that it has everything.
+        The replica may have failed as a candidate, in a term that no other node knows. Without the answer the others'
+        leader would continue in its own term, and the replica would wait permanently for a leader that certainly has
+        everything.
         """
         aside = self._replicas.set_aside.get(group)
         if aside is None or aside.term is None or not isinstance(message, (AppendRequest, Heartbeat, InstallSnapshot)):
@@ -94,11 +96,11 @@ class DamagedReplicas:
 
     @property
     def next_deadline(self) -> int | None:
-        """When ``on_time`` is due."""
+        """Time at which ``on_time`` is due."""
         return self._due if self._replicas.set_aside and self._checking is None else None
 
     def on_time(self, now: int, wall_ms: int) -> None:
-        """Looks which of them can begin anew; one at a time."""
+        """Checks which of them can start again; one at a time."""
         if now < self._due or self._checking is not None:
             return
         self._due = now + LOOK_EVERY_US
@@ -109,10 +111,10 @@ class DamagedReplicas:
                 return
 
     def on_done(self, now: int, event: JobDone) -> None:
-        """The pages of one have been looked at.
+        """Handles the end of a check of pages.
 
         Raises:
-            DamageError: the engine could not give them back without harm to others.
+            DamageError: the engine could not free them without damage to others.
         """
         group = self._checking
         if group is None or event.number != _JOBS_BELOW - group:
@@ -133,9 +135,9 @@ class DamagedReplicas:
         self._replicas.ensure(now, group)
 
     def _end(self, now: int, group: int, aside: SetAside, error: Exception | None) -> None:
-        """Ends one that does not belong here any more."""
+        """Removes a replica that no longer belongs here."""
         if error is not None:
-            # It stays on disk, of which it takes room and nothing else.
+            # It stays on disk, where it takes up space and has no other effect.
             self._replicas.leaving_aside.discard(group)
             self._log("error", "damaged_replica_kept", group=group, reason=str(error))
             return
@@ -147,25 +149,25 @@ class DamagedReplicas:
         self._replicas.ensure(now, group)
 
     def _why_wait(self, now: int, group: int, aside: SetAside) -> str:
-        """Why one cannot begin anew now; empty when it can. Nothing is deleted on doubt."""
+        """Returns what a replica waits for before it can start again; empty if it can. In doubt nothing is deleted."""
         record, own = self._metadata.image.partitions.get(group), self._node_id
         if record is None or own not in record.hosts:
-            return "the metadata to say that it belongs here"
+            return "the metadata to list this node as a host of it"
         if aside.term is None:
-            return "its partition to be moved away from this node: nobody knows in which terms it has voted"
+            return "its partition to be moved away from this node: the terms in which it has voted are unknown"
         leader = self._metadata.image.available_leader(record)
         if leader in (NO_NODE, own) or record.leader_epoch < aside.term:
             return f"another node to lead {record.name} in term {aside.term} or later"
         if record.witness_hosts:
-            # A leader whose own disk is late may have committed with this disk and the witness's word alone.
-            return f"{record.name} to be moved away from this node: what it has may be on no other disk"
-        # While it is being moved, each half decides; and the move may be waiting for this very replica.
+            # A leader whose own disk is late may have committed with this disk and the witness's vote alone.
+            return f"{record.name} to be moved away from this node: its records may be on no other disk"
+        # During a reassignment, each half decides; and the reassignment may be waiting for this very replica.
         for half in (record.replicas, record.wanted):
             others = [node for node in half if node != own and not self._metadata.image.is_fenced(node)]
-            # A half that is this node alone has nobody to wait for: what there is, the leader has.
+            # A half that is this node alone has no other node to wait for: the leader has everything.
             if len(others) <= len(half) // 2 and set(half) != {own}:
-                return f"more replicas of {record.name} to be there, without which it cannot be led"
+                return f"more replicas of {record.name} to be up, without which it cannot be led"
         led_at = self._led_at.get(group)
         if led_at is None or now - led_at > LEADS_US:
-            return f"the leader of {record.name} to say that it still leads"
+            return f"the leader of {record.name} to confirm that it still leads"
         return ""

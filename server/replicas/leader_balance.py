@@ -1,8 +1,8 @@
-"""Which leaderships a node gives back to the preferred leaders, and when.
+"""Selection of the leaderships that a node returns to the preferred leaders, and the time of their return.
 
-After a node was down, others lead its partitions. Once it is back and caught up, each leader hands over what the
-returned node should lead, a few at a time. Pure: the node says what it leads in another's place, this says what is to
-be handed over now.
+While a node is down, others lead its partitions. Once it is back and caught up, each leader transfers the leaderships
+that the returned node should have, a few at a time. Pure: the caller passes the partitions that this node leads instead
+of their preferred leaders, and gets those to transfer now.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ from typing import NamedTuple
 
 from quorumlog.server.config.options import BalanceOptions
 
-#: How soon to look again while something is about to be handed over (µs).
+#: Interval between checks while a transfer is about to start (µs).
 LOOK_AGAIN_US = 200_000
-#: The wait before the same partition is handed over once more doubles up to this many check intervals.
+#: Maximum wait before another transfer of the same partition, in check intervals; it doubles up to this.
 LONGEST_BACKOFF = 64
 
 
 class Displaced(NamedTuple):
-    """A partition that this node leads in the place of its preferred leader.
+    """A partition that this node leads instead of its preferred leader.
 
     Arguments:
         group: the partition's Raft group.
         preferred: the node that should lead it.
-        connected_at: since when it has been connected (µs).
-        able: that node could lead: unfenced, in sync, connected.
-        caught_up: it replicates, and has all that is committed.
-        transferring: it is being handed over already.
+        connected_at: time since when it has been connected (µs).
+        able: True if that node could lead: unfenced, in sync, connected.
+        caught_up: True if it replicates, and has all that is committed.
+        transferring: True if a transfer is in progress already.
     """
 
     group: int
@@ -39,7 +39,8 @@ class Displaced(NamedTuple):
 
 
 class _HandOver(NamedTuple):
-    """The last handing over of a partition. Not again before ``not_before``; forgotten ``delay`` after that."""
+    """The last transfer of a partition. The next one is not before ``not_before``; it is forgotten ``delay`` after
+    that."""
 
     not_before: int
     delay: int
@@ -48,12 +49,12 @@ class _HandOver(NamedTuple):
 class LeaderBalance:
     """Paces the return of leaderships.
 
-    Every handing over of a partition, also one that succeeded, puts off the next one of the same partition, each time
-    twice as long until it has been quiet. Otherwise a node that takes over but cannot keep the leadership, say because
-    its disk fails, gets it back for ever, and each time the partition stands still.
+    Every transfer of a partition, also a successful one, delays the next one of the same partition, each time twice as
+    long until no transfer was needed for that time. Otherwise a node that takes over but cannot keep the leadership,
+    for example because its disk fails, would get it back endlessly, and the partition would be unavailable each time.
 
     Attributes:
-        next_deadline: when ``choose`` is due (µs).
+        next_deadline: time at which ``choose`` is due (µs).
     """
 
     def __init__(self, options: BalanceOptions, now: int) -> None:
@@ -64,20 +65,21 @@ class LeaderBalance:
         self.next_deadline = now + options.check_interval_us
 
     def ask(self, now: int, raft_groups: Iterable[int]) -> None:
-        """Somebody wants these handed over now, whatever was tried before, and also where balancing is off."""
+        """Requests transfers now, whatever was tried before, and also if balancing is off."""
         self._asked.update(dict.fromkeys(raft_groups))
         self.next_deadline = now
 
     def forget(self, group: int) -> None:
-        """Nobody waits for that any more."""
+        """Forgets the request for a transfer."""
         self._asked.pop(group, None)
 
     def is_asked(self, group: int) -> bool:
-        """Whether it was asked for and has not been begun."""
+        """True if a transfer was requested and has not been started."""
         return group in self._asked
 
     def choose(self, now: int, displaced: Sequence[Displaced]) -> list[Displaced]:
-        """What is to be handed over now, out of all that this node leads in another's place."""
+        """Returns the transfers to start now, out of all partitions that this node leads instead of their preferred
+        leaders."""
         options = self._options
         self._attempts = {
             group: attempt for group, attempt in self._attempts.items() if now < attempt.not_before + attempt.delay
@@ -87,7 +89,7 @@ class LeaderBalance:
         }
         due = [each for each in displaced if not each.transferring and each.able and self._is_due(now, each.group)]
         under_way = sum(each.transferring for each in displaced)
-        # What was asked for goes first. A node that is behind for a moment is looked at again soon.
+        # Requested ones come first. A node that is behind for a moment is checked again soon.
         ready = sorted((each for each in due if each.caught_up), key=lambda each: each.group not in self._asked)
         chosen = ready[: max(0, options.max_transfers - under_way)]
         for each in chosen:

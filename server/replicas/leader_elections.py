@@ -1,7 +1,7 @@
-"""Leaderships return to the preferred leaders: by themselves now and then, and when a client asks for it.
+"""Transfers of leaderships to the preferred leaders: automatically at intervals, and when a client requests one.
 
-A client asks any node. That node asks the leader of each partition (`requests/elections.py`). The leader hands over
-here, within the same limits as when it acts by itself.
+A client sends its request to any node. That node asks the leader of each partition (`requests/elections.py`). The
+leader transfers leadership here, within the same limits as for automatic transfers.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import errors_pb2, peer_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 
-#: How often to look what became of what was asked for (µs).
+#: Interval between checks of requested transfers (µs).
 LOOK_US = 20_000
 
 Respond = Callable[[peer_pb2.ControllerResponse], None]
@@ -33,7 +33,7 @@ Respond = Callable[[peer_pb2.ControllerResponse], None]
 
 @dataclass(slots=True)
 class _Order:
-    """Partitions that this node is to hand over. ``groups``: preferred leaders of those not settled yet."""
+    """Partitions whose leadership this node must transfer. ``groups``: preferred leaders of those not settled yet."""
 
     deadline: int
     respond: Respond
@@ -42,10 +42,10 @@ class _Order:
 
 
 class LeaderElections:
-    """Hands leaderships over to preferred leaders.
+    """Transfers leaderships to preferred leaders.
 
     Attributes:
-        stopping: the node hands over everything anyway.
+        stopping: True if the node transfers all leaderships because it stops.
     """
 
     def __init__(
@@ -71,10 +71,10 @@ class LeaderElections:
         hooks.on_time(self.on_time)
         hooks.deadline(self)
 
-    # -- by itself --------------------------------------------------------------------------------------------
+    # -- automatic transfers ----------------------------------------------------------------------------------
 
     def on_time(self, now: int, wall_ms: int) -> None:
-        """Hands over what is due, and answers those who wait for it."""
+        """Starts the transfers that are due, and answers the requests that wait for theirs."""
         if now >= self._balance.next_deadline:
             displaced = [] if self.stopping else self._displaced()
             chosen = self._balance.choose(now, displaced)
@@ -89,7 +89,7 @@ class LeaderElections:
 
     @property
     def next_deadline(self) -> int:
-        """When ``on_time`` is due."""
+        """Time at which ``on_time`` is due."""
         due = self._balance.next_deadline
         return min(due, self._look_due) if self._orders else due
 
@@ -113,7 +113,7 @@ class LeaderElections:
         return displaced
 
     def _obstacle(self, partition: PartitionReplica, record: PartitionRecord) -> str:
-        """Why the preferred leader cannot lead a partition that this node leads; empty if it can."""
+        """Returns why the preferred leader cannot lead a partition that this node leads; empty if it can."""
         preferred = record.replicas[0]
         if self._replicas.is_fenced(preferred):
             return "is down"
@@ -122,13 +122,13 @@ class LeaderElections:
         if preferred not in record.isr:
             return "is not in sync"
         if record.leader_epoch != partition.raft.term or preferred not in partition.raft.configuration.voters:
-            return f"has to wait until the metadata show that node {self._options.node_id} leads"
+            return f"has to wait until the metadata name node {self._options.node_id} as the leader"
         return ""
 
-    # -- asked by another node --------------------------------------------------------------------------------
+    # -- requests of other nodes ------------------------------------------------------------------------------
 
     def order(self, now: int, request: peer_pb2.ControllerRequest, respond: Respond) -> None:
-        """Hands over partitions that this node leads; the answer comes when that is done or cannot be."""
+        """Transfers partitions that this node leads; answers when that is done or has failed."""
         body = request.elect_preferred_leaders
         response = peer_pb2.ControllerResponse(request_id=request.request_id)
         response.partition_changes.SetInParent()
@@ -151,7 +151,7 @@ class LeaderElections:
     def _refusal(self, raft_group: int) -> errors_pb2.Error | None:
         partition = self._replicas.get(raft_group)
         if partition is None:
-            return error(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"this node has no replica of group {raft_group}; ask again")
+            return error(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"this node has no replica of group {raft_group}; retry")
         record = self._replicas.record(partition)
         if record is None or not partition.leads or self.stopping:
             return partition.not_leader()
@@ -161,7 +161,7 @@ class LeaderElections:
         return _not_available(record.replicas[0], obstacle, partition.name) if obstacle else None
 
     def _settled(self, now: int, order: _Order) -> bool:
-        """Notes what became of an order's groups, and answers it once all are settled or its time is over."""
+        """Records the outcome of an order's groups; answers it once all are settled or its deadline has passed."""
         results = {result.group: result for result in order.response.partition_changes.results}
         for group, preferred in list(order.groups.items()):
             done, problem = self._outcome(group, preferred)
@@ -169,7 +169,7 @@ class LeaderElections:
                 done = True
                 partition = self._replicas[group]
                 if partition.raft.leader_id != preferred:
-                    late = f"node {preferred} has not taken over {partition.name} in time; ask again"
+                    late = f"node {preferred} has not taken over {partition.name} in time; retry"
                     problem = error(ErrorCode.REQUEST_TIMED_OUT, late, definite=False)
             if done:
                 del order.groups[group]
@@ -181,14 +181,14 @@ class LeaderElections:
         return not order.groups
 
     def _outcome(self, group: int, preferred: int) -> tuple[bool, errors_pb2.Error | None]:
-        """Whether it is settled, and if so what is wrong."""
+        """Returns whether the transfer is settled, and the error if it has failed."""
         partition = self._replicas.get(group)
         if partition is None:
-            gone = "the partition was deleted, or left the node that led it; refresh the metadata"
+            gone = "the partition was deleted, or moved away from its leader; refresh the metadata"
             return True, error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, gone)
         record = self._replicas.record(partition)
         raft = partition.raft
-        # Waits until the metadata show it, so that whoever asks next sees it too.
+        # Waits until the metadata contain the change, so that the client's next request sees it too.
         if record is None or (record.leader == preferred and record.leader_epoch >= raft.term):
             return True, None
         if partition.leads and not raft.is_transferring and not self._balance.is_asked(group):
@@ -199,7 +199,7 @@ class LeaderElections:
 
 
 def not_needed(name: str, leader: int) -> errors_pb2.Error:
-    """The refusal of an election that would change nothing."""
+    """Returns the error for an election that would change nothing."""
     needless = f"node {leader}, the preferred leader of {name}, leads it already, or will in a moment"
     return error(ErrorCode.ELECTION_NOT_NEEDED, needless)
 
@@ -210,4 +210,4 @@ def _not_available(preferred: int, why: str, name: str) -> errors_pb2.Error:
 
 
 def _busy() -> errors_pb2.Error:
-    return error(ErrorCode.SERVER_BUSY, "too many elections are asked for at once; try again after a pause")
+    return error(ErrorCode.SERVER_BUSY, "too many elections at once; try again after a pause")

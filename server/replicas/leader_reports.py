@@ -17,12 +17,12 @@ from quorumlog.v1 import peer_pb2
 class IsrTracker:
     """Tracks which followers of one led partition are in sync.
 
-    A replica is in sync while its log held, at some moment within the last ``replica.lag.time.max.ms``, everything that
-    the leader's log held at that moment (Kafka's rule, KIP-16).
+    A replica is in sync if its log contained, at some moment within the last ``replica.lag.time.max.ms``, everything
+    that the leader's log contained at that moment (Kafka's rule, KIP-16).
 
     Arguments:
-        now: when the leadership began (µs).
-        in_sync: the members of the ISR then; they are given the benefit of the doubt for one lag time.
+        now: start of the leadership (µs).
+        in_sync: the members of the ISR then; they count as caught up for one lag time.
     """
 
     __slots__ = ("_caught_up_at", "_mark_at", "_mark_index")
@@ -35,7 +35,7 @@ class IsrTracker:
     def check(
         self, now: int, last_index: int, matches: Mapping[int, int], isr: tuple[int, ...], lag_time_max_us: int
     ) -> set[int]:
-        """The followers that belong into the ISR now.
+        """Returns the followers that belong into the ISR now.
 
         Arguments:
             last_index: the leader's last index.
@@ -47,7 +47,7 @@ class IsrTracker:
             caught_up = match >= last_index or (self._mark_index is not None and match >= self._mark_index)
             if caught_up:
                 self._caught_up_at[node] = now if match >= last_index else self._mark_at
-            # A member may lag for a while; a node that wants to join must be caught up now.
+            # A member may lag for a while; a node that is to join must be caught up now.
             recently = now - self._caught_up_at.get(node, now - lag_time_max_us - 1) <= lag_time_max_us
             if caught_up or (node in isr and recently):
                 members.add(node)
@@ -56,7 +56,7 @@ class IsrTracker:
 
 
 class LeaderReports:
-    """Compares what this node leads with what the metadata say of it."""
+    """Compares the partitions that this node leads with the metadata."""
 
     def __init__(
         self, options: NodeOptions, host: RaftHost, replicas: Replicas, metadata: CurrentImage, sizes: LogSizes
@@ -66,17 +66,17 @@ class LeaderReports:
         self._replicas = replicas
         self._metadata = metadata
         self._sizes = sizes
-        #: Of each led Raft group: the term of the leadership, and who has been caught up in it.
+        #: Of each led Raft group: the term of the leadership, and the followers that were caught up in it.
         self._trackers: dict[int, tuple[int, IsrTracker]] = {}
 
     def log_sizes(self) -> list[peer_pb2.LogSize]:
-        """How large a few of the logs are that this node leads; all of them come in turn."""
+        """Returns the sizes of a few of the logs that this node leads, all of them in turn."""
         return self._sizes.next_sizes()
 
     # -- leaderships ------------------------------------------------------------------------------------------
 
     def needs_report(self, partition: PartitionReplica) -> bool:
-        """Whether this node leads a partition for good and the metadata do not say so."""
+        """True if this node leads a partition, with a committed entry of its term, and the metadata do not name it."""
         record = self._metadata.image.partitions.get(partition.group)
         return (
             record is not None
@@ -86,8 +86,8 @@ class LeaderReports:
         )
 
     def is_settled(self, partition: PartitionReplica, reachable: Container[int]) -> bool:
-        """Whether the metadata name this leader, and every replica that it can reach as in sync: only then may the
-        Raft group sleep, because nobody looks at the in-sync set of one that does."""
+        """True if the metadata name this leader, and every reachable replica as in sync. Only then may the Raft group
+        sleep, because the in-sync set of a sleeping group is not updated."""
         record = self._metadata.image.partitions.get(partition.group)
         return (
             record is not None
@@ -100,7 +100,7 @@ class LeaderReports:
         )
 
     def unreported(self) -> list[peer_pb2.LeaderReport]:
-        """Leaderships that the metadata do not show yet."""
+        """Returns leaderships that the metadata do not contain yet."""
         return [
             peer_pb2.LeaderReport(group=partition.group, leader_epoch=partition.raft.term)
             for partition in self._awake_led()
@@ -108,8 +108,8 @@ class LeaderReports:
         ]
 
     def _awake_led(self) -> Iterator[PartitionReplica]:
-        """Led partitions whose Raft group is awake. The others are reported, and in sync as far as they can be
-        reached."""
+        """Yields led partitions whose Raft group is awake. The others are reported, and their reachable replicas are in
+        sync."""
         for raft_group in sorted(self._host.awake_led):
             partition = self._replicas.get(raft_group)
             if partition is not None:
@@ -118,10 +118,10 @@ class LeaderReports:
     # -- in-sync replicas -------------------------------------------------------------------------------------
 
     def isr_changes(self, now: int) -> list[peer_pb2.IsrChange]:
-        """In-sync sets that differ from the metadata's, as compare-and-set proposals."""
+        """Returns in-sync sets that differ from the metadata's, as compare-and-set proposals."""
         image = self._metadata.image
         changes = []
-        # Time in which a Raft group slept counts for nobody's lag.
+        # Time in which a Raft group slept does not count as lag.
         for raft_group in [raft_group for raft_group in self._trackers if raft_group not in self._host.awake_led]:
             del self._trackers[raft_group]
         for partition in self._awake_led():
@@ -144,7 +144,7 @@ class LeaderReports:
     def _in_sync(
         self, now: int, image: MetadataImage, partition: PartitionReplica, record: PartitionRecord
     ) -> list[int]:
-        """The nodes that belong into the in-sync set of a led partition now."""
+        """Returns the nodes that belong into the in-sync set of a led partition now."""
         raft = partition.raft
         term, tracker = self._trackers.get(partition.group, (0, None))
         if tracker is None or term != raft.term:
@@ -153,7 +153,7 @@ class LeaderReports:
         matches = {node: progress.match_index for node, progress in raft.progress.items()}
         matches.pop(self._options.node_id, None)
         last_index, lag_time_max_us = raft.last_id.index, self._options.replica_lag_time_max_us
-        # A witness has nothing to be in sync with.
+        # A witness has no records to be in sync with.
         voting = raft.configuration.candidates
         in_sync = tracker.check(now, last_index, matches, record.isr, lag_time_max_us)
         return [

@@ -1,4 +1,4 @@
-"""How large the logs are that this node leads, and how much of them replicas lack that are being added."""
+"""Sizes of the logs that this node leads, and the bytes that replicas being added still lack."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from quorumlog.storage.batch_row import any_batch
 from quorumlog.storage.interface import StorageReader
 from quorumlog.v1 import admin_pb2, peer_pb2
 
-#: Logs of which the controller is told in one heartbeat. Each costs a search or two.
+#: Maximum number of log sizes in one heartbeat. Each costs a search or two.
 SIZES_AT_ONCE = 50
-#: Copies that a node tells of. It begins far fewer at once.
+#: Maximum number of copies that a node reports. It starts far fewer at once.
 MAX_COPIES = 200
 
 
 class LogSizes:
-    """Looks at the logs that this node leads.
+    """Measures the logs that this node leads.
 
     Arguments:
         reader: durable state.
@@ -29,21 +29,21 @@ class LogSizes:
         self._told_up_to = 0
 
     def next_sizes(self) -> list[peer_pb2.LogSize]:
-        """The sizes of a few logs. Those of all that are led come in turn."""
+        """Returns the sizes of a few logs. All led logs are reported in turn."""
         led = sorted(group for group, _ in self._host.led() if group in self._replicas.logs)
         turn = [group for group in led if group > self._told_up_to][:SIZES_AT_ONCE]
         self._told_up_to = turn[-1] if len(turn) == SIZES_AT_ONCE else 0
         return [peer_pb2.LogSize(group=group, size_bytes=self.size_of(self._replicas.logs[group])) for group in turn]
 
     def copies(self) -> list[admin_pb2.ReplicaCopy]:
-        """Replicas of led partitions that are being added, with what they lack."""
-        found: list[admin_pb2.ReplicaCopy] = []
+        """Returns the replicas of led partitions that are being added, with the bytes that they lack."""
+        copies: list[admin_pb2.ReplicaCopy] = []
         for group, hosted in self._host.led():
             partition, learners = self._replicas.logs.get(group), hosted.raft.configuration.learners
-            if partition is None or not learners or len(found) >= MAX_COPIES:
+            if partition is None or not learners or len(copies) >= MAX_COPIES:
                 continue
             size = self.size_of(partition)
-            found.extend(
+            copies.extend(
                 admin_pb2.ReplicaCopy(
                     topic=partition.identity.topic,
                     partition=partition.identity.number,
@@ -53,12 +53,13 @@ class LogSizes:
                 )
                 for node in learners
             )
-        return found
+        return copies
 
     def size_of(self, partition: Partition) -> int:
-        """Bytes that are kept, about: whole batches, of those below the compaction point what compaction has left."""
+        """Returns the approximate size of a log in bytes: whole batches, below the compaction point those that
+        compaction has left."""
         if not partition.raft.durable_index:
-            # The replica is new. Before its first write there is no log of it, and whoever asks for that ends the node.
+            # The replica is new. Before its first write it has no log on disk, and a lookup in it would crash the node.
             return 0
         last = self._reader.last_batch(partition.group)
         compacted = 0
@@ -69,7 +70,7 @@ class LogSizes:
         first = self._reader.find_batch(partition.group, partition.log_start_offset, any_batch)
         if first is None:
             return compacted
-        # What lies before the first batch is only known where nothing does: otherwise that one is not counted.
+        # The size before the first batch is only known if it is zero: otherwise that batch is not counted.
         return compacted + last.end_position - (first.end_position if first.base_offset > 0 else 0)
 
     def _lacking(self, partition: Partition, node: int, size: int) -> int:

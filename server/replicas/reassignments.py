@@ -1,13 +1,12 @@
 """Moves partitions to other nodes: the part of the nodes that lead them.
 
-A move has no state of its own. What is to be done next follows from where the metadata want the replicas and from the
-group's configuration, so a leader that restarts, or a new one, goes on where the last one was:
+A reassignment has no state of its own. Its next step follows from the replicas wanted by the metadata and from the
+group's configuration, so a leader that restarts, or a new one, continues where the last one was:
 
-1. nodes that are to have a replica become learners, and get the log;
-2. once all of them have caught up, a leader that is not to stay hands over to one that is;
-3. one that is to be the only copy has read all that it has (see ``last_copy``);
-4. the leader replaces the voters, by way of the joint configuration, which Raft leaves by itself;
-5. once every remaining voter has that on disk, the controller is told, and the removed replicas are destroyed.
+1. nodes that get a replica become learners, and receive the log; 2. once all of them have caught up, a leader that does
+not stay transfers leadership to one that does; 3. a replica that will be the only copy has read all its entries (see
+``last_copy``); 4. the leader replaces the voters, by way of the joint configuration, which Raft leaves automatically;
+5. once every remaining voter has that on disk, the controller is notified, and the removed replicas are destroyed.
 """
 
 from __future__ import annotations
@@ -30,14 +29,15 @@ from quorumlog.server.step.events import EventLog
 from quorumlog.server.step.node_service import ServiceHooks
 from quorumlog.v1 import peer_pb2
 
-#: How often a move is looked at (µs). A follower that has what the leader had at the last look counts as caught up.
+#: Interval between checks of a reassignment (µs). A follower that has what the leader had at the last check counts as
+#: caught up.
 CHECK_INTERVAL_US = 100_000
-#: Partitions to which one leader adds replicas at once: each copies a whole log.
+#: Maximum number of partitions to which one leader adds replicas at once: each copies a whole log.
 MAX_CATCHING_UP = 4
 
 
 def _aim_of(record: PartitionRecord) -> Configuration:
-    """The members in the end."""
+    """Returns the configuration at the end of the reassignment."""
     witness = record.wanted_witness
     if witness == NO_NODE:
         return Configuration(record.wanted)
@@ -45,7 +45,7 @@ def _aim_of(record: PartitionRecord) -> Configuration:
 
 
 class Reassignments:
-    """Carries on the moves of the partitions that this node leads."""
+    """Advances the reassignments of the partitions that this node leads."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class Reassignments:
         self._log = log
         self._due = 0
         self._telling: set[int] = set()
-        #: Where the log of a led group ended at the last look, with the term of that.
+        #: End of the log of a led group at the last check, with the term of that.
         self._marks: dict[int, tuple[int, int]] = {}
 
     def register(self, hooks: ServiceHooks) -> None:
@@ -75,16 +75,16 @@ class Reassignments:
 
     @property
     def next_deadline(self) -> int | None:
-        """When ``on_time`` is due; None while nothing is being moved."""
+        """Time at which ``on_time`` is due; None while no partition is being moved."""
         return self._due if self._replicas.is_anything_moving else None
 
     def on_time(self, now: int, wall_ms: int) -> None:
-        """Takes each move that this node leads a step further."""
+        """Takes each reassignment that this node leads a step further."""
         if now < self._due or not self._replicas.is_anything_moving:
             return
         self._due = now + CHECK_INTERVAL_US
         moving = self._replicas.moving()
-        # Those that copy already go first, so that as many as may begin are those that are left.
+        # Those that are copying already count first; the remaining limit is for those that may start.
         catching_up = sum(
             bool(partition is not None and partition.raft.is_leader and partition.raft.configuration.learners)
             for _, partition in moving
@@ -94,7 +94,8 @@ class Reassignments:
             if partition is None or not self._may_move(record, partition):
                 continue
             raft = partition.raft
-            # Refused while an earlier change is not applied yet, or leadership is on its way: the next look finds out.
+            # Refused while an earlier change is not applied yet, or leadership is being transferred: the next check
+            # tries again.
             with contextlib.suppress(NotLeaderError, ProposalRefusedError):
                 catching_up += self._advance_move(now, record, raft, may_begin=catching_up < MAX_CATCHING_UP)
             marks[record.group] = (raft.term, raft.last_id.index)
@@ -102,13 +103,13 @@ class Reassignments:
         self._last_copy.forget_all_but(marks)
 
     def _may_move(self, record: PartitionRecord, partition: PartitionReplica) -> bool:
-        """Only a leader that the metadata know: its report is what the end of the move is compared with."""
+        """True for a leader that is named in the metadata: its report at the end is compared with them."""
         raft = partition.raft
         known = partition.leads and raft.leads_committed and record.leader_epoch == raft.term
         return known and not raft.is_transferring and not raft.configuration.is_joint
 
     def _advance_move(self, now: int, record: PartitionRecord, raft: RaftGroup, *, may_begin: bool) -> bool:
-        """The next step of one move. True when another copy of the log has begun."""
+        """Takes the next step of one reassignment. Returns True if another copy of the log has started."""
         known, aim = raft.configuration, _aim_of(record)
         wanted = aim.voters
         if known == aim:
@@ -146,8 +147,8 @@ class Reassignments:
         self._host.touch(raft.group)
 
     def _have_caught_up(self, group: int, raft: RaftGroup, wanted: tuple[int, ...]) -> bool:
-        """Whether all of them have what this leader had at the last look: with a majority of them gone, or far behind,
-        the group could commit nothing."""
+        """True if all of these nodes have what this leader had at the last check: with a majority of them down, or far
+        behind, the group could commit nothing."""
         term, mark = self._marks.get(group, (0, 0))
         others = [raft.progress[node] for node in wanted if node != raft.node_id]
         return term == raft.term and all(
@@ -160,8 +161,8 @@ class Reassignments:
             return
         self._telling.add(group)
 
-        def told(response: peer_pb2.ControllerResponse | None) -> None:
-            # The metadata show it once it is so; if not, the next look tells it again.
+        def answered(response: peer_pb2.ControllerResponse | None) -> None:
+            # The metadata will contain the result; if not, the next check reports it again.
             self._telling.discard(group)
 
         moved = peer_pb2.ReplicasMoved(
@@ -175,4 +176,4 @@ class Reassignments:
             wish=record.wishes,
         )
         deadline = now + self._options.controller_request_timeout_us
-        self._client.ask(deadline, peer_pb2.ControllerRequest(replicas_moved=moved), told)
+        self._client.ask(deadline, peer_pb2.ControllerRequest(replicas_moved=moved), answered)

@@ -1,4 +1,4 @@
-"""Makes this node's replicas of partitions: logs of records, and coordinators of consumer groups."""
+"""Creates this node's replicas of partitions: logs of records, and coordinators of consumer groups."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from quorumlog.wire.topic_names import GROUPS_TOPIC
 
 
 class ReplicaFactory:
-    """Makes replicas from what is durable of them.
+    """Creates replicas from their durable state.
 
     Arguments:
-        raft_groups: makes the Raft replica of each.
+        raft_groups: creates the Raft replica of each.
         checkpoints: the snapshots that are being written here.
-        former: what is known of replicas that were moved away from here.
+        former: records of replicas that were moved away from here.
     """
 
     def __init__(
@@ -42,10 +42,10 @@ class ReplicaFactory:
     def make(
         self, now: int, record: PartitionRecord, state: RaftGroupState
     ) -> Partition | GroupShard | PartitionWitness:
-        """A replica of a partition.
+        """Returns a replica of a partition.
 
         Arguments:
-            state: what is durable of it.
+            state: its durable state.
         """
         identity = PartitionId(record.topic.topic_id, record.topic.name, record.number)
         if is_witness(state.table):
@@ -65,7 +65,7 @@ class ReplicaFactory:
         group, sealer = state.group, GroupSealer(state.group)
 
         def offered() -> Snapshot | None:
-            # A snapshot that is about to be superseded would go from under its transfer.
+            # A snapshot that is about to be superseded would be deleted during its transfer.
             return None if self._checkpoints.is_switching(group) else log.snapshot
 
         applied = decode_meta(state.table.get(META_ROW))[0]

@@ -1,4 +1,4 @@
-"""Replicas of partitions that end on this node: their topic is deleted, or they were moved away."""
+"""Removal of replicas from this node: their topic was deleted, or they were moved away."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from quorumlog.server.step.events import EventLog
 
 
 class ReplicaRemoval:
-    """Ends replicas as the metadata say.
+    """Removes replicas according to the metadata.
 
     Arguments:
-        former: what is known of replicas that were moved away from here.
-        ended: tells those who wait for a replica that has ended.
-        forget_group: a Raft group has no replica here any more.
+        former: records of replicas that were moved away from here.
+        ended: notifies the modules that wait for a replica that was removed.
+        forget_group: called for a Raft group that no longer has a replica here.
     """
 
     def __init__(
@@ -42,28 +42,28 @@ class ReplicaRemoval:
         self._to_leave: set[int] = set()
 
     def deleted(self, raft_groups: Iterable[int]) -> None:
-        """Raft groups of topics that were deleted just now."""
+        """Removes the replicas of topics that were deleted just now, by Raft group."""
         for raft_group in raft_groups:
             if raft_group in self._replicas.set_aside:
-                # `DamagedReplicas` ends it, where that does others no harm.
+                # `DamagedReplicas` removes it, if that does not damage others.
                 self._replicas.leaving_aside.add(raft_group)
             else:
                 self._remove(raft_group)
         self._former.forget(self._replicas.was_deleted)
 
     def find_deleted(self) -> None:
-        """Replicas of topics that were deleted while this node was not told."""
+        """Removes the replicas of topics that were deleted while this node was down."""
         self.deleted(self._replicas.deleted())
 
     def may_have_moved(self, raft_groups: Iterable[int]) -> None:
-        """Raft groups of which there may be a replica here that was moved away."""
+        """Notes Raft groups of which a replica here may have been moved away."""
         self._to_leave.update(raft_groups)
 
     def leave(self, now: int) -> None:
         """Destroys replicas that were moved away.
 
-        Only to be called once everything is applied that is known to be committed. A node that starts sees once more
-        what it saw before: it must not destroy a replica that came back, because an earlier one had gone.
+        May be called only once everything is applied that is known to be committed. A starting node applies old entries
+        again: it must not destroy a replica that has returned, because an earlier one was moved away.
         """
         to_leave, self._to_leave = self._to_leave, set()
         for raft_group in sorted(to_leave):
@@ -76,12 +76,12 @@ class ReplicaRemoval:
                 continue
             self._former.ended(raft_group, self._replicas.term_of(raft_group))
             self._remove(raft_group)
-            # It may have come back as the other kind, a witness or a replica.
+            # It may have returned as the other kind, a witness or a replica.
             self._replicas.ensure(now, raft_group)
 
     def _remove(self, raft_group: int) -> None:
-        """Ends a replica, tells those who wait for it, and destroys what it has on disk. What comes late of it finds
-        nothing."""
+        """Removes a replica, notifies the modules that wait for it, and destroys its data on disk. Late results for it
+        find nothing."""
         if not self._replicas.holds(raft_group):
             return
         hosted = self._replicas.remove(raft_group)

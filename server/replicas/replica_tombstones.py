@@ -1,11 +1,11 @@
-"""What a node remembers of the replicas that were moved away from it: the term in which each ended.
+"""Records of the replicas that were moved away from a node: the term in which each ended.
 
-A partition may come back to a node that it left. Its new replica begins empty, and in the term after the former one's.
-So no leader takes an answer of the former life, still under way, for one of this life, and no vote is given twice.
+A partition may return to a node that it left. Its new replica starts empty, and in the term after the former one's. So
+no leader takes a delayed answer of the former replica for one of the new replica, and no vote is given twice.
 
-The new replica has no say either before its log has got as far as the last move. A replica that has heard of no move
-still counts this node among the voters, and what the former life helped to commit would not be in the way of its
-election. The same holds for a node whose disk was lost, and that remembers nothing of a former life.
+The new replica has no vote either before its log has reached the last reassignment. A replica that has not applied the
+reassignment still counts this node among the voters, and the new replica would elect it without the entries that the
+former one helped to commit. The same holds for a node whose disk was lost, and that has no record of a former replica.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _ROW = struct.Struct("<QQ")
 
 
 class ReplicaTombstones:
-    """Begins and ends the replicas of partitions on disk. A ``group`` here is the number of a Raft group.
+    """Creates and ends the replicas of partitions on disk. A ``group`` here is the number of a Raft group.
 
     Arguments:
-        rows: of the node's own state, as found on disk.
+        rows: rows of the node's own state, as found on disk.
     """
 
     def __init__(self, node_id: int, host: RaftHost, rows: Mapping[bytes, bytes]) -> None:
@@ -36,7 +36,7 @@ class ReplicaTombstones:
         self._lives = former_lives(rows)
 
     def begin(self, record: PartitionRecord) -> RaftGroupState:
-        """Creates a replica, with the next transaction. Where the partition is being moved here it is a learner: it
+        """Creates a replica, with the next transaction. If the partition is being moved here it is a learner: it
         neither votes as a founder nor campaigns before the group has made it a voter."""
         group = record.group
         rows = witness_rows() if self._node_id in record.witness_hosts else {}
@@ -49,7 +49,7 @@ class ReplicaTombstones:
         if former is not None:
             self._keep(group, former[0], max(former[1], record.moved_index))
         elif learns and record.moved_index:
-            # There may have been one on a disk that this node has lost, of which nothing is remembered here.
+            # There may have been a replica on a lost disk of this node, of which there is no record.
             hard_state = HardState(record.leader_epoch)
             self._keep(group, record.leader_epoch, record.moved_index)
         write = RaftGroupWrite(group, create=configuration, hard_state=hard_state, table={**rows})
@@ -57,23 +57,23 @@ class ReplicaTombstones:
         return RaftGroupState(group, configuration, hard_state, ORIGIN, ORIGIN, None, rows)
 
     def ended(self, group: int, term: int) -> None:
-        """A replica was moved away; with the transaction that destroys it, its term is kept."""
+        """Records the term of a replica that was moved away, with the transaction that destroys it."""
         known, votes_from = self._lives.get(group, (0, 0))
         self._keep(group, max(term, known), votes_from)
 
     def lost(self, group: int, term: int, last_index: int) -> None:
-        """A replica is given up because it is damaged. The one that takes its place has forgotten what it has helped to
-        commit: it has no say before it knows that all of that is committed, and so has it again.
+        """Records a replica that is given up because it is damaged. The one that replaces it lacks the entries that it
+        has helped to commit: it has no vote before it knows that all of those are committed, and so has them again.
 
         Arguments:
-            last_index: it has acknowledged nothing beyond.
+            last_index: upper bound of the entries that it has acknowledged.
         """
         known, votes_from = self._lives.get(group, (0, 0))
         self._keep(group, max(term, known), max(votes_from, last_index))
 
     def votes_from(self, group: int) -> int:
-        """The index from which on a replica that came back has a say; 0 of one that was never away. It is as of when
-        the replica came back: a node that starts may see the metadata as they were before."""
+        """Returns the index from which on a returned replica has a vote; 0 for one that was never away. It is as of the
+        time when the replica returned: a starting node may have older metadata."""
         _, votes_from = self._lives.get(group, (0, 0))
         return votes_from
 
@@ -82,23 +82,23 @@ class ReplicaTombstones:
         self._host.set_node_state(_row_of(group), _ROW.pack(term, votes_from))
 
     def forget(self, was_deleted: Callable[[int], bool]) -> None:
-        """Forgets partitions that are deleted: they never come back."""
+        """Forgets partitions that are deleted: they never return."""
         for group in [group for group in self._lives if was_deleted(group)]:
             del self._lives[group]
             self._host.set_node_state(_row_of(group), None)
 
 
 def forgotten_replica(group: int) -> dict[bytes, bytes | None]:
-    """The node's own row with which nothing is remembered any more of a partition's former lives here."""
+    """Returns the node's own row that removes the record of a partition's former replicas here."""
     return {_row_of(group): None}
 
 
 def former_lives(rows: Mapping[bytes, bytes]) -> dict[int, tuple[int, int]]:
-    """Of each Raft group that left the node, or began anew there: the term in which its former replica ended, and from
-    which index on the one that came back has a say.
+    """Returns, by Raft group that left the node, or was restarted there, the term in which its former replica ended,
+    and the index from which on the returned one has a vote.
 
     Arguments:
-        rows: of the node's own state, as found on disk.
+        rows: rows of the node's own state, as found on disk.
     """
     lives: dict[int, tuple[int, int]] = {}
     for key, row in rows.items():

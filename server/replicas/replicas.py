@@ -1,7 +1,7 @@
-"""The registry of this node's partition replicas: created as the metadata say, found by topic and number.
+"""The registry of this node's partition replicas: created according to the metadata, found by topic and number.
 
-Most are logs; those of the internal topic of consumer groups are coordinators. Only what concerns records tells them
-apart.
+Most are logs; those of the internal topic of consumer groups are coordinators. They differ only in the handling of
+records.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ class Replicas:
 
     Arguments:
         node_id, directory_id: of this node.
-        former: begins replicas on disk that are new here.
-        factory: makes replicas of what is on disk.
+        former: creates replicas on disk that are new here.
+        factory: creates replicas from their state on disk.
 
     Attributes:
         logs: those that are logs of records, by Raft group.
         coordinators: those that coordinate consumer groups, by Raft group.
-        set_aside: those that are damaged and take no part, by Raft group.
-        leaving_aside: of these, those that do not belong here any more.
+        set_aside: those that are damaged and inactive, by Raft group.
+        leaving_aside: of these, those that no longer belong here.
     """
 
     def __init__(
@@ -58,43 +58,43 @@ class Replicas:
         self.logs: dict[int, Partition] = {}
         self.coordinators: dict[int, GroupShard] = {}
         self._logs_by_name: dict[tuple[bytes, int], Partition] = {}
-        #: By topic, number and Raft group: of a topic that is deleted and made anew, both may be here.
+        #: By topic, number and Raft group: if a topic was deleted and created again, both may be here.
         self._logs_in_order: SortedDict[tuple[str, int, int], Partition] = SortedDict()
         self._found: dict[int, RaftGroupState] = {}
         self.set_aside: dict[int, SetAside] = {}
         self.leaving_aside: set[int] = set()
 
     def found(self, states: dict[int, RaftGroupState], damaged: Mapping[int, SetAside]) -> None:
-        """Replicas found on disk at opening. Each begins to take part once the metadata name it; a damaged one does
-        not."""
+        """Takes the replicas found on disk at opening. Each becomes active once the metadata name it; a damaged one
+        does not."""
         self._found = dict(states)
         self.set_aside = dict(damaged)
 
-    # -- as the metadata say ----------------------------------------------------------------------------------
+    # -- following the metadata -------------------------------------------------------------------------------
 
     def reconcile(self, now: int) -> None:
-        """Makes the replicas that the metadata say this node has."""
+        """Creates the replicas that this node has according to the metadata."""
         for raft_group, record in self._metadata.image.partitions.items():
             if raft_group not in self._replicas and self._node_id in record.hosts:
                 self.ensure(now, raft_group)
 
     def ensure(self, now: int, raft_group: int) -> None:
-        """Makes the replica of a Raft group if this node has one by the metadata."""
+        """Creates the replica of a Raft group if this node has one according to the metadata."""
         record = self._metadata.image.partitions.get(raft_group)
         if record is None or self._node_id not in record.hosts or raft_group in self._replicas:
             return
         if not self._is_registered:
-            # What the metadata said of this node id was meant for another disk: a node that begins anew reads what
-            # there was before. A replica made for that would vote as if it were the one that was lost.
+            # These metadata are about another disk of this node id: a replaced node first applies the metadata from
+            # before. A replica made for those would vote as if it were the one that was lost.
             return
         if raft_group in self.set_aside:
             return
         if self._host.is_ending(raft_group):
             self._host.after_durable(lambda: self.ensure(now, raft_group))
             return
-        found = self._found.get(raft_group)
-        if found is not None and is_witness(found.table) != (self._node_id in record.witness_hosts):
-            # Of a former life, before the partition left and came back as the other kind: that ends first.
+        on_disk = self._found.get(raft_group)
+        if on_disk is not None and is_witness(on_disk.table) != (self._node_id in record.witness_hosts):
+            # It is from before the partition was moved away and returned as the other kind: that one ends first.
             return
         state = self._found.pop(raft_group, None)
         fresh = state is None
@@ -103,7 +103,7 @@ class Replicas:
         self._add(raft_group, replica)
         self._host.add(raft_group, HostedReplica(replica.raft, replica, lazy_commit=True))
         if fresh and record.replicas[0] == self._node_id and not record.is_moving:
-            # Nobody leads a new partition: the preferred leader need not wait for an election timeout.
+            # A new partition has no leader: the preferred leader need not wait for an election timeout.
             replica.raft.campaign(now)
 
     @property
@@ -122,10 +122,11 @@ class Replicas:
             self.coordinators[raft_group] = replica
 
     def metadata_changed(self, now: int, raft_group: int) -> None:
-        """The metadata of a partition changed: its topic's configuration holds from now on, and its leader looks at
-        what else is new, also when it slept.
+        """Applies changed metadata of a partition: its topic's configuration, and whatever its leader must compare
+        again, for which a sleeping group is woken.
 
-        Otherwise a replica that the controller took out while it was fenced would stay out until the next append.
+        Otherwise a replica that the controller removed from the ISR while it was fenced would stay out until the next
+        append.
         """
         replica, record = self._replicas.get(raft_group), self._metadata.image.partitions.get(raft_group)
         if replica is None or record is None:
@@ -136,32 +137,32 @@ class Replicas:
             self._host.touch(raft_group)
 
     def deleted(self) -> list[int]:
-        """Raft groups of deleted topics of which this node has something, even if only on disk. Nothing is taken for
-        deleted because the metadata do not show it yet."""
+        """Returns Raft groups of deleted topics of which this node has data, even if only on disk. A group that the
+        metadata do not contain yet does not count as deleted."""
         return [raft_group for raft_group in self.held if self.was_deleted(raft_group)]
 
     def was_deleted(self, raft_group: int) -> bool:
-        """Whether a Raft group belonged to a topic that is deleted. False of one that is not known yet."""
+        """True if a Raft group belonged to a topic that is deleted. False for one that is not known yet."""
         return self._metadata.image.topic_table.was_deleted(raft_group)
 
     def moved_away(self, raft_group: int) -> PartitionRecord | None:
-        """What the metadata say of a partition that was moved away from this node and of which something is still
-        here; None where that is not so."""
+        """Returns the record of a partition that was moved away from this node and of which there is still data here;
+        None otherwise."""
         record = self._metadata.image.partitions.get(raft_group)
         if record is None or not self.holds(raft_group):
             return None
         if self._node_id not in record.hosts:
             return record
         if raft_group in self.set_aside:
-            # Which kind it was is damaged, too. It begins anew as what it is to be (`DamagedReplicas`).
+            # Its kind is damaged, too. It starts again as the kind in the metadata (`DamagedReplicas`).
             return None
         same_kind = self._holds_witness(raft_group) == (self._node_id in record.witness_hosts)
         return None if same_kind else record
 
-    # -- what is here -----------------------------------------------------------------------------------------
+    # -- lookup -----------------------------------------------------------------------------------------------
 
     def term_of(self, raft_group: int) -> int:
-        """The term of a replica that is here, even if only on disk."""
+        """Returns the term of a replica that is here, even if only on disk."""
         replica = self._replicas.get(raft_group)
         if replica is None and raft_group in self.set_aside:
             return self.set_aside[raft_group].term or 0
@@ -169,11 +170,11 @@ class Replicas:
 
     @property
     def held(self) -> list[int]:
-        """Raft groups of which anything is here, even if only on disk."""
+        """Raft groups of which there is any data here, even if only on disk."""
         return sorted({*self._replicas, *self._found, *self.set_aside})
 
     def holds(self, raft_group: int) -> bool:
-        """Whether anything of a Raft group is here, even if only on disk."""
+        """True if there is any data of a Raft group here, even if only on disk."""
         return raft_group in self._replicas or raft_group in self._found or raft_group in self.set_aside
 
     def _holds_witness(self, raft_group: int) -> bool:
@@ -181,7 +182,7 @@ class Replicas:
         return replica.raft.is_witness if replica is not None else is_witness(self._found[raft_group].table)
 
     def remove(self, raft_group: int) -> PartitionReplica | None:
-        """Forgets a replica, and what was found on disk of one; returns it if it took part."""
+        """Forgets a replica, including one found on disk; returns it if it was active."""
         self._found.pop(raft_group, None)
         self.set_aside.pop(raft_group, None)
         self.leaving_aside.discard(raft_group)
@@ -196,19 +197,19 @@ class Replicas:
         return self._replicas[raft_group]
 
     def get(self, raft_group: int) -> PartitionReplica | None:
-        """The replica of a Raft group, if there is one here."""
+        """Returns the replica of a Raft group, if there is one here."""
         return self._replicas.get(raft_group)
 
     def find(self, topic_id: bytes, number: int) -> Partition | None:
-        """The replica of a topic's partition, if there is one here and it is a log."""
+        """Returns the replica of a topic's partition, if there is one here and it is a log."""
         return self._logs_by_name.get((topic_id, number))
 
     def logs_of(self, topic: str, number: int) -> Iterator[Partition]:
-        """The replicas of a partition that are here and are logs."""
+        """Yields the replicas of a partition that are here and are logs."""
         return self._logs_between((topic, number, 0), (topic, number + 1, 0))
 
     def logs_behind(self, topic: str, number: int) -> Iterator[Partition]:
-        """Those that are logs, in the order of topics and numbers, behind a partition's."""
+        """Yields the logs after a partition's, in the order of topics and numbers."""
         return self._logs_between((topic, number + 1, 0), None)
 
     def _logs_between(self, first: tuple[str, int, int], before: tuple[str, int, int] | None) -> Iterator[Partition]:
@@ -221,33 +222,33 @@ class Replicas:
     def __len__(self) -> int:
         return len(self._replicas)
 
-    # -- what the metadata say --------------------------------------------------------------------------------
+    # -- metadata ---------------------------------------------------------------------------------------------
 
     def record(self, replica: PartitionReplica) -> PartitionRecord | None:
-        """What the metadata say of a replica's partition."""
+        """Returns the metadata of a replica's partition."""
         return self._metadata.image.partitions.get(replica.group)
 
     @property
     def is_anything_moving(self) -> bool:
-        """Whether a partition of the cluster is being moved."""
+        """True if any partition of the cluster is being moved."""
         return bool(self._metadata.image.moves.groups())
 
     def moving(self) -> list[tuple[PartitionRecord, PartitionReplica | None]]:
-        """The partitions of the cluster that are being moved, each with its replica here if there is one."""
+        """Returns the partitions of the cluster that are being moved, each with its replica here if there is one."""
         image = self._metadata.image
         return [(image.partitions[raft_group], self._replicas.get(raft_group)) for raft_group in image.moves.groups()]
 
     def is_host(self, raft_group: int, node: int) -> bool:
-        """Whether the metadata say that a node may have a replica of a partition."""
+        """True if a node may have a replica of a partition according to the metadata."""
         record = self._metadata.image.partitions.get(raft_group)
         return record is not None and node in record.hosts
 
     def is_fenced(self, node: int) -> bool:
-        """Whether a node counts as gone."""
+        """True if a node counts as down."""
         return self._metadata.image.is_fenced(node)
 
     def known_leader(self, record: PartitionRecord) -> tuple[int, int]:
-        """Leader and leader epoch of any partition, as far as this node knows; NO_NODE without one."""
+        """Returns the leader and leader epoch of any partition, as far as this node knows; NO_NODE without one."""
         replica = self._replicas.get(record.group)
         if replica is not None and replica.raft.term > record.leader_epoch and replica.raft.leader_id != NO_NODE:
             # The partition's own replica here knows of a leader that has not been reported yet.
@@ -255,11 +256,12 @@ class Replicas:
         return self._metadata.image.available_leader(record), record.leader_epoch
 
     def has_lost_leader(self, now: int, record: PartitionRecord) -> bool:
-        """Whether a partition's own replica here knows that the leader in the metadata leads no more, and of no other:
-        it is this node and hands over or has stepped down, a term has begun that has no leader yet, or the connection
-        to it broke a moment ago.
+        """True if a partition's own replica here knows that the leader in the metadata has lost the leadership, and
+        knows no other one: it is this node and transfers leadership or has stepped down, a term has begun that has no
+        leader yet, or the connection to it broke a moment ago.
 
-        Only a moment: a node that is cut off from a leader that others hear would say so for ever.
+        Only for a moment: a node that is partitioned from a leader that others reach would otherwise report that
+        permanently.
         """
         replica = self._replicas.get(record.group)
         if replica is None:
@@ -270,7 +272,8 @@ class Replicas:
         return raft.term > record.leader_epoch or leader == self._node_id or raft.has_just_lost_leader(now)
 
     def named(self, names: Iterable[tuple[str, int]]) -> Iterator[tuple[str, int, PartitionRecord | None]]:
-        """Partitions by topic name and number, each with its record if it exists; without names all there are."""
+        """Yields partitions by topic name and number, each with its record if it exists; without names all
+        partitions."""
         topics = self._metadata.image.topics
         chosen = list(names) or [(name, record.number) for name in topics for record in topics[name].partitions]
         for name, number in chosen:

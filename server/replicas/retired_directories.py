@@ -1,7 +1,7 @@
-"""Data directories that were given up as lost, and that this node hears no more, whatever it forgets.
+"""Data directories that were given up as lost, and whose messages this node ignores permanently.
 
-The metadata say which they are. But a node that starts sees the metadata as they were before, for a while: without
-rows of its own it would take votes once more from a disk whose place another has taken meanwhile.
+The metadata name them. But a starting node has older metadata for a while: without rows of its own it would accept
+votes again from a disk that has since been replaced.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ _ROW = struct.Struct("<Q")
 
 
 class RefusedDisks:
-    """What this node refuses.
+    """The data directories that this node refuses.
 
     Arguments:
-        rows: of the node's own state, as found on disk.
+        rows: rows of the node's own state, as found on disk.
     """
 
     def __init__(self, host: RaftHost, rows: Mapping[bytes, bytes]) -> None:
@@ -33,20 +33,20 @@ class RefusedDisks:
                 self._given_up[int(node), directory] = _ROW.unpack(row)[0]
 
     def __contains__(self, disk: tuple[int, str]) -> bool:
-        """Whether a node id with a data directory is refused."""
+        """True if a node id with a data directory is refused."""
         return disk in self._given_up
 
     def follow(self, image: MetadataImage, kept: Callable[[int], None]) -> None:
-        """The metadata have changed.
+        """Follows a change of the metadata.
 
         Arguments:
-            kept: told the index of the newest loss once all up to it are on disk.
+            kept: called with the index of the newest loss once all up to it are on disk.
         """
         lost = image.lost_disks
         if not lost.by_node and not self._given_up:
             return
         named = {(node, directory) for node, each in lost.by_node.items() for directory in each.directories}
-        # One that the metadata do not name yet stays: they are as of some time ago.
+        # One that the metadata do not name yet stays: they may be older.
         for disk in [each for each, index in self._given_up.items() if each not in named]:
             if self._given_up[disk] <= image.applied_index:
                 del self._given_up[disk]

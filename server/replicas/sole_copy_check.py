@@ -1,9 +1,9 @@
-"""Reads a replica that is to be the only copy of its partition, before the others are given up.
+"""Reads a replica that will be the only copy of its partition, before the others are removed.
 
-A disk may have lost an entry that nobody has read since. While there are other copies, that costs nothing: whoever
-comes upon it has it mended. When a partition is moved to one node, the others' replicas are destroyed, and what they
-alone had whole is gone. So the leader, which is the one that stays, reads all of its log first. What is damaged is
-mended by those that are about to leave, and they stay until then.
+A disk may have lost an entry that was not read since. While there are other copies, that does no harm: a read of the
+entry triggers its repair. When a partition is moved to one node, the others' replicas are destroyed, and entries that
+only they had are lost. So the leader, which is the one that stays, reads all of its log first. Damaged entries are
+repaired from the replicas that are about to leave, which stay until then.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from quorumlog.storage.interface import DamageError, StorageReader
 
 #: Bytes of entries that one job reads.
 SLICE_BYTES = 1 << 20
-#: The number of its jobs, of which there is one at a time: below those of the scrub and of damaged replicas.
+#: The number of its jobs, one at a time: below those of the scrub and of damaged replicas.
 _JOB = -(1 << 50)
 
 
 @dataclass(slots=True)
 class _LastCopyReading:
-    """How far the log of one replica has been read.
+    """Progress of reading the log of one replica.
 
     Attributes:
-        term: of the leadership that wants it.
+        term: term of the leadership that needs it.
         following: the next entry to be read.
-        last: what is behind it was written since the reading began, and is not looked at.
+        last: later entries were written since the reading started, and are not read.
     """
 
     term: int
@@ -43,7 +43,7 @@ class _LastCopyReading:
 
 
 class LastCopyCheck:
-    """Replicas of this node that lead, and that are to be the only copy."""
+    """Replicas that this node leads and that will be the only copy."""
 
     def __init__(
         self,
@@ -61,11 +61,11 @@ class LastCopyCheck:
         self._busy: int | None = None
 
     def is_whole(self, raft: RaftGroup) -> bool:
-        """Whether a replica has been read to its end, and nothing that others may have is missing. Asked again and
-        again; the first time it begins to read.
+        """True if a replica has been read to its end, and no damaged entry is left to repair. Called repeatedly; the
+        first call starts to read.
 
         Arguments:
-            raft: of the replica, which leads.
+            raft: Raft group of the replica, which leads.
         """
         reading = self._readings.get(raft.group)
         if reading is None or reading.term != raft.term:
@@ -76,7 +76,7 @@ class LastCopyCheck:
         return reading.is_done and not self._mender.may_mend(raft.group)
 
     def forget_all_but(self, groups: Container[int]) -> None:
-        """Only these are on their way; what was read of another one is to be read anew the next time."""
+        """Keeps the progress of these groups only; another one is read from the start the next time."""
         for group in [group for group in self._readings if group not in groups]:
             del self._readings[group]
 
@@ -86,21 +86,21 @@ class LastCopyCheck:
             self._start_job(Job(_JOB, partial(self._read, group, reading.following, reading.last)))
 
     def _read(self, group: int, first: int, last: int) -> int:
-        """Reads a slice; returns the index behind it. Called on the jobs' thread."""
+        """Reads a slice; returns the index after it. Called on the jobs' thread."""
         return self._storage.entries(group, first, last, SLICE_BYTES)[-1].index + 1
 
     def on_done(self, event: JobDone) -> None:
-        """A slice has been read.
+        """Handles the end of a slice.
 
         Raises:
-            DamageError: something is damaged that is no entry of a log.
+            DamageError: something other than an entry of a log is damaged.
         """
         if event.number != _JOB or self._busy is None:
             return
         group, self._busy = self._busy, None
         reading = self._readings.get(group)
         if isinstance(event.error, LookupError):
-            return  # The log begins later by now: the next question goes on from there.
+            return  # The log now starts later: the next call continues from there.
         if isinstance(event.error, DamageError) and event.error.index is not None:
             self._mender.take_up(event.error)
             behind = event.error.index + 1

@@ -1,31 +1,32 @@
-"""One module for each kind of client request: who serves it, and its answer when it fails as a whole.
+"""Client requests: one module for each kind of request, with the handler and the response for a failure of the whole
+request.
 
-- `produce.py`: batches are appended, and answered when they have what their acks ask for.
-- `produce_traces.py`: when a batch was where, told to who asks for it.
-- `fetch.py`, with `fetch_sessions.py`: consumers read, and wait where there is nothing yet.
-- `list_offsets.py`: where partitions begin, end and pass a time.
-- `delete_records.py`: the log start moves up.
-- `partition_restores.py`: what a log is at one moment, for a backup; the steps of a restore.
-- `topics.py`, with `resolve_ids.py`: topics are created, changed and deleted by the controller, each by its id.
-- `metadata_queries.py`: what the metadata say: brokers, topics, configurations, moves, producer names.
-- `cluster_watches.py`: who watches the cluster is told what changes in it.
-- `linearizable_reads.py`: makes sure that the metadata are no older than a question.
-- `metadata_staleness.py`: how old the metadata may be, and refusals where an operator limits that age.
-- `read_your_writes.py`: answers that wait until this node's image shows a change.
-- `log_dirs.py`: what replicas take on this node's disk, page by page.
-- `producer_identities.py`: producers get an identity, or claim a named one.
-- `elections.py`: elections that clients request, passed on to the leaders of the partitions.
-- `quorum_requests.py`: the metadata quorum is described.
-- `forwarding.py`: how a request is packed for the controller, and where its answer is.
-- `cluster_changes.py`: nodes leave, and others vote on the metadata, as the controller decides.
-- `acl_requests.py`: rules of who may do what.
-- `metadata_changes.py`: what the requests about ACLs, credentials and quotas share.
-- `credential_requests.py`: users who sign in by password, and revocations.
-- `quota_requests.py`: how much principals may do.
-- `partition_errors.py`: the error for a partition that is elsewhere, or nowhere.
-- `error_responses.py`: the failed response of each kind of request, by its type.
+- `produce.py`: appends batches, and responds when their acks are satisfied.
+- `produce_traces.py`: times at which a batch passed each stage, for clients that request them.
+- `fetch.py`, with `fetch_sessions.py`: consumers read, and wait while there are no records.
+- `list_offsets.py`: the first and last offsets of partitions, and offsets by time.
+- `delete_records.py`: advances the log start offset.
+- `partition_restores.py`: the state of a log at one moment, for a backup; the steps of a restore.
+- `topics.py`, with `resolve_ids.py`: the controller creates, changes and deletes topics, each by its id.
+- `metadata_queries.py`: brokers, topics, configurations, reassignments and producer names from the metadata.
+- `cluster_watches.py`: notifies clients that watch the cluster of changes in it.
+- `linearizable_reads.py`: makes sure that the metadata are no older than the request.
+- `metadata_staleness.py`: the age of the metadata, and refusals where an operator limits it.
+- `read_your_writes.py`: responses that wait until this node's image contains a change.
+- `log_dirs.py`: sizes of the replicas on this node's disk, page by page.
+- `producer_identities.py`: producers obtain an identity, or claim a named one.
+- `elections.py`: elections that clients request, forwarded to the leaders of the partitions.
+- `quorum_requests.py`: describes the metadata quorum.
+- `forwarding.py`: how a request is packed for the controller, and how its response is unpacked.
+- `cluster_changes.py`: removal of nodes and changes of the metadata voters, decided by the controller.
+- `acl_requests.py`: ACLs.
+- `metadata_changes.py`: code shared by the requests about ACLs, credentials and quotas.
+- `credential_requests.py`: users with passwords, and revocations.
+- `quota_requests.py`: quotas of principals.
+- `partition_errors.py`: errors for partitions without a replica on this node.
+- `error_responses.py`: the failed response for each type of request.
 
-Requests about consumer groups are in `coordinator/group_requests.py`, elections in `broker/leader_elections.py`.
+Requests about consumer groups are in `groups/group_requests.py`; `replicas/leader_elections.py` carries elections out.
 
-May import: all rooms above it, from `hosting` to `broker`.
+May import: all rooms above it, from `hosting` to `replicas`.
 """

@@ -1,4 +1,4 @@
-"""Rules of who may do what, as any node serves them: changes go to the controller, questions are answered here."""
+"""ACL requests on any node: changes are forwarded to the controller, queries are answered from the local image."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ AclRequest: TypeAlias = AclChange | DescribeAclsRequest | CheckAclsRequest
 
 
 class AclRequests(MetadataChangeRequests):
-    """Serves rules of who may do what.
+    """Serves requests about ACLs.
 
     Arguments:
-        reads: find out how new an answer has to be.
-        limit: changes that may wait for an image that shows them.
-        refusals: of what clients may not do.
+        reads: linearizable reads, for queries that must see all committed changes.
+        limit: maximum number of changes that may wait for an image that contains them.
+        refusals: error responses for denied requests.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class AclRequests(MetadataChangeRequests):
     # -- changes ----------------------------------------------------------------------------------------------
 
     def create(self, time: StepTime, asked: ClientRequest, request: CreateAclsRequest) -> None:
-        """Has rules created."""
+        """Validates a CreateAcls request and forwards it to the controller."""
         refused = check_acl_creation(request)
         if refused is not None:
             self._replies.reply(asked.request_id, failed_acls(request, refused))
@@ -75,7 +75,8 @@ class AclRequests(MetadataChangeRequests):
         self._pass_on(asked, time.now + wait_us(request.timeout_ms), request)
 
     def delete(self, time: StepTime, asked: ClientRequest, request: DeleteAclsRequest) -> None:
-        """Has rules deleted: those that there are by now, unless the request says up to when."""
+        """Deletes the ACLs that exist now. A request with ``created_up_to`` deletes only those up to that metadata
+        index."""
         deadline = time.now + wait_us(request.timeout_ms)
         refused = check_acl_deletion(request)
         if refused is not None:
@@ -88,19 +89,19 @@ class AclRequests(MetadataChangeRequests):
                 if problem is not None:
                     self._replies.reply(asked.request_id, failed_acls(request, problem))
                     return
-                meant = DeleteAclsRequest(created_up_to=max(1, self._current.image.applied_index))
-                meant.MergeFrom(request)
-                self._pass_on(asked, deadline, meant)
+                resolved = DeleteAclsRequest(created_up_to=max(1, self._current.image.applied_index))
+                resolved.MergeFrom(request)
+                self._pass_on(asked, deadline, resolved)
 
             self._reads.read(time.now, request.timeout_ms, known)
 
     def _pass_on(self, asked: ClientRequest, deadline: int, request: AclChange) -> None:
         self._forward(asked, deadline, request, partial(failed_acls, request))
 
-    # -- questions --------------------------------------------------------------------------------------------
+    # -- queries ----------------------------------------------------------------------------------------------
 
     def describe(self, time: StepTime, asked: ClientRequest, request: DescribeAclsRequest) -> None:
-        """Lists rules, as new as the question."""
+        """Lists ACLs by a linearizable read."""
 
         def answer(problem: errors_pb2.Error | None) -> None:
             response = DescribeAclsResponse(error=problem)
@@ -117,7 +118,10 @@ class AclRequests(MetadataChangeRequests):
             self._reads.read(time.now, request.timeout_ms, answer)
 
     def check(self, time: StepTime, asked: ClientRequest, request: CheckAclsRequest) -> None:
-        """Says what somebody may do by this node's own image, as it is."""
+        """Evaluates the ACLs of a principal on this node's own image, without a read index.
+
+        The ACLs of another principal may be evaluated only with DESCRIBE on the cluster.
+        """
         authorizer = self._refusals.authorizer
         principal = request.principal or asked.principal
         refused = check_question(request)
@@ -139,7 +143,7 @@ class AclRequests(MetadataChangeRequests):
 
 
 def failed_acls(request: AclRequest, problem: errors_pb2.Error) -> ProtoMessage:
-    """The answer to a request that failed."""
+    """Returns the response to a request that failed."""
     match request:
         case CreateAclsRequest():
             return CreateAclsResponse(error=problem)

@@ -1,5 +1,5 @@
-"""Changes of the cluster itself, which the controller decides on: which nodes leave it, who votes on the metadata,
-balance, the feature level, producer names from a backup."""
+"""Changes of the cluster itself, which the controller decides: removal of nodes, metadata voters, balance, the feature
+level, and producer names from a backup."""
 
 from __future__ import annotations
 
@@ -26,12 +26,13 @@ ClusterChange: TypeAlias = (
     | admin_pb2.RebalancePartitionsRequest
 )
 
-#: Nodes that one change of the metadata quorum may name: no quorum has so many. More would not fit between nodes.
+#: Maximum number of nodes in one change of the metadata quorum. No quorum is that large, and a longer request might not
+#: fit into a message between nodes.
 MAX_NAMED = 100
 
 
 class ClusterChanges:
-    """Passes on what clients wish for the cluster."""
+    """Forwards changes of the cluster to the controller."""
 
     def __init__(self, controller: ControllerClient, replies: Replies) -> None:
         self._controller = controller
@@ -42,7 +43,7 @@ class ClusterChanges:
             hooks.serve(kind, self.change)
 
     def change(self, time: StepTime, asked: ClientRequest, request: ClusterChange) -> None:
-        """Passes a wish on to the controller."""
+        """Validates the size of a request and forwards it to the controller."""
         refused = _check_size(request)
         if refused is not None:
             self._replies.reply(asked.request_id, failed_cluster_change(request, refused))
@@ -60,7 +61,7 @@ class ClusterChanges:
 
 
 def _check_size(request: ClusterChange) -> errors_pb2.Error | None:
-    """Why a wish is not passed on to the controller: it would not fit between nodes. None if it does."""
+    """Returns the error for a request that would not fit into a message between nodes; None if it fits."""
     problem = None
     if isinstance(request, admin_pb2.AlterQuorumRequest) and len(request.add) + len(request.remove) > MAX_NAMED:
         problem = f"{len(request.add) + len(request.remove)} nodes in one request: at most {MAX_NAMED} are allowed"
@@ -70,7 +71,7 @@ def _check_size(request: ClusterChange) -> errors_pb2.Error | None:
 
 
 def failed_cluster_change(request: ClusterChange, problem: errors_pb2.Error) -> ProtoMessage:
-    """The answer to a wish that failed."""
+    """Returns the response to a request that failed."""
     if isinstance(request, admin_pb2.AlterQuorumRequest):
         return admin_pb2.AlterQuorumResponse(error=problem)
     if isinstance(request, admin_pb2.UpgradeFeaturesRequest):

@@ -1,11 +1,12 @@
-"""Watches of the cluster: who has seen it asks what has changed since, and is answered once something has.
+"""Watches of the cluster: a client sends the version that it has seen, and receives the changes since then once there
+are any.
 
-A watch is a row of questions, each of which waits for news. So every answer is judged by the rights of its moment, and
-a node keeps nothing for a client between two questions. What it keeps, for all of them together, is since which version
-each topic and each log that it leads is as it is. It keeps that only while somebody watches.
+A watch is a series of requests, each of which waits for changes. So each response is authorized with the ACLs of its
+moment, and a node keeps no state for a client between two requests. It keeps one state shared by all watchers: the
+version at which each topic and each log that it leads changed last. It keeps that only while a client watches.
 
-Answers come at most five times in a second, and none without news: nobody is woken for a cluster in which nothing
-happens. Logs are told of as this node knows them, without a read index: what it calls the end may be behind.
+A watch is answered at most five times a second, and never without changes, so an idle cluster causes no wakeups. The
+state of logs is this node's own, without a read index: the high watermark it reports may be behind.
 """
 
 from __future__ import annotations
@@ -29,23 +30,25 @@ from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import admin_pb2, errors_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 
-#: Time between two answers to the same watch, at least.
+#: Minimum time between two answers to the same watch.
 TICK_US = 200_000
-#: How long a question waits at most: so long may a client hear nothing whose session ends meanwhile.
+#: Maximum time that a request waits. It bounds how long a client whose session has ended receives no response.
 MAX_WAIT_US = 5_000_000
-#: Without a question for so long nobody watches any more.
+#: Time without a request after which the cluster counts as not watched.
 WATCHED_FOR_US = 10_000_000
-#: Questions that wait at once.
+#: Maximum number of requests that wait at once.
 MAX_WATCHERS = 64
-#: Topics that are gone, of which it is remembered when they went. Who has not heard for longer is told all anew.
+#: Number of deleted topics whose deletion is remembered. A client that is further behind receives the whole state
+#: again.
 MAX_GONE = 1_000
-#: Logs whose size is looked up at once: each costs a search or two. Of the others it is told later.
+#: Maximum number of logs whose size is looked up at once, because each costs a search or two. The others follow in
+#: later answers.
 SIZES_AT_ONCE = 50
 
 
 @dataclass(slots=True)
 class WatchCall:
-    """A question that waits: what it has seen, and when it is answered at the latest (µs)."""
+    """A request that waits: the version that the client has seen, and the deadline (µs)."""
 
     request_id: int
     deadline: int
@@ -55,8 +58,8 @@ class WatchCall:
 
 @dataclass(slots=True)
 class WatchedLog:
-    """A log that is led here: leader epoch, high watermark and log start as they were noted, and its size as it was
-    looked up last, None before that."""
+    """A log led by this node: leader epoch, high watermark and log start offset as of the last change, and the size as
+    of the last lookup (None before the first)."""
 
     noted: tuple[int, int, int]
     version: int
@@ -65,11 +68,11 @@ class WatchedLog:
 
 @dataclass(slots=True)
 class WatchedVersions:
-    """Since which version everything is as it is.
+    """The version at which each part of the cluster changed last.
 
     Arguments:
-        run: names the row of versions: those of another one mean nothing.
-        told_since: of changes before this version some are forgotten.
+        run: identifies the series of versions; versions of another run are not comparable.
+        told_since: changes before this version may have been forgotten.
     """
 
     run: int
@@ -80,19 +83,19 @@ class WatchedVersions:
     gone: dict[str, int] = field(default_factory=dict)
     logs: dict[int, WatchedLog] = field(default_factory=dict)
     leaders: dict[int, tuple[int, int]] = field(default_factory=dict)
-    #: Logs that have grown or shrunk since their size was looked up.
+    #: Logs that have grown or shrunk since the last lookup of their size.
     sizes_due: dict[int, None] = field(default_factory=dict)
-    #: Whether something has changed that has no version yet: it gets the next one.
+    #: True if something changed that has no version yet: it gets the next one.
     is_pending: bool = False
 
     def changed(self, topic: str) -> None:
-        """A topic is not what it was."""
+        """Records that a topic changed."""
         self.topics[topic] = self.version + 1
         self.gone.pop(topic, None)
         self.is_pending = True
 
     def went(self, topic: str) -> None:
-        """A topic is gone."""
+        """Records that a topic was deleted."""
         self.topics.pop(topic, None)
         self.gone.pop(topic, None)
         self.gone[topic] = self.version + 1
@@ -101,21 +104,23 @@ class WatchedVersions:
         self.is_pending = True
 
     def cluster_changed(self) -> None:
-        """Nodes, or who leads the metadata, are not what they were."""
+        """Records a change of the nodes or of the controller."""
         self.cluster = self.version + 1
         self.is_pending = True
 
     def knows(self, run: int, version: int) -> bool:
-        """Whether it can be told what has changed since that version."""
+        """True if the changes since that version are still known."""
         return run == self.run and self.told_since <= version <= self.version
 
 
 class ClusterWatches:
-    """Serves the questions of those who watch. False while nobody does: then nobody need tell it anything.
+    """Serves watches of the cluster.
+
+    False while no client watches, in which case it need not be notified of changes.
 
     Arguments:
-        first_run: of the first row of versions; unlike that of any other process.
-        time: of the step under way.
+        first_run: number of the first run of versions; differs from that of any other process.
+        time: time of the current step.
     """
 
     def __init__(
@@ -142,10 +147,10 @@ class ClusterWatches:
         self._watched_until = 0
         self._rights = (0, 0)
         self._layout = 0
-        #: What is told of the brokers.
+        #: The state of the brokers as of the last comparison.
         self._brokers: object = None
         self._told_at = 0
-        #: Whether one that waits has not been told of the newest version.
+        #: True if a request that waits has not seen the newest version.
         self._is_one_behind = False
 
     def __bool__(self) -> bool:
@@ -159,10 +164,11 @@ class ClusterWatches:
         hooks.raft_group_gone(self.raft_group_gone)
         hooks.calls(self._calls)
 
-    # -- questions --------------------------------------------------------------------------------------------
+    # -- queries ----------------------------------------------------------------------------------------------
 
     def watch(self, time: StepTime, asked: ClientRequest, request: admin_pb2.WatchClusterRequest) -> None:
-        """Answers at once who cannot be told what has changed, with everything; others once something has."""
+        """Answers immediately with the whole state if the changes since the client's version are unknown; otherwise
+        waits for a change."""
         if not self._is_watched:
             self._begin_anew()
         self._watched_until = time.now + WATCHED_FOR_US
@@ -172,7 +178,7 @@ class ClusterWatches:
             self._commit()
             self._replies.reply(asked.request_id, self._answer(call.asked, None))
         elif self._calls.full:
-            problem = f"{MAX_WATCHERS} watches of the cluster wait on this node already: watch on another one"
+            problem = f"{MAX_WATCHERS} watches of the cluster wait on this node already: watch on another node"
             self._replies.reply(asked.request_id, failed_watch(request, error(ErrorCode.SERVER_BUSY, problem)))
         else:
             self._calls.add(call)
@@ -182,7 +188,7 @@ class ClusterWatches:
         self._calls.take(request_id)
 
     def on_time(self, now: int, wall_ms: int) -> None:
-        """Tells what has changed, and lets go who has waited for as long as it may."""
+        """Sends the changes that are due, and answers the requests whose deadline has passed."""
         if self._is_due and now >= self._told_at + TICK_US:
             self._tell(now)
         for call in self._calls.take_expired(now):
@@ -190,7 +196,7 @@ class ClusterWatches:
 
     @property
     def next_deadline(self) -> int | None:
-        """When ``on_time`` is due."""
+        """Time at which ``on_time`` is due; None if nothing is."""
         return self._told_at + TICK_US if self._is_due else None
 
     @property
@@ -209,7 +215,7 @@ class ClusterWatches:
                 self._calls.take(call.request_id)
                 self._replies.reply(call.request_id, answer)
             else:
-                # All of it is hidden from this one, who is not even told that there was something.
+                # The client may see none of the changes, so it does not even learn that there were any.
                 call.version = self._versions.version
 
     def _look_sizes_up(self) -> None:
@@ -233,7 +239,7 @@ class ClusterWatches:
     # -- answers ----------------------------------------------------------------------------------------------
 
     def _answer(self, asked: ClientRequest, since: int | None) -> admin_pb2.WatchClusterResponse:
-        """What has changed since a version, of what a client may see; None: everything."""
+        """Returns the changes since a version that a client is authorized to see; everything if the version is None."""
         versions, image = self._versions, self._metadata.image
         whole, after = since is None, -1 if since is None else since
         response = admin_pb2.WatchClusterResponse(run=versions.run, version=versions.version, whole=whole)
@@ -268,10 +274,10 @@ class ClusterWatches:
                 size_bytes=watched.size_bytes,
             )
 
-    # -- what happens -----------------------------------------------------------------------------------------
+    # -- events -----------------------------------------------------------------------------------------------
 
     def after_round(self, replica: PartitionReplica) -> None:
-        """A replica's Raft group was stepped."""
+        """Records changes of leader and offsets after a step of a replica's Raft group."""
         if self._time.now > self._watched_until and not len(self._calls):
             self._is_watched = False
             return
@@ -298,7 +304,7 @@ class ClusterWatches:
         versions.is_pending = True
 
     def metadata_applied(self, result: ApplyResult) -> None:
-        """A command was applied to the metadata."""
+        """Records the changes made by a command of the metadata."""
         for topic in result.deleted:
             self._versions.went(topic.name)
         partitions = self._metadata.image.partitions
@@ -310,28 +316,32 @@ class ClusterWatches:
             self._look_at_brokers()
 
     def _look_at_brokers(self) -> None:
-        """Whether anything is told of them that was not so before: topics that come and go are no news of theirs."""
+        """Compares the brokers with the state that clients have. Topics that are created or deleted do not change
+        it."""
         image = self._metadata.image
         brokers = tuple(
             (each.node_id, each.epoch, each.fenced, each.leaving, each.is_lost) for each in image.brokers.values()
         )
-        told = (image.feature_level, brokers, tuple(sorted(image.lost_disks.missing().items())))
-        if told != self._brokers:
-            self._brokers = told
+        state = (image.feature_level, brokers, tuple(sorted(image.lost_disks.missing().items())))
+        if state != self._brokers:
+            self._brokers = state
             self._versions.cluster_changed()
 
     def controller_changed(self) -> None:
-        """Another node leads the metadata, or none."""
+        """Records that the metadata group has another leader, or none."""
         self._versions.cluster_changed()
 
     def rights_may_have_changed(self) -> None:
-        """Where rules, users or revocations have, everybody asks anew, and is judged anew."""
+        """Restarts all watches if ACLs, users or revocations changed, so that every client is authorized again."""
         image = self._metadata.image
         if self._rights != (image.acls.index, image.credentials.index):
             self.begin_anew()
 
     def begin_anew(self) -> None:
-        """What was told may not hold, or may not have been for them to see: who waits is to ask for everything."""
+        """Ends all requests that wait, and starts a new run of versions, so that clients request the whole state.
+
+        Called when the state that clients have may be invalid, or may not have been theirs to see.
+        """
         for call in self._calls:
             self._calls.take(call.request_id)
             self._replies.reply(call.request_id, admin_pb2.WatchClusterResponse())
@@ -356,5 +366,5 @@ class ClusterWatches:
 
 
 def failed_watch(request: admin_pb2.WatchClusterRequest, problem: errors_pb2.Error) -> admin_pb2.WatchClusterResponse:
-    """The answer to a question that failed as a whole."""
+    """Returns the response to a request that failed as a whole."""
     return admin_pb2.WatchClusterResponse(error=problem)

@@ -1,4 +1,5 @@
-"""Users and revocations, as any node serves them: changes go to the controller, questions are answered here."""
+"""Requests about users and revocations on any node: changes are forwarded to the controller, queries are answered from
+the local image."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ CredentialRequest: TypeAlias = CredentialChange | DescribeUserScramCredentialsRe
 
 
 class CredentialRequests(MetadataChangeRequests):
-    """Serves users who sign in by password, and revocations."""
+    """Serves requests about users with passwords, and about revocations."""
 
     def register(self, hooks: ServiceHooks) -> None:
         super().register(hooks)
@@ -41,7 +42,7 @@ class CredentialRequests(MetadataChangeRequests):
     # -- changes ----------------------------------------------------------------------------------------------
 
     def alter_users(self, time: StepTime, asked: ClientRequest, request: AlterUserScramCredentialsRequest) -> None:
-        """Has users created, changed and deleted."""
+        """Validates changes of users and forwards them to the controller."""
         refused = check_users(request)
         if refused is not None:
             self._replies.reply(asked.request_id, failed_credentials(request, refused))
@@ -49,7 +50,8 @@ class CredentialRequests(MetadataChangeRequests):
         self._pass_on(time, asked, request)
 
     def alter_revocations(self, time: StepTime, asked: ClientRequest, request: AlterRevocationsRequest) -> None:
-        """Has certificates and principals revoked, or restored. The controller knows whom nobody can lock out."""
+        """Validates revocations and forwards them to the controller, which alone knows the super users, who cannot be
+        revoked."""
         refused = check_revocations(request, super_users=())
         if refused is not None:
             self._replies.reply(asked.request_id, failed_credentials(request, refused))
@@ -60,12 +62,12 @@ class CredentialRequests(MetadataChangeRequests):
         deadline = time.now + wait_us(request.timeout_ms)
         self._forward(asked, deadline, request, partial(failed_credentials, request))
 
-    # -- questions --------------------------------------------------------------------------------------------
+    # -- queries ----------------------------------------------------------------------------------------------
 
     def describe_users(
         self, time: StepTime, asked: ClientRequest, request: DescribeUserScramCredentialsRequest
     ) -> None:
-        """Lists users without what is kept of their passwords, as new as the question."""
+        """Lists users by a linearizable read, without their stored keys."""
 
         def answer(problem: errors_pb2.Error | None) -> None:
             response = DescribeUserScramCredentialsResponse(error=problem)
@@ -82,7 +84,7 @@ class CredentialRequests(MetadataChangeRequests):
             self._reads.read(time.now, request.timeout_ms, answer)
 
     def describe_revocations(self, time: StepTime, asked: ClientRequest, request: DescribeRevocationsRequest) -> None:
-        """Lists what was revoked, as new as the question."""
+        """Lists revocations by a linearizable read."""
 
         def answer(problem: errors_pb2.Error | None) -> None:
             response = DescribeRevocationsResponse(error=problem)
@@ -94,7 +96,7 @@ class CredentialRequests(MetadataChangeRequests):
 
 
 def failed_credentials(request: CredentialRequest, problem: errors_pb2.Error) -> ProtoMessage:
-    """The answer to a request that failed."""
+    """Returns the response to a request that failed."""
     match request:
         case AlterUserScramCredentialsRequest():
             return AlterUserScramCredentialsResponse(error=problem)

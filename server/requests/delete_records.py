@@ -1,4 +1,4 @@
-"""Deletion of records by command: the log start moves up, and the caller hears of it once that is applied."""
+"""Deletion of records: a command advances the log start offset, and the caller is answered once it is applied."""
 
 from __future__ import annotations
 
@@ -20,15 +20,18 @@ from quorumlog.v1 import admin_pb2, errors_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 from quorumlog.v1.partition_log_pb2 import PartitionCommand, TrimLog
 
-#: What has to be allowed of each partition's topic.
+#: Operation that a client needs on each partition's topic.
 _OPERATION = operation_of(admin_pb2.DeleteRecordsRequest)
-#: Stands for the high watermark.
+#: ``before_offset`` that stands for the high watermark.
 HIGH_WATERMARK = -1
 
 
 @dataclass(slots=True)
 class _Deletion:
-    """One request. ``waiting``: by group, the slot and the log start and term that it waits for."""
+    """A request that waits.
+
+    ``waiting`` maps a group to the slot of its result and the log start offset and term that the request waits for.
+    """
 
     request_id: int
     deadline: int
@@ -40,7 +43,7 @@ class RecordDeletions:
     """Serves DeleteRecords for the partitions that this node leads.
 
     Arguments:
-        limit: requests that may wait.
+        limit: maximum number of requests that may wait.
     """
 
     def __init__(
@@ -66,7 +69,7 @@ class RecordDeletions:
         hooks.calls(self._deletions)
 
     def delete(self, time: StepTime, asked: ClientRequest, request: admin_pb2.DeleteRecordsRequest) -> None:
-        """Moves log starts up; answers once all of them have moved, or cannot."""
+        """Advances log start offsets; answers once each has moved or has failed."""
         deletion = _Deletion(
             asked.request_id, time.now + wait_us(request.timeout_ms), admin_pb2.DeleteRecordsResponse()
         )
@@ -86,7 +89,7 @@ class RecordDeletions:
     def _begin(
         self, now: int, deletion: _Deletion, wanted: admin_pb2.DeleteRecordsPartition
     ) -> errors_pb2.Error | None:
-        """Starts on the last result of the response."""
+        """Proposes the deletion for the last result of the response; returns the error if that is impossible."""
         partition = self._partitions.find(wanted.topic_id, wanted.partition)
         if partition is None:
             return self._absent.problem(wanted.topic_id, wanted.partition)
@@ -106,11 +109,12 @@ class RecordDeletions:
             deletion.waiting[partition.group] = (slot, before, partition.raft.term)
             self._host.touch(partition.group)
         else:
-            return error(ErrorCode.SERVER_BUSY, f"{partition.name} takes no commands for a moment; try again")
+            return error(ErrorCode.SERVER_BUSY, f"{partition.name} cannot accept commands at the moment; try again")
         return None
 
     def after_round(self, partition: Partition) -> None:
-        """The group was stepped: its log start may have moved, or its leader."""
+        """Completes the requests whose log start offset moved, or whose replica lost the leadership, in a step of the
+        group."""
         for request_id in sorted(self._by_group.get(partition.group, ())):
             deletion = self._deletions.get(request_id)
             assert deletion is not None
@@ -138,7 +142,7 @@ class RecordDeletions:
             self._replies.reply(deletion.request_id, deletion.response)
 
     def raft_group_gone(self, now: int, group: int) -> None:
-        """The replica has left this node: whoever waits for it asks again elsewhere."""
+        """Fails the requests for a replica that was removed from this node; their clients retry on another node."""
         for request_id in sorted(self._by_group.get(group, ())):
             deletion = self._deletions.get(request_id)
             assert deletion is not None
@@ -154,8 +158,8 @@ class RecordDeletions:
                 self._forget(deletion, group)
 
     def on_time(self, now: int, wall_ms: int) -> None:
-        """Answers the requests whose time is up."""
-        late = "the log start did not move in time; it may yet, and asking again does no harm"
+        """Answers the requests whose deadline has passed."""
+        late = "the log start offset did not move in time; it may still move, and it is safe to retry"
         for deletion in self._deletions.take_expired(now):
             for group, (slot, _, _) in list(deletion.waiting.items()):
                 problem = error(ErrorCode.REQUEST_TIMED_OUT, late, definite=False)
@@ -167,7 +171,7 @@ class RecordDeletions:
 def failed_deletion(
     request: admin_pb2.DeleteRecordsRequest, problem: errors_pb2.Error
 ) -> admin_pb2.DeleteRecordsResponse:
-    """The answer to a request that failed as a whole."""
+    """Returns the response to a request that failed as a whole."""
     response = admin_pb2.DeleteRecordsResponse()
     for emptied in request.partitions:
         response.results.add(topic_id=emptied.topic_id, partition=emptied.partition, error=problem, log_start_offset=-1)
@@ -175,7 +179,7 @@ def failed_deletion(
 
 
 def _uncertain(problem: errors_pb2.Error) -> errors_pb2.Error:
-    """What becomes of a deletion whose command is in this replica's log: the next leader may commit it."""
+    """Marks the error as indefinite: the command is in this replica's log, and the next leader may commit it."""
     problem.definite = False
     return problem
 
@@ -192,6 +196,6 @@ def _check_allowed(partition: Partition, before: int) -> errors_pb2.Error | None
     if not 0 <= before <= partition.high_watermark:
         return error(
             ErrorCode.OFFSET_OUT_OF_RANGE,
-            f"offset {before} of {partition.name} is outside 0..{partition.high_watermark}; -1 deletes all there is",
+            f"offset {before} of {partition.name} is outside 0..{partition.high_watermark}; -1 deletes all records",
         )
     return None

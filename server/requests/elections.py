@@ -1,4 +1,5 @@
-"""Elections that a client asks for: passed on to the leaders of the partitions, and answered when all have answered."""
+"""Elections that a client requests: forwarded to the leaders of the partitions, and answered when all of them have
+answered."""
 
 from __future__ import annotations
 
@@ -17,14 +18,14 @@ from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import admin_pb2, errors_pb2, peer_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 
-#: Another node's answer is waited for so much longer than that node waits itself (µs).
+#: Additional time to wait for another node's response, beyond the time that node waits itself (µs).
 FORWARD_GRACE_US = 200_000
-#: The leader epoch of a partition that is new.
+#: Leader epoch of a new partition.
 _NEVER_LED = 0
 
 
 class ElectionRequests:
-    """Has leaderships handed over to preferred leaders by whoever leads, as clients ask for it."""
+    """Asks the current leaders to transfer leadership to the preferred leaders, as clients request it."""
 
     def __init__(self, replicas: Replicas, client: ControllerClient, replies: Replies) -> None:
         self._replicas = replicas
@@ -35,15 +36,15 @@ class ElectionRequests:
         hooks.serve(admin_pb2.ElectLeadersRequest, self.elect)
 
     def elect(self, time: StepTime, asked: ClientRequest, request: admin_pb2.ElectLeadersRequest) -> None:
-        """Asks the leaders of partitions to hand over, and answers when all have answered."""
+        """Asks the leaders of partitions to transfer leadership, and answers when all have answered."""
         now, request_id = time.now, asked.request_id
         response = admin_pb2.ElectLeadersResponse()
         slots: dict[int, list[admin_pb2.ElectLeadersResult]] = {}
         groups: dict[int, list[int]] = {}
-        meant = {(p.topic, p.partition): p.topic_id for p in request.partitions}
+        topic_ids = {(p.topic, p.partition): p.topic_id for p in request.partitions}
         for name, number, record in self._replicas.named((p.topic, p.partition) for p in request.partitions):
-            if record is not None and meant.get((name, number), b"") not in (b"", record.topic.topic_id):
-                record = None  # The next topic of that name is not meant.
+            if record is not None and topic_ids.get((name, number), b"") not in (b"", record.topic.topic_id):
+                record = None  # The request names an earlier topic of this name.
             leader = NO_NODE if record is None else self._coming_leader(record)
             if record is not None and leader == record.replicas[0] and not request.partitions:
                 continue
@@ -61,8 +62,11 @@ class ElectionRequests:
         self._forward(now, request.timeout_ms, groups, slots, lambda: self._replies.reply(request_id, response))
 
     def _coming_leader(self, record: PartitionRecord) -> int:
-        """Who leads a partition, or will in a moment: a new one elects its preferred leader by itself, unless that is
-        gone. Who has just created a topic would else be told to come back for that."""
+        """Returns the leader of a partition, or the node that is about to lead it.
+
+        A new partition elects its preferred leader automatically unless that is fenced. Without this case, a client
+        that has just created a topic would be told to retry.
+        """
         leader, epoch = self._replicas.known_leader(record)
         preferred = record.replicas[0]
         is_new = leader == NO_NODE and epoch == _NEVER_LED and not record.is_moving
@@ -78,11 +82,11 @@ class ElectionRequests:
     ) -> None:
         waiting = len(groups)
 
-        def answered(asked: Sequence[int], answer: peer_pb2.ControllerResponse | None) -> None:
+        def answered(led_groups: Sequence[int], answer: peer_pb2.ControllerResponse | None) -> None:
             nonlocal waiting
-            problems = {group: _unanswered() for group in asked}
+            problems = {group: _unanswered() for group in led_groups}
             if answer is not None and answer.HasField("error"):
-                problems = dict.fromkeys(asked, answer.error)
+                problems = dict.fromkeys(led_groups, answer.error)
             elif answer is not None:
                 problems = {r.group: r.error for r in answer.partition_changes.results if r.HasField("error")}
             for group, problem in problems.items():
@@ -92,12 +96,12 @@ class ElectionRequests:
             if not waiting:
                 finish()
 
-        for leader, asked in groups.items():
-            body = peer_pb2.ElectPreferredLeaders(groups=asked, timeout_ms=timeout_ms)
+        for leader, led_groups in groups.items():
+            body = peer_pb2.ElectPreferredLeaders(groups=led_groups, timeout_ms=timeout_ms)
             self._client.ask(
                 now + wait_us(timeout_ms) + FORWARD_GRACE_US,
                 peer_pb2.ControllerRequest(elect_preferred_leaders=body),
-                lambda answer, asked=asked: answered(asked, answer),  # type: ignore[misc]  # bound per leader
+                lambda answer, led_groups=led_groups: answered(led_groups, answer),  # type: ignore[misc]  # bound per leader
                 to=leader,
             )
 
@@ -105,7 +109,7 @@ class ElectionRequests:
 def failed_elections(
     request: admin_pb2.ElectLeadersRequest, problem: errors_pb2.Error
 ) -> admin_pb2.ElectLeadersResponse:
-    """The answer to a request that failed as a whole."""
+    """Returns the response to a request that failed as a whole."""
     response = admin_pb2.ElectLeadersResponse(error=None if request.partitions else problem)
     for named in request.partitions:
         response.results.add(topic=named.topic, partition=named.partition, error=problem)
@@ -113,7 +117,7 @@ def failed_elections(
 
 
 def _unasked(name: str, record: PartitionRecord | None, leader: int) -> errors_pb2.Error | None:
-    """Why nobody needs to be asked; None when the leader is to be."""
+    """Returns the result that needs no request to a leader; None if the leader must be asked."""
     if record is None:
         return error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{name} does not exist; check topic and partition")
     if leader == record.replicas[0]:
@@ -124,4 +128,4 @@ def _unasked(name: str, record: PartitionRecord | None, leader: int) -> errors_p
 
 
 def _unanswered() -> errors_pb2.Error:
-    return error(ErrorCode.REQUEST_TIMED_OUT, "the leader did not answer; look who leads, ask again", definite=False)
+    return error(ErrorCode.REQUEST_TIMED_OUT, "the leader did not answer; look up the leader and retry", definite=False)

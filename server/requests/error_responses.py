@@ -1,4 +1,4 @@
-"""What clients hear when a request fails as a whole: each kind of request has its own failed response."""
+"""Failed responses: the response for each type of request that fails as a whole."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from quorumlog.v1 import admin_pb2, data_plane_pb2, errors_pb2, sign_in_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 
 RequestT = TypeVar("RequestT", bound=ProtoMessage)
-#: Makes the response; None where none is awaited.
+#: Builds the response; None where the client awaits none.
 Failed = Callable[[RequestT, errors_pb2.Error], ProtoMessage | None]
 
 
@@ -78,11 +78,11 @@ def _table() -> dict[type[ProtoMessage], Failed[ProtoMessage]]:
     return table
 
 
-#: By kind of request. A node serves exactly these kinds.
+#: By type of request. A node serves exactly these types.
 FAILED_RESPONSES = _table()
 
 
 def not_formed_response(message: ProtoMessage, reason: str) -> ProtoMessage | None:
-    """The answer to a client of a node that belongs to no cluster yet; None where none is awaited."""
+    """Returns the response of a node that belongs to no cluster yet; None where the client awaits none."""
     problem = error(ErrorCode.CLUSTER_NOT_FORMED, f"{reason}; try again shortly")
     return FAILED_RESPONSES[type(message)](message, problem)

@@ -1,6 +1,6 @@
-"""Fetches, as the node serves them: answered at once, or when one of their partitions has something to say.
+"""Fetch requests: answered immediately, or when one of their partitions has data or an error.
 
-What changes in a partition is looked up there alone, however many others a waiting fetch or its session names.
+A change in a partition costs one lookup in that partition, however many others a waiting fetch or its session names.
 """
 
 from __future__ import annotations
@@ -36,25 +36,25 @@ from quorumlog.v1.errors_pb2 import ErrorCode
 from quorumlog.wire.entry import parse_header
 from quorumlog.wire.kafka.entry import is_kafka
 
-#: What has to be allowed of each partition's topic.
+#: Operation that a client needs on each partition's topic.
 _OPERATION = operation_of(data_plane_pb2.FetchRequest)
-#: What of a partition its readers can notice.
+#: The part of a partition's state that its readers can observe.
 _Seen = tuple[int, int, int, bool]
 
 
 class ReadingQuotas(Protocol):
-    """How much principals may read."""
+    """Read quotas of principals."""
 
     def most_bytes(self, principal: str, wanted: int) -> int:
-        """Bytes that one answer to a principal may hold, at most as many as are wanted."""
+        """Returns how many bytes one answer to a principal may hold; never more than ``wanted``."""
 
     def handed_out(self, principal: str, size_bytes: int) -> None:
-        """Bytes of entries are in an answer to a principal."""
+        """Charges a principal for the bytes of entries in an answer."""
 
 
 @dataclass(slots=True)
 class _WatchedPartition:
-    """A group that is being read: its state as of the last look, and who reads it."""
+    """A group that is being read: its state as of the last look, and its readers."""
 
     seen: _Seen
     readers: dict[FetchedPartition, None] = field(default_factory=dict)
@@ -82,7 +82,7 @@ class FetchRequests:
         self.sessions = FetchSessions(limits.fetch_sessions, limits.fetch_session_partitions)
 
     def __len__(self) -> int:
-        """Fetches that wait."""
+        """Returns the number of fetches that wait."""
         return len(self._parked)
 
     # -- requests ---------------------------------------------------------------------------------------------
@@ -96,13 +96,13 @@ class FetchRequests:
         hooks.calls(self._parked)
 
     def fetch(self, time: StepTime, asked: ClientRequest, request: data_plane_pb2.FetchRequest) -> None:
-        """Answers a fetch now if there is enough to say, else parks it. Its session belongs to the stream that it came
+        """Answers a fetch now if there is enough data, otherwise parks it. Its session belongs to the stream it arrived
         on."""
         budget = min(request.max_bytes or self._limits.fetch_bytes, self._limits.fetch_bytes)
         self._begin(time.now, asked, request, self._quotas.most_bytes(asked.principal, budget), request.max_wait_ms)
 
     def answer_without_records(self, time: StepTime, asked: ClientRequest, problem: errors_pb2.Error) -> None:
-        """Answers a fetch that has waited for its quota for as long as it may. Its session goes on."""
+        """Answers a fetch that has waited for its quota until its deadline. Its session continues."""
         request = asked.message
         assert isinstance(request, data_plane_pb2.FetchRequest)
         self._begin(time.now, asked, request, 0, 0)
@@ -139,17 +139,17 @@ class FetchRequests:
     def _continue_session(
         self, now: int, asked: ClientRequest, request: data_plane_pb2.FetchRequest
     ) -> ServedFetchSession:
-        """The stream's session, ready for its next request."""
+        """Returns the stream's session, prepared for its next request."""
         stream = asked.stream
         if request.session_epoch == 1:
             self.stream_closed(stream)
             session = self.sessions.begin(stream, asked.client)
         else:
-            found = self.sessions.get(stream)
-            assert found is not None
-            session = found
+            existing = self.sessions.get(stream)
+            assert existing is not None
+            session = existing
             if session.client != asked.client:
-                # Who speaks on a stream may change with a new proof of it: what was allowed was so to another.
+                # A stream can authenticate again as another client, whose rights differ.
                 session.client = asked.client
                 self._forget_rights(session)
         self._supersede(now, session)
@@ -160,7 +160,8 @@ class FetchRequests:
         return session
 
     def _supersede(self, now: int, session: ServedFetchSession) -> None:
-        """The request that waits in a session makes way for the next one, which says what it would have said."""
+        """Answers the request that waits in a session with no data; the next request reports what that one would have
+        reported."""
         if session.waiting is not None:
             fetch = self._parked.take(session.waiting)
             session.waiting = None
@@ -189,12 +190,12 @@ class FetchRequests:
     # -- answers ----------------------------------------------------------------------------------------------
 
     def _look_at_partitions(self, now: int, fetch: PendingFetch) -> None:
-        """Looks at the partitions that may have something to say, and answers if that is enough."""
+        """Reads the partitions that may have data or an error, and answers if that is enough."""
         session = fetch.session
         for reader in list(session.news):
             budget = fetch.max_bytes - fetch.size_bytes
             if budget <= 0 and session.incremental:
-                # The others stay in the news, and come first in the next answer.
+                # The others stay in ``news``, and come first in the next answer.
                 if not fetch.tells_all:
                     break
                 if reader not in fetch.found:
@@ -202,10 +203,10 @@ class FetchRequests:
                 continue
             del session.news[reader]
             before = fetch.found.get(reader)
-            found = self._read(reader, max(0, budget + (before.size_bytes if before is not None else 0)))
-            told = (found.high_watermark, found.log_start_offset)
-            silent = session.incremental and not found.entries and found.error is None and told == reader.told
-            fetch.put(reader, None if silent else found)
+            result = self._read(reader, max(0, budget + (before.size_bytes if before is not None else 0)))
+            offsets = (result.high_watermark, result.log_start_offset)
+            silent = session.incremental and not result.entries and result.error is None and offsets == reader.told
+            fetch.put(reader, None if silent else result)
         if fetch.urgent or fetch.size_bytes >= fetch.min_bytes or now >= fetch.deadline or not session.partitions:
             self._answer(fetch)
         elif session.waiting is None and self._parked.full:
@@ -216,9 +217,9 @@ class FetchRequests:
         elif session.waiting is None:
             session.waiting = fetch.request_id
             self._parked.add(fetch)
-            # Too little to answer is read again when there is enough: what waits holds no entries in memory.
-            for found in fetch.found.values():
-                found.entries = []
+            # A fetch that waits holds no entries in memory: they are read again when there are enough.
+            for result in fetch.found.values():
+                result.entries = []
 
     def _read(self, reader: FetchedPartition, budget: int) -> Found:
         stale = self._absent.too_old(reader.session.client)
@@ -238,7 +239,7 @@ class FetchRequests:
             return Found(problem, -1, partition.log_start_offset, partition.raft.term)
         problem = partition.check_offset(reader.fetch_offset)
         if problem is not None:
-            # Who asked beyond the log is told what there is.
+            # A client that requested an offset outside the log receives the log's bounds.
             return Found(problem, partition.high_watermark, partition.log_start_offset, partition.raft.term)
         entries: list[bytes] = []
         fills_answer = False
@@ -282,24 +283,24 @@ class FetchRequests:
         response = data_plane_pb2.FetchResponse(correlation_id=fetch.correlation_id)
         entries: list[Sequence[bytes]] = []
         handed_out = 0
-        for reader, found in fetch.found.items():
-            if found.size_bytes and not found.entries:
-                found = self._read(reader, found.size_bytes)  # the same, with its entries
-            if found.size_bytes:
-                self._count(reader, found.size_bytes)
-                handed_out += found.size_bytes
+        for reader, result in fetch.found.items():
+            if result.size_bytes and not result.entries:
+                result = self._read(reader, result.size_bytes)  # The same result, with its entries.
+            if result.size_bytes:
+                self._count(reader, result.size_bytes)
+                handed_out += result.size_bytes
             response.results.add(
-                topic_id=reader.topic_id, partition=reader.number, error=found.error,
-                high_watermark=found.high_watermark, log_start_offset=found.log_start_offset,
-                leader_epoch=found.leader_epoch, compacted_offset=found.compacted_offset,
+                topic_id=reader.topic_id, partition=reader.number, error=result.error,
+                high_watermark=result.high_watermark, log_start_offset=result.log_start_offset,
+                leader_epoch=result.leader_epoch, compacted_offset=result.compacted_offset,
             )  # fmt: skip
-            entries.append(found.entries)
-            if found.error is not None:
+            entries.append(result.entries)
+            if result.error is not None:
                 self._unwatch(session.drop(reader.key))
                 continue
-            reader.told = (found.high_watermark, found.log_start_offset)
-            if found.entries:
-                reader.fetch_offset = parse_header(found.entries[-1]).last_offset + 1
+            reader.told = (result.high_watermark, result.log_start_offset)
+            if result.entries:
+                reader.fetch_offset = parse_header(result.entries[-1]).last_offset + 1
                 session.news[reader] = None
         if handed_out:
             self._quotas.handed_out(session.client.principal, handed_out)
@@ -307,10 +308,10 @@ class FetchRequests:
             self._release(session)
         self._replies.reply(fetch.request_id, response, entries if handed_out else ())
 
-    # -- what happens meanwhile -------------------------------------------------------------------------------
+    # -- events -----------------------------------------------------------------------------------------------
 
     def after_round(self, now: int, partition: Partition) -> None:
-        """A Raft group was stepped: who reads it hears of what it has to say now."""
+        """Notifies the readers of a partition if the step of its Raft group changed anything they can observe."""
         watch = self._watches.get(partition.group)
         if watch is None:
             return
@@ -325,7 +326,7 @@ class FetchRequests:
             self._tell_readers(now, watch)
 
     def rights_changed(self, now: int) -> None:
-        """What clients may do has changed: who may not read any more is told, also where there is nothing to read."""
+        """Sends errors to clients that lost the right to read, even where there are no records to read."""
         if self._rights_version == self._absent.rights_version:
             return
         self._rights_version = self._absent.rights_version
@@ -336,7 +337,7 @@ class FetchRequests:
                 self._look_at_partitions(now, fetch)
 
     def _forget_rights(self, session: ServedFetchSession) -> None:
-        """Has each partition of a session looked at again that its client may not read."""
+        """Schedules another look at each partition of a session that its client may not read."""
         for reader in session.partitions.values():
             if self._absent.allows(session.client, _OPERATION, reader.topic_id):
                 reader.allowed_by = self._absent.rights_version
@@ -353,7 +354,7 @@ class FetchRequests:
                 self._look_at_partitions(now, fetch)
 
     def on_time(self, now: int, wall_ms: int) -> None:
-        """Answers the fetches whose time is up."""
+        """Answers the fetches whose deadline has passed."""
         for fetch in list(self._parked.take_expired(now)):
             self._answer(fetch)
 
@@ -365,7 +366,7 @@ class FetchRequests:
                 self._release(fetch.session)
 
     def stream_closed(self, stream: int) -> None:
-        """A stream has ended, and its session with it."""
+        """Ends a stream's session."""
         session = self.sessions.end(stream)
         if session is None:
             return
@@ -384,7 +385,7 @@ class FetchRequests:
 
 
 def failed_fetch(request: data_plane_pb2.FetchRequest, problem: errors_pb2.Error) -> data_plane_pb2.FetchResponse:
-    """The answer to a fetch that failed as a whole."""
+    """Returns the response to a fetch that failed as a whole."""
     response = data_plane_pb2.FetchResponse(correlation_id=request.correlation_id)
     for wanted in request.partitions:
         response.results.add(topic_id=wanted.topic_id, partition=wanted.partition, error=problem)
@@ -404,6 +405,6 @@ def refuse_kafka(partition: str) -> errors_pb2.Error:
     """Returns the error for a client that cannot read the batch of a Kafka client that comes next."""
     return error(
         ErrorCode.UNSUPPORTED_VERSION,
-        f"{partition} goes on with a batch that a Kafka client has written, and this client cannot read such: upgrade"
+        f"{partition} continues with a batch that a Kafka client has written, and this client cannot read it: upgrade"
         " it to the version of the nodes",
     )

@@ -1,11 +1,12 @@
-"""Fetch sessions, so that a client sends only what changes between its fetches, and the fetch that waits in each.
+"""Fetch sessions, with which a client sends only the changes between its fetches, and the fetch that waits in each
+session.
 
-A session belongs to one Fetch stream: it begins with a request of epoch 1, goes on with 2, 3 …, and ends with the
-stream. It holds the position of each partition read, which moves past the entries that are sent, and what the client
-has been told beside them. A request that stands for itself (epoch 0) is a session of one answer.
+A session belongs to one Fetch stream: it starts with a request of epoch 1, continues with 2, 3 …, and ends with the
+stream. It holds the position of each partition it reads, which moves past the entries that are sent, and the offsets
+that the client has received with them. A request without a session (epoch 0) is a session of one answer.
 
-There are only so many. Where there is no room for a new one, sessions that nobody has used for two minutes make way for
-it, the oldest first, as in Kafka: their clients begin anew.
+The number of sessions is limited. Where there is no space for a new one, sessions that were unused for two minutes are
+evicted, the oldest first, as in Kafka; their clients start new sessions.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import data_plane_pb2, errors_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 
-#: A session that has not been used for so long makes way for another.
+#: Time without use after which a session may be evicted.
 IDLE_US = 120_000_000
-#: What has been told of a partition of which nothing has been told: neither a high watermark nor a log start.
+#: Value of ``told`` for a partition of which the client has received neither a high watermark nor a log start offset.
 NOTHING_TOLD = (-1, -1)
 
 
@@ -29,10 +30,10 @@ class FetchedPartition:
     """One partition that a session reads.
 
     Arguments:
-        group: its Raft group; None where this node has no replica of it.
+        group: its Raft group; None if this node has no replica of it.
         fetch_offset: the next offset to send.
-        told: the high watermark and the log start that the client heard last.
-        allowed_by: the version of the rules by which the client may read it; None: that is yet to be decided.
+        told: the high watermark and the log start offset that the client received last.
+        allowed_by: the version of the ACLs that allow the client to read it; None if not yet decided.
     """
 
     session: ServedFetchSession
@@ -47,23 +48,23 @@ class FetchedPartition:
 
     @property
     def key(self) -> tuple[bytes, int]:
-        """What clients name it by."""
+        """The key by which clients name the partition."""
         return self.topic_id, self.number
 
 
 @dataclass(slots=True, eq=False)
 class ServedFetchSession:
-    """What one stream reads.
+    """The partitions that one stream reads.
 
     Arguments:
-        stream: whose it is; 0 for a request that stands for itself.
-        client: who reads.
-        epoch: of its newest request.
+        stream: the stream it belongs to; 0 for a request without a session.
+        client: the client that reads.
+        epoch: epoch of its newest request.
         partitions: by topic id and number.
-        news: partitions that may have something to say; who has waited longest for entries comes first.
-        waiting: the request that waits for something to be said, by its id.
-        takes_kafka_batches: what its newest request says.
-        used_us: when that came.
+        news: partitions that may have data or an error; the one that has waited longest for its entries comes first.
+        waiting: id of the request that waits for data or an error.
+        takes_kafka_batches: True if its newest request accepts batches of Kafka clients.
+        used_us: time of its newest request.
     """
 
     stream: int
@@ -77,11 +78,11 @@ class ServedFetchSession:
 
     @property
     def incremental(self) -> bool:
-        """Whether the client keeps what it was told, and hears only what is new."""
+        """True if the client keeps the state it has received, so that only changes are sent."""
         return self.stream != 0
 
     def put(self, wanted: data_plane_pb2.FetchPartition, group: int | None) -> FetchedPartition:
-        """A client says what it wants of a partition, and that it knows nothing of it."""
+        """Adds or replaces a partition, with nothing reported to the client yet."""
         self.drop((wanted.topic_id, wanted.partition))
         partition = FetchedPartition(
             self, wanted.topic_id, wanted.partition, group, wanted.fetch_offset, wanted.leader_epoch, wanted.max_bytes
@@ -91,7 +92,7 @@ class ServedFetchSession:
         return partition
 
     def drop(self, key: tuple[bytes, int]) -> FetchedPartition | None:
-        """The partition is not read any more; returns it if it was."""
+        """Removes a partition and returns it; None if the session did not read it."""
         partition = self.partitions.pop(key, None)
         if partition is not None:
             self.news.pop(partition, None)
@@ -100,10 +101,10 @@ class ServedFetchSession:
 
 @dataclass(slots=True)
 class Found:
-    """What one partition has for a fetch: an error, or entries and where its log begins and ends.
+    """The result of one partition for a fetch: an error, or entries and the bounds of its log.
 
     Arguments:
-        fills_answer: more entries are there than the answer has room for.
+        fills_answer: True if there are more entries than fit into the answer.
     """
 
     error: errors_pb2.Error | None = None
@@ -121,12 +122,12 @@ class PendingFetch:
     """A fetch that is being answered.
 
     Arguments:
-        deadline: when it is answered with what there is (µs).
-        min_bytes, max_bytes: of entries: enough to answer, and the most that an answer holds.
-        tells_all: it is answered of all partitions, also of those whose entries there is no room for.
-        found: what is to be said, by partition.
-        size_bytes: of the entries in it.
-        urgent: it holds an error, which no client should wait for, or as much as it may.
+        deadline: time at which it is answered with what there is (µs).
+        min_bytes, max_bytes: bytes of entries that suffice for an answer, and the most that an answer holds.
+        tells_all: the answer has a result for every partition, also for those whose entries do not fit.
+        found: results by partition.
+        size_bytes: bytes of the entries in them.
+        urgent: it holds an error, which no client should wait for, or as many bytes as it may.
     """
 
     request_id: int
@@ -141,7 +142,7 @@ class PendingFetch:
     urgent: bool = False
 
     def put(self, partition: FetchedPartition, found: Found | None) -> None:
-        """Says this of a partition, and not what was to be said before; nothing if ``found`` is None."""
+        """Replaces the result for a partition; None removes it."""
         before = self.found.get(partition)
         if before is not None:
             self.size_bytes -= before.size_bytes
@@ -157,14 +158,14 @@ class FetchSessions:
     """The sessions of all streams.
 
     Arguments:
-        limit: sessions that the node keeps.
-        partition_limit: partitions in all of them together.
+        limit: maximum number of sessions that the node keeps.
+        partition_limit: maximum number of partitions, shared by all sessions.
     """
 
     def __init__(self, limit: int, partition_limit: int) -> None:
         self._limit = limit
         self._partition_limit = partition_limit
-        #: Whoever has not been used for longest comes first.
+        #: The session that was unused longest comes first.
         self._by_stream: dict[int, ServedFetchSession] = {}
 
     def __len__(self) -> int:
@@ -174,23 +175,25 @@ class FetchSessions:
         return iter(self._by_stream.values())
 
     def get(self, stream: int) -> ServedFetchSession | None:
-        """The session of a stream, if it has one."""
+        """Returns the session of a stream, if it has one."""
         return self._by_stream.get(stream)
 
     def begin(self, stream: int, client: RequestContext = UNKNOWN_CLIENT) -> ServedFetchSession:
-        """A new session of a client. The one that the stream had must have been ended."""
+        """Returns a new session of a client. The stream's previous session must have been ended."""
         assert stream and stream not in self._by_stream
         session = self._by_stream[stream] = ServedFetchSession(stream, client)
         return session
 
     def use(self, session: ServedFetchSession, now: int) -> None:
-        """A request of a session has come."""
+        """Records that a request of a session arrived."""
         session.used_us = now
         self._by_stream[session.stream] = self._by_stream.pop(session.stream)
 
     def in_the_way(self, stream: int, request: data_plane_pb2.FetchRequest, now: int) -> list[int]:
-        """The streams whose sessions are to end so that there is room for what a request brings. Others wait for it
-        where that is not enough."""
+        """Returns the streams whose sessions must end to make space for a request.
+
+        Only idle sessions without a waiting request are chosen, so the request may have to be refused nevertheless.
+        """
         sessions = len(self._by_stream) + (request.session_epoch == 1 and stream not in self._by_stream)
         held = sum(len(one.partitions) for one in self) if request.partitions else 0
         partitions = held + len(request.partitions)
@@ -206,32 +209,32 @@ class FetchSessions:
         return ending
 
     def end(self, stream: int) -> ServedFetchSession | None:
-        """Forgets a stream's session and returns it, if there was one."""
+        """Removes a stream's session and returns it; None if there was none."""
         return self._by_stream.pop(stream, None)
 
     def refusal(self, stream: int, request: data_plane_pb2.FetchRequest) -> errors_pb2.Error | None:
-        """Why a session cannot go on, or begin, with this request; None if it can."""
+        """Returns the error if a session cannot continue or start with this request; None if it can."""
         session = self._by_stream.get(stream)
         if request.session_epoch > 1:
             known = session.epoch if session is not None else 0
             if request.session_epoch != known + 1:
-                # Something between the two was not taken in: what the client believes of its positions is not so.
+                # A request between the two was lost, so the client's positions are not those of the session.
                 return error(
                     ErrorCode.INVALID_FETCH_SESSION_EPOCH,
-                    f"request {request.session_epoch} of a fetch session of which {known} are known: begin a new one",
+                    f"request {request.session_epoch} of a fetch session arrived after {known}: start a new session",
                 )
         elif not stream:
-            return error(ErrorCode.INVALID_FETCH_SESSION_EPOCH, "a fetch session needs a stream: fetch without one")
+            return error(ErrorCode.INVALID_FETCH_SESSION_EPOCH, "a fetch session needs a stream")
         elif session is None and len(self._by_stream) >= self._limit:
             return error(
                 ErrorCode.TOO_MANY_FETCH_SESSIONS,
-                f"the node keeps {self._limit} fetch sessions already: fetch without one",
+                f"the node keeps {self._limit} fetch sessions already: fetch without a session",
             )
-        # A session that only goes on names no partitions, and costs no counting.
+        # A request that only continues a session names no partitions, and so needs no counting.
         held = sum(len(one.partitions) for one in self) if request.partitions else 0
         if held + len(request.partitions) > self._partition_limit:
             return error(
                 ErrorCode.TOO_MANY_FETCH_SESSIONS,
-                f"fetch sessions hold {held} partitions here already, {self._partition_limit} at most: fetch without",
+                f"fetch sessions hold {held} of {self._partition_limit} partitions already: fetch without a session",
             )
         return None

@@ -1,4 +1,4 @@
-"""Client requests that the controller decides: how each type is packed for it, and where its answer is."""
+"""Client requests that the controller decides: the packing of each type, and the place of its response."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Unpack: TypeAlias = Callable[[ControllerResponse], ProtoMessage | None]
 
 
 class Forwarding(NamedTuple):
-    """How one type of request is forwarded.
+    """Packing and unpacking of one type of request.
 
     Arguments:
         pack: puts the client's principal and its request into a request to the controller.

@@ -1,7 +1,7 @@
-"""Metadata no older than the question, from any node.
+"""Linearizable reads of the metadata, from any node.
 
-The node asks the controller for a read index of the metadata group and answers from its own image once that has
-applied it. The controller gives its commit index, once a quorum has confirmed that it led when it was asked.
+The node asks the controller for a read index of the metadata group and answers from its own image once that has applied
+it. The controller returns its commit index, once a quorum has confirmed that it was the leader when it was asked.
 """
 
 from __future__ import annotations
@@ -22,18 +22,19 @@ from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import errors_pb2, peer_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 
-#: How soon the controller is asked again when there was none, and how long its answer is waited for (µs).
+#: Delay before the controller is asked again after a failure, and time to wait for its response (µs).
 RETRY_US = 50_000
 ATTEMPT_US = 500_000
 
 Respond = Callable[[peer_pb2.ControllerResponse], None]
-#: Told None once the image is as new as the question, or why it cannot be.
+#: Called with None once the image is as new as the request, or with the error if that fails.
 OnRead = Callable[[errors_pb2.Error | None], None]
 
 
 @dataclass(slots=True)
 class _ReadIndexQuestion:
-    """A read that waits here. ``index``: what the image must have applied, None until the controller has said so."""
+    """A read that waits here. ``index`` is the index that the image must have applied; None until the controller has
+    returned it."""
 
     request_id: int
     deadline: int
@@ -44,8 +45,10 @@ class _ReadIndexQuestion:
 
 @dataclass(slots=True, frozen=True)
 class _Confirmation:
-    """A read index that waits until a quorum has answered ``heartbeat``. ``asked_as``: the number that the node which
-    asks has given to its request."""
+    """A read index that waits until a quorum has answered ``heartbeat``.
+
+    ``asked_as`` is the number that the requesting node has given to its request.
+    """
 
     request_id: int
     deadline: int
@@ -61,7 +64,7 @@ class MetadataReads:
 
     Arguments:
         metadata: this node's replica of the metadata group.
-        rounds: of heartbeats, shared with other reads.
+        rounds: rounds of heartbeats, shared with other reads.
     """
 
     def __init__(
@@ -85,15 +88,18 @@ class MetadataReads:
     # -- any node ---------------------------------------------------------------------------------------------
 
     def read(self, now: int, timeout_ms: int, done: OnRead) -> None:
-        """Calls ``done`` once this node's image shows all that was committed by now, or cannot in time."""
+        """Calls ``done`` once this node's image contains everything committed before the call, or with an error after
+        the timeout."""
         if self._questions.full:
             done(error(ErrorCode.SERVER_BUSY, "too many linearizable reads at once; try again after a pause"))
         else:
             self._questions.add(_ReadIndexQuestion(next(self._numbers), now + wait_us(timeout_ms), done))
 
     def _ask(self, now: int) -> None:
-        """Asks the controller once for all questions that came since it was asked last: what is being asked already
-        may be answered with an index from before they came."""
+        """Asks the controller once for all reads that arrived since it was last asked.
+
+        A request already under way may return an index from before they arrived, so it does not count for them.
+        """
         batch = [question for question in self._questions if not question.asked]
         if self._asking or not batch or now < self._ask_at:
             return
@@ -123,13 +129,13 @@ class MetadataReads:
     # -- the controller ---------------------------------------------------------------------------------------
 
     def serve(self, now: int, request: peer_pb2.ControllerRequest, respond: Respond) -> None:
-        """Gives the commit index of the metadata group, once it is confirmed that this node led it by now."""
+        """Returns the commit index of the metadata group, once a quorum has confirmed that this node leads it."""
         raft = self._metadata.raft
         heartbeat = None
-        # Before an entry of its term is committed a leader does not know what is committed (raft.md 15).
+        # Before a leader has committed an entry of its term, it does not know the commit index (raft.md 15).
         if raft.leads_committed and not self._confirmations.full:
             unhurried = request.metadata_read_index.unhurried
-            # One that has been sent may have been answered before the question came: only the next can confirm it.
+            # A heartbeat already sent may have been answered before the request arrived: only the next one confirms it.
             heartbeat = raft.newest_round + 1 if unhurried else self._rounds.begin(now, METADATA_GROUP)
         if heartbeat is None:
             respond(self._not_controller(request.request_id))
@@ -158,7 +164,7 @@ class MetadataReads:
         raft = self._metadata.raft
         problem = error(
             ErrorCode.NOT_CONTROLLER,
-            "this node does not lead the metadata group, or cannot tell; ask again",
+            "this node does not lead the metadata group, or cannot confirm it; retry",
             leader=raft.leader_id,
             leader_epoch=raft.term,
         )
@@ -167,22 +173,22 @@ class MetadataReads:
     # -- both -------------------------------------------------------------------------------------------------
 
     def after_round(self) -> None:
-        """The metadata group was stepped: indexes may be confirmed or applied now."""
+        """Completes reads after a step of the metadata group, which may have confirmed or applied their indexes."""
         if self._confirmations:
             self._confirm()
         if self._questions:
             self._finish()
 
     def after_events(self, now: int, wall_ms: int) -> None:
-        """Asks what came in this step or is due again, and gives up whose time is over."""
+        """Asks for the reads that arrived in this step or must be retried, and fails those whose deadline has
+        passed."""
         for _ in self._confirmations.take_expired(now):
-            pass  # Who asked has given it up by itself.
+            pass  # The requesting node has timed out too.
         for question in self._questions.take_expired(now):
             question.done(
                 error(
                     ErrorCode.REQUEST_TIMED_OUT,
-                    "no controller confirmed in time how new the metadata must be; try again, or ask without"
-                    " linearizable",
+                    "no controller confirmed a read index of the metadata in time; retry, or read without linearizable",
                 )
             )
         if self._questions:
@@ -191,7 +197,7 @@ class MetadataReads:
 
     @property
     def next_deadline(self) -> int | None:
-        """When the node is to be stepped to ask."""
+        """Time at which the controller must be asked again; None if no read needs it."""
         if not self._asking and self._questions and any(not question.asked for question in self._questions):
             return self._ask_at
         return None

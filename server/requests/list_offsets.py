@@ -1,4 +1,4 @@
-"""Where partitions begin, end and pass a time, and where their epochs end: linearizable look-ups.
+"""Offset lookups: log start and end, offsets by timestamp, and the end of leader epochs; all of them are linearizable.
 
 A leader answers only after a quorum has confirmed that it still leads (`read_index.py`).
 """
@@ -30,7 +30,7 @@ from quorumlog.v1 import data_plane_pb2, errors_pb2
 from quorumlog.v1.acls_pb2 import ACL_OPERATION_READ, AclOperation
 from quorumlog.v1.errors_pb2 import ErrorCode
 
-#: What has to be allowed of each partition's topic.
+#: Operation that a client needs on each partition's topic, except for lookups by timestamp.
 _OPERATION = operation_of(data_plane_pb2.ListOffsetsRequest)
 EARLIEST = -2
 LATEST = -1
@@ -38,21 +38,21 @@ LATEST = -1
 LATEST_TIME = -3
 #: The end of a leader epoch (KIP-320).
 END_OF_EPOCH = -4
-#: What is looked up in the offset index for one answer, by time or epoch, and bytes of batches in it. The others are
-#: unfinished: the client asks again.
+#: Limits of one answer: lookups in the offset index, by timestamp or epoch, and bytes of batches. Results beyond them
+#: are marked unfinished, and the client asks again.
 TIMES_PER_ANSWER = 64
 ENTRY_BYTES_PER_ANSWER = 8 << 20
 
 
 @dataclass(slots=True)
 class _Lookup:
-    """One request.
+    """A request that waits.
 
     Arguments:
-        client: who asks.
+        client: the client that asks.
         waiting: slots by group, each with the term and heartbeat round that must be confirmed.
-        takes_kafka_batches: whether the client can read one.
-        times, entry_bytes: look-ups by time or epoch that have been made for the answer, and bytes of batches in it.
+        takes_kafka_batches: True if the client can read a batch of a Kafka client.
+        times, entry_bytes: lookups by timestamp or epoch made for the answer so far, and bytes of batches in it.
     """
 
     request_id: int
@@ -70,9 +70,9 @@ class OffsetRequests:
     """Serves ListOffsets from the partitions that this node leads.
 
     Arguments:
-        reader: durable state, for look-ups by time.
-        rounds: of heartbeats, shared with other reads.
-        limit: requests that may wait for confirmation.
+        reader: durable state, for lookups by timestamp.
+        rounds: rounds of heartbeats, shared with other reads.
+        limit: maximum number of requests that may wait for confirmation.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class OffsetRequests:
         hooks.calls(self._lookups)
 
     def list_offsets(self, time: StepTime, asked: ClientRequest, request: data_plane_pb2.ListOffsetsRequest) -> None:
-        """Answers where partitions begin and end, once it is certain that this node leads them."""
+        """Looks offsets up once a quorum has confirmed that this node leads their partitions."""
         response = data_plane_pb2.ListOffsetsResponse()
         deadline = time.now + wait_us(request.timeout_ms)
         lookup = _Lookup(
@@ -130,8 +130,9 @@ class OffsetRequests:
             return
         problem = partition.check_readable(wanted.leader_epoch) or _check_timestamp(wanted.timestamp_ms)
         if problem is None and self._lookups.full:
-            # Before a heartbeat is sent for it: who asks again and again would cause as many rounds.
-            waiting = f"{len(self._lookups)} look-ups wait here already; try again after a pause"
+            # Checked before a heartbeat is sent: otherwise a client that retries constantly would cause as many
+            # heartbeat rounds.
+            waiting = f"{len(self._lookups)} lookups wait here already; try again after a pause"
             problem = error(ErrorCode.SERVER_BUSY, waiting)
         heartbeat = None
         if problem is None:
@@ -162,7 +163,8 @@ class OffsetRequests:
             result.epoch, result.offset = wanted.epoch, 0
 
     def after_round(self, partition: Partition) -> None:
-        """The group was stepped: look-ups that it holds up may be certain now, or in vain."""
+        """Answers the lookups whose leadership was confirmed, and fails those whose replica lost it, in a step of the
+        group."""
         for request_id in sorted(self._by_group.get(partition.group, ())):
             lookup = self._lookups.get(request_id)
             assert lookup is not None
@@ -189,7 +191,7 @@ class OffsetRequests:
             self._finish_if_done(lookup)
 
     def _answer(self, lookup: _Lookup, slot: int, partition: Partition) -> None:
-        """Fills a slot, now that what this leader knows is certain."""
+        """Fills a slot, after a quorum has confirmed that this node leads the partition."""
         wanted, result = lookup.wanted[slot], lookup.response.results[slot]
         if self._refuse_by_now(lookup, slot):
             return
@@ -213,37 +215,38 @@ class OffsetRequests:
         result: data_plane_pb2.ListOffsetsResult,
         partition: Partition,
     ) -> None:
-        """Fills in what has to be searched for."""
+        """Searches the log for the result of a lookup by timestamp or epoch."""
         if wanted.timestamp_ms == END_OF_EPOCH:
             end = find_epoch_end(partition, self._reader, wanted.epoch)
             if end is not None:
                 result.epoch, result.offset = end
             return
-        found = (
+        hit = (
             find_latest(partition, self._reader)
             if wanted.timestamp_ms == LATEST_TIME
             else find_time(partition, self._reader, wanted.timestamp_ms, wanted.first_offset)
         )
-        if found is None:
+        if hit is None:
             return
-        result.offset = found.offset
-        if found.header is None:
+        result.offset = hit.offset
+        if hit.header is None:
             result.unfinished = True
-        elif found.append_time_ms >= 0:
-            result.timestamp_ms = found.append_time_ms
-        elif found.header.is_kafka and not lookup.takes_kafka_batches:
+        elif hit.append_time_ms >= 0:
+            result.timestamp_ms = hit.append_time_ms
+        elif hit.header.is_kafka and not lookup.takes_kafka_batches:
             _fail(result, refuse_kafka(partition.name))
         else:
-            result.entry = found.entry
-            lookup.entry_bytes += len(found.entry)
+            result.entry = hit.entry
+            lookup.entry_bytes += len(hit.entry)
 
     def _lose(self, lookup: _Lookup, slot: int, problem: errors_pb2.Error) -> None:
-        """Whoever led is not certain of it, and will not be."""
+        """Fails a slot because this node no longer leads the partition."""
         if not self._refuse_by_now(lookup, slot):
             _fail(lookup.response.results[slot], problem)
 
     def _refuse_by_now(self, lookup: _Lookup, slot: int) -> bool:
-        """Whether rules have changed while a quorum was asked, so that the client may not know any more."""
+        """Returns True and refuses the slot if the client's ACLs changed while the quorum was asked, so that it may no
+        longer read the topic."""
         wanted, result = lookup.wanted[slot], lookup.response.results[slot]
         refused = self._absent.refusal(lookup.client, _operation(wanted), wanted.topic_id)
         if refused is None:
@@ -274,7 +277,7 @@ class OffsetRequests:
                 self._update(lookup, group, [])
 
     def on_time(self, now: int, wall_ms: int) -> None:
-        """Answers the look-ups whose time is up."""
+        """Answers the lookups whose deadline has passed."""
         for lookup in self._lookups.take_expired(now):
             late = error(ErrorCode.REQUEST_TIMED_OUT, "no quorum confirmed the leader in time; try again")
             for group, slots in list(lookup.waiting.items()):
@@ -287,7 +290,7 @@ class OffsetRequests:
 def failed_look_ups(
     request: data_plane_pb2.ListOffsetsRequest, problem: errors_pb2.Error
 ) -> data_plane_pb2.ListOffsetsResponse:
-    """The answer to a request that failed as a whole."""
+    """Returns the response to a request that failed as a whole."""
     response = data_plane_pb2.ListOffsetsResponse()
     for partition in request.partitions:
         response.results.add(topic_id=partition.topic_id, partition=partition.partition, error=problem, offset=-1)
@@ -300,7 +303,7 @@ def _fail(result: data_plane_pb2.ListOffsetsResult, problem: errors_pb2.Error) -
 
 
 def _operation(wanted: data_plane_pb2.ListOffsetsPartition) -> AclOperation.ValueType:
-    """What has to be allowed. The answer to a look-up by time may hold records."""
+    """Returns the operation that a client needs: READ for a lookup by timestamp, whose answer may contain records."""
     return _OPERATION if wanted.timestamp_ms in (EARLIEST, LATEST, END_OF_EPOCH) else ACL_OPERATION_READ
 
 
@@ -309,6 +312,6 @@ def _check_timestamp(timestamp_ms: int) -> errors_pb2.Error | None:
         return None
     return error(
         ErrorCode.INVALID_REQUEST,
-        f"timestamp {timestamp_ms} ms: give milliseconds since 1970, or -1 for the end, -2 for the beginning, -3 for"
+        f"timestamp {timestamp_ms} ms: use milliseconds since 1970, or -1 for the end, -2 for the beginning, -3 for"
         " the latest record, -4 for the end of an epoch",
     )

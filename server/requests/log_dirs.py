@@ -1,4 +1,4 @@
-"""What replicas take on a node's disk, told by the node that has it, page by page: each size is a search or two."""
+"""Sizes of the replicas on this node's disk, page by page, because each size costs a search or two."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from quorumlog.storage.transaction import Space
 from quorumlog.v1 import errors_pb2
 from quorumlog.v1.admin_pb2 import DescribeLogDirRequest, DescribeLogDirResponse, LogDirReplica
 
-#: Replicas in one answer.
+#: Maximum number of replicas in one answer.
 REPLICAS_PER_PAGE = 1_000
-#: Before every partition.
+#: Sorts before every partition.
 _BEGIN = ("", -1)
 
 
 class KnownSpace(Protocol):
-    """The use of the storage, as somebody has looked at it a moment ago."""
+    """The disk usage as of a recent check."""
 
     @property
     def last(self) -> Space:
-        """At the last look."""
+        """The result of the last check."""
 
 
 class LogDirRequests:
-    """Tells what this node's disk holds.
+    """Describes the data directory of this node.
 
     Arguments:
-        path: of the data directory.
+        path: path of the data directory.
     """
 
     def __init__(self, path: str, space: KnownSpace, replicas: Replicas, sizes: LogSizes, replies: Replies) -> None:
@@ -49,21 +49,23 @@ class LogDirRequests:
         hooks.serve(DescribeLogDirRequest, self.describe)
 
     def describe(self, time: StepTime, asked: ClientRequest, request: DescribeLogDirRequest) -> None:
-        """Tells of the disk, and of one page of the replicas. Witnesses and coordinators have no log of records."""
+        """Describes the disk, and one page of the replicas. Witnesses and coordinators have no log of records, so they
+        are not listed."""
         space = self._space.last
         response = DescribeLogDirResponse(
             path=self._path, total_bytes=space.used_bytes + space.free_bytes, usable_bytes=space.free_bytes
         )
         if not request.without_replicas:
-            found = list(islice(self._meant(request), REPLICAS_PER_PAGE + 1))
-            response.more = len(found) > REPLICAS_PER_PAGE
-            response.replicas.extend(self._shown(partition) for partition in found[:REPLICAS_PER_PAGE])
+            partitions = list(islice(self._meant(request), REPLICAS_PER_PAGE + 1))
+            response.more = len(partitions) > REPLICAS_PER_PAGE
+            response.replicas.extend(self._shown(partition) for partition in partitions[:REPLICAS_PER_PAGE])
         self._replies.reply(asked.request_id, response)
 
     def _meant(self, request: DescribeLogDirRequest) -> Iterator[Partition]:
-        """What this page and those behind it are about, in order.
+        """Yields the replicas of this page and the pages after it, in order.
 
-        Nothing before it is looked at: otherwise all pages of a large disk would take the square of its replicas.
+        It skips directly to the page's start: otherwise all pages of a large disk would take time quadratic in its
+        replicas.
         """
         after = (request.after.topic, request.after.partition) if request.HasField("after") else _BEGIN
         if not request.partitions:
@@ -83,5 +85,5 @@ class LogDirRequests:
 
 
 def failed_log_dir(request: DescribeLogDirRequest, problem: errors_pb2.Error) -> DescribeLogDirResponse:
-    """The answer to a question that failed."""
+    """Returns the response to a request that failed."""
     return DescribeLogDirResponse(error=problem)

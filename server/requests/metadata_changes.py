@@ -1,4 +1,4 @@
-"""What requests share that change the metadata, and ask for what they say: those of rules, credentials and quotas."""
+"""Code shared by the requests that change and query the metadata: those of ACLs, credentials and quotas."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from quorumlog.v1 import errors_pb2
 
 
 class MetadataChangeRequests:
-    """Passes changes on to the controller, and answers them once this node's image shows them.
+    """Forwards changes to the controller, and answers them once this node's image contains them.
 
     Arguments:
-        reads: find out how new an answer has to be.
-        limit: changes that may wait for an image that shows them.
+        reads: linearizable reads, for queries that must see all committed changes.
+        limit: maximum number of changes that may wait for an image that contains them.
     """
 
     def __init__(
@@ -44,19 +44,19 @@ class MetadataChangeRequests:
         request: ProtoMessage,
         failed: Callable[[errors_pb2.Error], ProtoMessage],
     ) -> None:
-        """Has the controller make a change.
+        """Forwards a change to the controller.
 
         Arguments:
             deadline: by the node's clock (µs).
-            failed: makes the answer to one that failed.
+            failed: builds the response to a change that failed.
         """
         change = ForwardedChange(asked.request_id, deadline, asked.principal, request)
         self._shown.ask(change, partial(self._replies.reply, asked.request_id), failed)
 
     def on_applied(self) -> None:
-        """The image moved on: changes that it shows by now are answered."""
+        """Answers the changes that the image contains after the latest commands."""
         self._shown.on_applied()
 
     def on_time(self, now: int, wall_ms: int) -> None:
-        """Answers changes that are done although this node's image does not show them in time."""
+        """Answers changes that are committed, but that this node's image did not contain before their deadline."""
         self._shown.on_time(now)

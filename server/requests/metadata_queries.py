@@ -1,4 +1,4 @@
-"""Questions about the cluster that any node answers from its own metadata, on demand never older than the question."""
+"""Metadata queries: any node answers them from its own image, or by a linearizable read on request."""
 
 from __future__ import annotations
 
@@ -38,30 +38,31 @@ from quorumlog.v1.acls_pb2 import (
 from quorumlog.v1.errors_pb2 import ErrorCode
 from quorumlog.wire.request_limits import MAX_PRODUCER_NAMES
 
-#: What has to be allowed of topics whose configuration is described.
+#: Operation that a client needs on topics whose configuration is described.
 _CONFIGS = operation_of(admin_pb2.DescribeConfigsRequest)
-#: Keys of a topic's configuration without which clients cannot use the topic: who may describe it is told them.
+#: Configuration keys without which clients cannot use a topic: a client that may describe the topic receives them.
 CLIENTS_CONFIGS = frozenset(("cleanup.policy", "max.message.bytes"))
-#: What there is to be done to a topic.
+#: The operations that exist on a topic.
 _OPERATIONS = (
     ACL_OPERATION_READ, ACL_OPERATION_WRITE, ACL_OPERATION_CREATE, ACL_OPERATION_DELETE, ACL_OPERATION_ALTER,
     ACL_OPERATION_DESCRIBE, ACL_OPERATION_DESCRIBE_CONFIGS, ACL_OPERATION_ALTER_CONFIGS,
 )  # fmt: skip
 
 
-#: The longest that an answer waits for what may be on the way, and how many do: any more are answered at once.
+#: Maximum time that an answer waits for changes that may be on the way, and maximum number of answers that wait:
+#: further ones are sent immediately.
 MOST_SETTLE_MS = 100
 MOST_SETTLING = 1_000
-#: Kafka's clients are still told of a fenced node for this time (µs).
+#: Time for which Kafka's clients still receive a fenced node (µs).
 LATELY_US = 5_000_000
 
 
 class FencedLately:
-    """Remembers which nodes were fenced a moment ago.
+    """Remembers which nodes were fenced recently.
 
-    A client that learns of a stopped node and of the new leaders in the same answer may remove the node before it has
-    moved its partitions to their next leaders. librdkafka then leaves them without a leader for a second. Kafka's
-    clients are therefore told of such a node a little longer, as they are of one that was killed, until its session
+    A client that receives a stopped node's removal and the new leaders in the same answer may remove the node before it
+    has moved its partitions to their next leaders. librdkafka then leaves them without a leader for a second. Kafka's
+    clients therefore receive such a node a little longer, just as they receive a node that was killed until its session
     ends.
     """
 
@@ -69,7 +70,7 @@ class FencedLately:
         self._since: dict[int, int] = {}
 
     def nodes(self, now: int, brokers: Iterable[BrokerRecord]) -> set[int]:
-        """Returns the nodes that were fenced a moment ago: counted from the first query that saw them fenced.
+        """Returns the nodes that were fenced recently: counted from the first query that saw them fenced.
 
         Arguments:
             now: microseconds on the node's clock.
@@ -80,7 +81,7 @@ class FencedLately:
 
 
 class _Settling(NamedTuple):
-    """A question that waits a moment for its answer."""
+    """A request whose answer waits for changes that may be on the way."""
 
     request_id: int
     deadline: int
@@ -89,7 +90,7 @@ class _Settling(NamedTuple):
 
 
 class MetadataQueries:
-    """Serves metadata, configurations of topics, moves under way and producer names."""
+    """Serves metadata, configurations of topics, reassignments in progress and producer names."""
 
     def __init__(
         self,
@@ -142,7 +143,7 @@ class MetadataQueries:
         self._reads.read(time.now, request.timeout_ms, answer)
 
     def on_time(self, now: int, wall_ms: int) -> None:
-        """Answers those who have waited for what may be on the way."""
+        """Answers the requests whose settle time has passed."""
         for each in self._settling.take_expired(now):
             self._describe_cluster(now, each.asked, each.request)
 
@@ -168,11 +169,11 @@ class MetadataQueries:
         self._replies.reply(asked.request_id, response)
 
     def cluster_description(self, now: int, client: RequestContext) -> data_plane_pb2.MetadataResponse:
-        """The cluster and its brokers as this node's image has them, without topics.
+        """Returns the cluster and its brokers according to this node's image, without topics.
 
         Arguments:
             now: microseconds on the node's clock.
-            client: who is told.
+            client: the client that receives the answer; its listener decides on the endpoints.
         """
         image = self._metadata.image
         response = data_plane_pb2.MetadataResponse(
@@ -205,7 +206,7 @@ class MetadataQueries:
         return response
 
     def describe_topic(self, client: RequestContext, name: str, described: data_plane_pb2.TopicMetadata) -> None:
-        """Describes a topic as this node's image has it, or says why not."""
+        """Describes a topic according to this node's image, or fills in the error."""
         image = self._metadata.image
         operation = operation_of(data_plane_pb2.MetadataRequest)
         problem = self._refusals.topic(client, operation, name, lambda: _not_there(name))
@@ -233,8 +234,10 @@ class MetadataQueries:
             )
 
     def _tell_lost_leaders(self, now: int, name: str, described: data_plane_pb2.TopicMetadata) -> None:
-        """Marks leaders of a topic that lead no more, as far as this node knows. Who watches is told of the next one,
-        and needs no such word."""
+        """Marks partitions whose leader is known to have lost the leadership.
+
+        A client that watches the cluster is notified of the next leader instead, so watches do not need the mark.
+        """
         topic = self._metadata.image.topics.get(name)
         if topic is None:
             return
@@ -243,7 +246,7 @@ class MetadataQueries:
                 partition.leader_lost = True
 
     def describe_configs(self, time: StepTime, asked: ClientRequest, request: admin_pb2.DescribeConfigsRequest) -> None:
-        """Every configuration key of some topics, as this node's image has them."""
+        """Describes every configuration key of the requested topics according to this node's image."""
         response = admin_pb2.DescribeConfigsResponse()
         for name in request.names:
             result = response.results.add(name=name)
@@ -267,7 +270,7 @@ class MetadataQueries:
     def list_reassignments(
         self, time: StepTime, asked: ClientRequest, request: admin_pb2.ListReassignmentsRequest
     ) -> None:
-        """The partitions that are being moved."""
+        """Lists the partitions that are being reassigned."""
 
         def answer(problem: errors_pb2.Error | None) -> None:
             if problem is None:
@@ -275,7 +278,7 @@ class MetadataQueries:
             else:
                 self._replies.reply(asked.request_id, admin_pb2.ListReassignmentsResponse(error=problem))
 
-        # An answer that is behind would take a move that has just begun for one that is done.
+        # A stale answer would report a reassignment that has just started as finished.
         self._reads.read(time.now, request.timeout_ms, answer)
 
     def _list_reassignments(self, request_id: int) -> None:
@@ -295,7 +298,7 @@ class MetadataQueries:
     # -- producer names ---------------------------------------------------------------------------------------
 
     def list_producers(self, time: StepTime, asked: ClientRequest, request: admin_pb2.ListProducersRequest) -> None:
-        """One page of the names."""
+        """Lists one page of the producer names."""
 
         def may_list(name: str) -> bool:
             return self._authorizer.may(asked.principal, ACL_OPERATION_DESCRIBE, ACL_RESOURCE_PRODUCER_NAME, name)
@@ -304,7 +307,7 @@ class MetadataQueries:
             response = admin_pb2.ListProducersResponse(error=problem)
             if problem is None:
                 names = self._metadata.image.named_producers
-                found = (
+                listed = (
                     [each for each in names.listed(request.names) if may_list(each.name)]
                     if request.names
                     else names.page(request.prefix, request.after, MAX_PRODUCER_NAMES + 1, may_list)
@@ -312,8 +315,8 @@ class MetadataQueries:
                 if self._authorizer.may(asked.principal, ACL_OPERATION_DESCRIBE, ACL_RESOURCE_CLUSTER):
                     response.next_named_producer_id = names.next_id
                     response.next_producer_id = self._metadata.image.next_producer_id
-                response.more = len(found) > MAX_PRODUCER_NAMES
-                for each in found[:MAX_PRODUCER_NAMES]:
+                response.more = len(listed) > MAX_PRODUCER_NAMES
+                for each in listed[:MAX_PRODUCER_NAMES]:
                     response.producers.add(
                         name=each.name,
                         producer_id=each.producer_id,
@@ -324,14 +327,15 @@ class MetadataQueries:
             self._replies.reply(asked.request_id, response)
 
         if len(request.names) > MAX_PRODUCER_NAMES:
-            problem = f"{len(request.names)} producer names are asked for: name at most {MAX_PRODUCER_NAMES}"
+            problem = f"{len(request.names)} producer names in one request: name at most {MAX_PRODUCER_NAMES}"
             answer(error(ErrorCode.INVALID_REQUEST, problem))
         else:
             self._reads.read(time.now, request.timeout_ms, answer)
 
 
 def _not_there(name: str) -> errors_pb2.Error:
-    """What is said of a name that no topic has, or could have, and of a topic that must not be known of."""
+    """Returns the error for a name that no topic has or could have, and for a topic whose existence is hidden from the
+    client."""
     missing = f"topic {name} does not exist; create it first (topics are not created by mentioning them)"
     return refuse_spelling(name) or error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, missing)
 
@@ -339,7 +343,7 @@ def _not_there(name: str) -> errors_pb2.Error:
 def failed_description(
     request: data_plane_pb2.MetadataRequest, problem: errors_pb2.Error
 ) -> data_plane_pb2.MetadataResponse:
-    """The answer where there is no metadata yet: an error only for who asked for what is certain."""
+    """Returns the response of a node without metadata. It has an error only for a linearizable request."""
     return data_plane_pb2.MetadataResponse(
         controller_id=NO_NODE, image_age_ms=UNKNOWN_AGE_MS, error=problem if request.linearizable else None
     )
@@ -348,7 +352,7 @@ def failed_description(
 def failed_configs(
     request: admin_pb2.DescribeConfigsRequest, problem: errors_pb2.Error
 ) -> admin_pb2.DescribeConfigsResponse:
-    """The answer to a question about configurations that failed as a whole."""
+    """Returns the response to a query of configurations that failed as a whole."""
     response = admin_pb2.DescribeConfigsResponse()
     for name in request.names:
         response.results.add(name=name, error=problem)
@@ -358,12 +362,12 @@ def failed_configs(
 def failed_reassignments(
     request: admin_pb2.ListReassignmentsRequest, problem: errors_pb2.Error
 ) -> admin_pb2.ListReassignmentsResponse:
-    """The answer to a question about moves that failed as a whole."""
+    """Returns the response to a query of reassignments that failed as a whole."""
     return admin_pb2.ListReassignmentsResponse(error=problem)
 
 
 def failed_producers(
     request: admin_pb2.ListProducersRequest, problem: errors_pb2.Error
 ) -> admin_pb2.ListProducersResponse:
-    """The answer to a question about producer names that failed as a whole."""
+    """Returns the response to a query of producer names that failed as a whole."""
     return admin_pb2.ListProducersResponse(error=problem)

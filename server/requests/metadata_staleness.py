@@ -1,14 +1,14 @@
-"""How old this node's image of the metadata may be, and the refusals where an operator limits that age.
+"""The age of this node's metadata image, and the refusals where an operator limits that age.
 
-The node asks the controller again and again how far the metadata log is committed. The controller answers once a quorum
-has confirmed that it led after the question. When the image has applied that much, it shows all that was committed when
-the question was *sent*: from then on its age counts, by this node's clock.
+The node asks the controller repeatedly for the commit index of the metadata log. The controller answers once a quorum
+has confirmed that it led after the request. When the image has applied that index, it contains everything that was
+committed when the request was *sent*: its age counts from then, by this node's clock.
 
-A heartbeat would not do: it tells neither that its sender still leads, nor how far the log of a newer leader goes. And
-an image that was read from the disk may be of any age.
+A heartbeat would not suffice: it proves neither that its sender still leads, nor how far the log of a newer leader
+extends. And an image that was read from the disk may be of any age.
 
-A node that is cut off decides by the ACLs that it has, and admits users that were revoked since. With a limit
-(``acl_image_max_age_ms``) it serves no records once its metadata may be older.
+A partitioned node authorizes by the ACLs that it has, and admits users that were revoked since. With a limit
+(``acl_image_max_age_ms``) it serves no records once its metadata may be older than that.
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import peer_pb2
 from quorumlog.v1.errors_pb2 import Error, ErrorCode
 
-#: What is told while there is no bound. To clients that do not know of it, it is an age that nothing exceeds.
+#: Age that is reported while no bound is known. Clients that do not know this value take it for an age larger than any
+#: limit.
 UNKNOWN_AGE_MS = (1 << 64) - 1
-#: Heartbeat intervals from one question to the next.
+#: Heartbeat intervals between two requests.
 ASK_EVERY_HEARTBEATS = 5
 
 
 class ImageAge:
-    """Measures the age of the image. One question at a time is under way.
+    """Measures the age of the image. One request at a time is in flight.
 
     Arguments:
         metadata: this node's replica of the metadata group.
@@ -43,7 +44,8 @@ class ImageAge:
         self._retry_us = options.heartbeat_interval_us
         self._timeout_us = options.controller_request_timeout_us
         self._shown_at: int | None = None
-        #: When the question under way was sent, and the index to be applied once the controller has told it.
+        #: Time at which the request in flight was sent, and the index to be applied once the controller has returned
+        #: it.
         self._asked_at: int | None = None
         self._index: int | None = None
         self._ask_at = now
@@ -53,11 +55,11 @@ class ImageAge:
         hooks.deadline(self)
 
     def bound_ms(self, now: int) -> int:
-        """The age that the image does not exceed, rounded up; UNKNOWN_AGE_MS while nobody has confirmed any."""
+        """Returns an upper bound of the image's age, rounded up; UNKNOWN_AGE_MS if no controller has confirmed one."""
         return UNKNOWN_AGE_MS if self._shown_at is None else -((self._shown_at - now) // 1000)
 
     def on_time(self, now: int, wall_ms: int) -> None:
-        """Asks the controller when it is time."""
+        """Asks the controller when the next request is due."""
         if self._asked_at is None and now >= self._ask_at:
             self._ask(now)
 
@@ -77,13 +79,13 @@ class ImageAge:
         self._client.ask(now + self._timeout_us, peer_pb2.ControllerRequest(metadata_read_index=body), answered)
 
     def after_round(self) -> None:
-        """The metadata group was stepped: the image may show what was asked for."""
+        """Completes the request in flight if the image has applied its index after a step of the metadata group."""
         if self._index is not None and self._index <= self._metadata.image.applied_index:
             self._shown_at, self._asked_at, self._index = self._asked_at, None, None
 
     @property
     def next_deadline(self) -> int | None:
-        """When the next question is due; None while one is under way."""
+        """Time at which the next request is due; None while one is in flight."""
         return self._ask_at if self._asked_at is None else None
 
 
@@ -91,9 +93,9 @@ class RulesAge:
     """Refuses clients while the ACLs of this node are older than the operator allows.
 
     Arguments:
-        options: the limit, and the super users, whom it does not concern.
-        age: of the metadata, which contain the ACLs.
-        time: of the step under way.
+        options: the limit, and the super users, who are exempt from it.
+        age: age of the metadata, which contain the ACLs.
+        time: time of the current step.
     """
 
     def __init__(self, options: AuthorizationOptions, age: ImageAge, time: StepTime) -> None:
@@ -102,7 +104,7 @@ class RulesAge:
         self._time = time
 
     def refusal(self, client: RequestContext) -> Error | None:
-        """Returns why a client is served no records now; None if it may be served."""
+        """Returns the error for a client that is served no records now; None if it may be served."""
         limit_ms = self._options.image_max_age_ms
         if not limit_ms or client.principal in self._options.super_users:
             return None
@@ -111,7 +113,7 @@ class RulesAge:
             return None
         how_old = "of unknown age" if age_ms == UNKNOWN_AGE_MS else f"up to {age_ms} ms old"
         problem = (
-            f"this node's rules are {how_old}, and it decides by none older than {limit_ms} ms (acl_image_max_age_ms):"
-            " try again once it hears of the metadata"
+            f"this node's ACLs are {how_old}, but may be at most {limit_ms} ms old (acl_image_max_age_ms):"
+            " try again once it has caught up with the metadata"
         )
         return error(ErrorCode.SERVER_BUSY, problem)

@@ -1,4 +1,4 @@
-"""What clients hear of partitions that this node has no replica of, and of topics that they may not use."""
+"""Errors for partitions without a replica on this node, and for topics that a client may not use."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from quorumlog.v1.errors_pb2 import ErrorCode
 
 
 class PartitionErrors:
-    """Tells where a partition is that is not here, as far as the metadata of this node say; and of topics that are
-    not there for a client.
+    """Builds errors that name the location of a partition without a replica here, according to this node's metadata;
+    and errors for topics that are hidden from a client.
 
     Arguments:
-        refusals: of what clients may not do.
-        rules_age: whether the rules may be decided by; None: whatever their age.
+        refusals: error responses for denied requests.
+        rules_age: limits the age of the ACLs; None for no limit.
     """
 
     def __init__(self, current: CurrentImage, refusals: Refusals, rules_age: RulesAge | None = None) -> None:
@@ -30,10 +30,10 @@ class PartitionErrors:
     def refusal(
         self, client: RequestContext, operation: AclOperation.ValueType, topic_id: bytes
     ) -> errors_pb2.Error | None:
-        """Why a client may not do something to a topic; None if it may.
+        """Returns the error if a client may not perform an operation on a topic; None if it may.
 
-        Of an id that is not in the metadata of this node nobody can say who may use it. There may be a replica here
-        all the same, when this node has yet to hear of the topic again after a restart.
+        An id that is not in the metadata of this node has no name to authorize against. A replica may exist
+        nevertheless, if this node has restarted and has not yet applied the topic again.
         """
         authorizer = self._refusals.authorizer
         if not authorizer.enforced:
@@ -48,11 +48,12 @@ class PartitionErrors:
         return self._refusals.topic(client, operation, topic.name, lambda: _unknown(topic_id))
 
     def too_old(self, client: RequestContext) -> errors_pb2.Error | None:
-        """Why a client is served no records whatever it may do; None where the rules may be decided by."""
+        """Returns the error for a client that is served no records, whatever its rights, because the ACLs are too old;
+        None otherwise."""
         return None if self._rules_age is None else self._rules_age.refusal(client)
 
     def allows(self, client: RequestContext, operation: AclOperation.ValueType, topic_id: bytes) -> bool:
-        """The same, where nobody is told yet."""
+        """True if a client may perform an operation on a topic. Unlike `refusal`, records no denial."""
         authorizer, topic = self._refusals.authorizer, self._current.image.topics_by_id.get(topic_id)
         if topic is None:
             return not authorizer.enforced
@@ -60,14 +61,14 @@ class PartitionErrors:
 
     @property
     def rights_version(self) -> int:
-        """Grows whenever what clients may do has changed."""
+        """Version that increases whenever the rights of clients may have changed."""
         return self._refusals.authorizer.version
 
     def read_as_empty(self, client: RequestContext, topic_id: bytes, number: int) -> PartitionRecord | None:
         """Returns a partition that a client reads as an empty log from offset 0 on; None for all others.
 
         Kafka's clients get the cluster's own topics listed, because brokers list theirs, and tools then query each
-        topic. Those of quorumlog get an error.
+        topic. quorumlog's own clients get an error.
         """
         topic = self._current.image.topics_by_id.get(topic_id)
         if client.listener is not Listener.KAFKA or topic is None or not topic.is_internal:
@@ -75,7 +76,7 @@ class PartitionErrors:
         return topic.partitions[number] if 0 <= number < len(topic.partitions) else None
 
     def problem(self, topic_id: bytes, number: int) -> errors_pb2.Error:
-        """The error for a partition without a replica on this node: it is elsewhere, or nowhere."""
+        """Returns the error for a partition without a replica on this node: it is on other nodes, or does not exist."""
         image = self._current.image
         topic = image.topics_by_id.get(topic_id)
         if topic is None:
@@ -96,5 +97,5 @@ class PartitionErrors:
 
 
 def _unknown(topic_id: bytes) -> errors_pb2.Error:
-    what = f"the topic was deleted, or this node has yet to hear of it (topic id {topic_id.hex()})"
+    what = f"the topic was deleted, or is not yet known on this node (topic id {topic_id.hex()})"
     return error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, what)

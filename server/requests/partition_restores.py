@@ -1,8 +1,9 @@
-"""Backups and restores of single partitions: what a log is at one moment, and the steps that make it again elsewhere.
+"""Backups and restores of single partitions: the state of a log at one moment, and the steps that reproduce it
+elsewhere.
 
-A description is one answer of the leader, from what it has applied: where the log ends and who has written to it belong
-together. It may be behind what was acknowledged, as after a partition of the network; whoever takes a backup asks where
-the log ends before, with a linearizable read, and compares.
+A description is one answer of the leader, from its applied state, so that the end of the log and the state of producers
+match. It may be behind acknowledged records, for example in a network partition; a backup therefore looks up the end of
+the log before with a linearizable read, and compares.
 """
 
 from __future__ import annotations
@@ -29,15 +30,15 @@ from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import admin_pb2, errors_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 
-#: What has to be allowed of a topic that is described for a backup.
+#: Operation that a client needs on a topic that is described for a backup.
 _OPERATION = operation_of(admin_pb2.DescribePartitionLogRequest)
-#: Bytes of producers in one description, at least one of them.
+#: Bytes of producers in one description, which has at least one producer.
 PAGE_BYTES = 8 << 20
 
 
 @dataclass(slots=True, frozen=True)
 class _PendingStep:
-    """A step that is in the log of a Raft group, done once ``index`` is applied in the same term."""
+    """A step in the log of a Raft group, complete once ``index`` is applied in the same term."""
 
     request_id: int
     deadline: int
@@ -79,7 +80,7 @@ class PartitionRestores:
     # -- backups ----------------------------------------------------------------------------------------------
 
     def describe(self, time: StepTime, asked: ClientRequest, request: admin_pb2.DescribePartitionLogRequest) -> None:
-        """Says what a log is."""
+        """Describes the state of a log."""
         not_allowed = self._absent.refusal(asked.client, _OPERATION, request.topic_id)
         partition = self._partitions.find(request.topic_id, request.partition)
         if not_allowed is not None:
@@ -97,7 +98,7 @@ class PartitionRestores:
     # -- restores ---------------------------------------------------------------------------------------------
 
     def restore(self, time: StepTime, asked: ClientRequest, request: admin_pb2.RestorePartitionRequest) -> None:
-        """Takes a step, and answers once it is applied."""
+        """Proposes a step, and answers once it is applied."""
         partition = self._partitions.find(request.topic_id, request.partition)
         if partition is None:
             problem: errors_pb2.Error | None = self._absent.problem(request.topic_id, request.partition)
@@ -123,7 +124,8 @@ class PartitionRestores:
         return problem or self._conditions.refusal()
 
     def after_round(self, partition: Partition) -> None:
-        """The group was stepped: steps may be applied now, or its leader may be another one."""
+        """Answers the steps that were applied in a step of the group, and fails those whose leader lost the
+        leadership."""
         if not self._steps:
             return
         for step in self._steps:
@@ -146,8 +148,8 @@ class PartitionRestores:
         self._replies.reply(step.request_id, response)
 
     def raft_group_gone(self, now: int, group: int) -> None:
-        """The replica has left this node: whoever waits for it asks again elsewhere."""
-        problem = error(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the partition has left this node; ask its leader")
+        """Fails the steps of a replica that was removed from this node; their clients retry on another node."""
+        problem = error(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the partition was removed from this node; ask its leader")
         problem.definite = False
         for step in self._steps:
             if step.group == group:
@@ -157,8 +159,8 @@ class PartitionRestores:
         self._steps.take(request_id)
 
     def on_time(self, now: int, wall_ms: int) -> None:
-        """Answers the steps whose time is up."""
-        late = "the step was not committed in time; it may be yet, and asking again does no harm"
+        """Answers the steps whose deadline has passed."""
+        late = "the step was not committed in time; it may still be, and it is safe to retry"
         for step in self._steps.take_expired(now):
             problem = error(ErrorCode.REQUEST_TIMED_OUT, late, definite=False)
             self._replies.reply(step.request_id, admin_pb2.RestorePartitionResponse(error=problem))
@@ -188,12 +190,12 @@ def _description(partition: Partition, after: int) -> admin_pb2.DescribePartitio
 def failed_partition_description(
     request: admin_pb2.DescribePartitionLogRequest, problem: errors_pb2.Error
 ) -> admin_pb2.DescribePartitionLogResponse:
-    """The answer to a question about a log that failed."""
+    """Returns the response to a description that failed."""
     return admin_pb2.DescribePartitionLogResponse(error=problem)
 
 
 def failed_partition_restore(
     request: admin_pb2.RestorePartitionRequest, problem: errors_pb2.Error
 ) -> admin_pb2.RestorePartitionResponse:
-    """The answer to a step of a restore that failed."""
+    """Returns the response to a step of a restore that failed."""
     return admin_pb2.RestorePartitionResponse(error=problem)

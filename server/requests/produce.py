@@ -1,6 +1,6 @@
-"""Produce requests: batches are appended at once, and answered when each has what its acks ask for.
+"""Produce requests: batches are appended immediately, and answered when the acks of each are satisfied.
 
-A refused batch of a request without an answer (``acks=0``) is logged for the operator, because no client learns of it.
+A refused batch of a request without a response (``acks=0``) is logged for the operator, because no client learns of it.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from quorumlog.v1.errors_pb2 import ErrorCode
 from quorumlog.wire.entry import CorruptEntryError, parse_batch
 from quorumlog.wire.kafka.entry import is_kafka
 
-#: What has to be allowed of each batch's topic.
+#: Operation that a client needs on each batch's topic.
 _OPERATION = operation_of(data_plane_pb2.ProduceRequest)
-#: Unanswered refusals for the same reason are logged in one line at most once in this time (µs).
+#: Minimum time between two log lines about unanswered refusals for the same reason (µs).
 TELL_EVERY_US = 60_000_000
 
 
 class AppendConditions(Protocol):
-    """What decides on whether this node takes appends, beside the partitions themselves."""
+    """Conditions for appends on this node, beyond those of the partitions themselves."""
 
     def live_replicas(self, partition: Partition) -> int:
-        """How many voters of a partition can be expected to confirm an append, this node included."""
+        """Returns the number of voters of a partition that are expected to confirm an append, this node included."""
 
     def refusal(self) -> errors_pb2.Error | None:
-        """Why this node takes no appends now; None while it does."""
+        """Returns the error if this node accepts no appends now; None if it does."""
 
 
 @dataclass(slots=True)
@@ -52,7 +52,8 @@ class _Reason:
 
 
 class SilentRefusals:
-    """Reports refusals that no client is answered: the first of each reason at once, further ones together."""
+    """Logs refusals for which no client gets a response: the first of each reason immediately, further ones
+    together."""
 
     def __init__(self, log: EventLog) -> None:
         self._log = log
@@ -78,7 +79,7 @@ class ProduceRequests:
     """Serves produce requests from the partitions that this node leads.
 
     Attributes:
-        traces: of batches whose way somebody wants to see.
+        traces: the batches that clients requested to trace.
     """
 
     def __init__(
@@ -103,7 +104,7 @@ class ProduceRequests:
         self._calls: PendingCalls[ProduceCall] = PendingCalls(limits.pending_produces)
 
     def __len__(self) -> int:
-        """Requests that wait."""
+        """Returns the number of requests that wait."""
         return len(self._calls)
 
     def register(self, hooks: ServiceHooks) -> None:
@@ -113,7 +114,7 @@ class ProduceRequests:
         hooks.calls(self._calls)
 
     def produce(self, time: StepTime, asked: ClientRequest, request: data_plane_pb2.ProduceRequest) -> None:
-        """Appends a request's batches and answers when each has what its acks ask for."""
+        """Appends a request's batches and answers when the acks of each are satisfied."""
         response = data_plane_pb2.ProduceResponse(correlation_id=request.correlation_id)
         slots = range(len(request.batches))
         deadline = time.now + min(request.timeout_ms * 1000, MAX_WAIT_US)
@@ -135,11 +136,11 @@ class ProduceRequests:
             self._calls.add(call)
 
     def _refuse_all(self, request: data_plane_pb2.ProduceRequest) -> errors_pb2.Error | None:
-        senseless = check_acks(request.acks) or check_request_size(
+        invalid = check_acks(request.acks) or check_request_size(
             sum(len(batch.batch) for batch in request.batches), self._limits.request_bytes
         )
-        if senseless is not None:
-            return senseless
+        if invalid is not None:
+            return invalid
         if self._calls.full:
             return error(
                 ErrorCode.SERVER_BUSY, f"{len(self._calls)} produce requests wait here already; try again after a pause"
@@ -164,15 +165,15 @@ class ProduceRequests:
         live = self._conditions.live_replicas(partition)
         end_before, data = partition.log_end_offset, batch.batch
         if asked.client.listener is not Listener.KAFKA and _is_kafka_batch(data):
-            # Only the listener for Kafka's clients checks the records of such a batch.
+            # Only the listener for Kafka's clients validates the records of such a batch.
             return error(ErrorCode.INVALID_RECORD, "a Kafka batch: produce it at the port for Kafka's clients")
         problem = partition.append(time.now, time.wall_ms, data, request.acks, call, slot, live)
         appended = partition.log_end_offset - end_before
-        if appended:  # Nothing is, of a batch that was appended before.
+        if appended:  # Nothing is appended of a duplicate.
             partition.appended_bytes += len(data)
             partition.appended_records += appended
         if problem is not None:
-            # A producer that is not known any more may have been forgotten with its records: its client compares.
+            # An unknown producer may have been forgotten with its records: its client compares.
             call.fill_start(slot, partition.log_start_offset)
         else:
             self._host.touch(partition.group)
@@ -193,7 +194,7 @@ class ProduceRequests:
             self.traces.begin(asked, request, call, appended_to)
 
     def refuse_overdue(self, time: StepTime, asked: ClientRequest, problem: errors_pb2.Error) -> None:
-        """Refuses a request that has waited for its quota for too long; with ``acks=0`` only the log says so."""
+        """Refuses a request that has waited too long for its quota; with ``acks=0`` the refusal is only logged."""
         assert isinstance(asked.message, data_plane_pb2.ProduceRequest)
         response = failed_produce(asked.message, problem)
         if response is not None:
@@ -202,9 +203,9 @@ class ProduceRequests:
             self._silent.note(time.now, problem)
 
     def finish(self, calls: list[ProduceCall]) -> None:
-        """Answers calls of which every slot is filled."""
+        """Answers the calls, of which every slot is filled."""
         for call in calls:
-            # A call whose time is up has been answered, while its batches still wait in their partitions.
+            # A call that timed out has been answered already, while its batches still wait in their partitions.
             if self._calls.take(call.request_id) is not None:
                 self._answer(call)
 
@@ -214,7 +215,7 @@ class ProduceRequests:
         self._replies.reply(call.request_id, call.response)
 
     def on_time(self, now: int, wall_ms: int) -> None:
-        """Answers the calls whose time is up."""
+        """Answers the calls whose deadline has passed."""
         for call in self._calls.take_expired(now):
             call.time_out()
             self._answer(call)
@@ -239,7 +240,7 @@ def _is_kafka_batch(entry: bytes) -> bool:
 def failed_produce(
     request: data_plane_pb2.ProduceRequest, problem: errors_pb2.Error
 ) -> data_plane_pb2.ProduceResponse | None:
-    """The answer to a request that failed as a whole; None where none is awaited."""
+    """Returns the response to a request that failed as a whole; None with ``acks=0``."""
     response = data_plane_pb2.ProduceResponse(correlation_id=request.correlation_id)
     for batch in request.batches:
         response.results.add(topic_id=batch.topic_id, partition=batch.partition, error=problem, base_offset=-1)

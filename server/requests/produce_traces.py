@@ -1,12 +1,12 @@
-"""Traced batches: when each came to what stage, as their leader saw it, told with the answer.
+"""Traced batches: the time at which a batch passed each stage, as its leader saw it, returned with the response.
 
-Somebody wants to see the way of one record. Its leader notes when it put the batch into its log, when it knew it to be
-on its own disk and on each follower's, when it was committed, and when it was answered. All of that is by the leader's
-clock, since the request arrived. How long a follower's disk took is that follower's word, a duration by its own clock,
-which comes with its acknowledgement (`PeerFrame.sync_us`). The clocks of two nodes are never compared.
+For a record that a client wants to trace, the leader notes when the batch was appended to its log, when it learned that
+the batch was on its own disk and on each follower's, when it was committed, and when it was answered. All of these are
+measured by the leader's clock, since the request arrived. The sync time of a follower's disk is reported by that
+follower with its acknowledgement (`PeerFrame.sync_us`), as a duration by its own clock. The clocks of two nodes are
+never compared.
 
-A trace changes nothing of what it looks at: the answer goes when it would have gone without. Who had not acknowledged
-by then is in the trace without a time.
+A trace does not delay the response. A replica that had not acknowledged by then is in the trace without a time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from quorumlog.server.step.events import ClientRequest, PeerFrame
 from quorumlog.server.step.node_service import StepTime
 from quorumlog.v1 import data_plane_pb2
 
-#: Batches that are traced on a node at once, of all clients together.
+#: Maximum number of batches traced on a node at once, shared by all clients.
 MOST_TRACES = 64
 
 ANOTHER_UNDER_WAY = "another batch of this stream is being traced: one at a time"
@@ -32,12 +32,12 @@ DUPLICATE = "the batch was in the log already: an earlier attempt of it has put 
 
 @dataclass(slots=True)
 class TracedBatch:
-    """A batch in the log of a partition that is led here, and what is told of it.
+    """A batch in the log of a partition that this node leads, and its trace.
 
     Arguments:
-        index, term: of its entry.
-        since_us: when its request arrived.
-        replicas: that vote, by node id.
+        index, term: index and term of its entry.
+        since_us: time at which its request arrived.
+        replicas: traces of the replicas that vote, by node id.
     """
 
     request_id: int
@@ -50,7 +50,7 @@ class TracedBatch:
     replicas: dict[int, data_plane_pb2.ReplicaTrace]
 
     def durable(self, now: int, node: int, sync_us: int) -> None:
-        """The leader knows that the batch is on the disk of a node, which took so long to sync it; 0: not told."""
+        """Records that the batch is on the disk of a node, and the duration of its sync; 0 if not reported."""
         replica = self.replicas.get(node)
         if replica is not None and not replica.HasField("durable_us"):
             replica.durable_us = now - self.since_us
@@ -59,17 +59,19 @@ class TracedBatch:
 
     @property
     def is_led(self) -> bool:
-        """Whether its entry is still the one that was appended: only a new leader could have replaced it."""
+        """True if its entry is still the one that was appended: only a new leader could have replaced it."""
         raft = self.partition.raft
         return raft.is_leader and raft.term == self.term
 
 
 class ProduceTraces:
-    """The traced batches of a node. False while there are none: then nobody need tell it anything.
+    """The traced batches of a node.
+
+    False while none exist, in which case it need not be notified of anything.
 
     Arguments:
-        time: of the step under way.
-        host: knows how long this node's disk took.
+        time: time of the current step.
+        host: knows the duration of this node's last sync.
     """
 
     def __init__(self, time: StepTime, host: RaftHost) -> None:
@@ -84,28 +86,28 @@ class ProduceTraces:
     def begin(
         self, asked: ClientRequest, request: data_plane_pb2.ProduceRequest, call: ProduceCall, partition: Partition
     ) -> None:
-        """A batch of a request that asks for it has just been appended: the last entry of its partition's log."""
-        told = call.response.trace
+        """Starts the trace of the last entry in the partition's log, or fills in the reason against it."""
+        trace = call.response.trace
         why_not = self._why_not(asked, request)
         if why_not:
-            told.untraced = why_not
+            trace.untraced = why_not
             return
         now, raft = self._time.now, partition.raft
         since_us = min(now, asked.arrived_us or now)
         configuration = raft.configuration
-        told.node_id = raft.node_id
-        told.appended_us = now - since_us
-        told.voters = len(configuration.voters)
-        told.majority = len(configuration.voters) // 2 + 1
-        told.copies_needed = partition.copies_needed
-        told.min_insync_replicas = partition.config.min_insync_replicas
+        trace.node_id = raft.node_id
+        trace.appended_us = now - since_us
+        trace.voters = len(configuration.voters)
+        trace.majority = len(configuration.voters) // 2 + 1
+        trace.copies_needed = partition.copies_needed
+        trace.min_insync_replicas = partition.config.min_insync_replicas
         others = sorted(set(configuration.electors) - {raft.node_id})
         replicas = {
-            node: told.replicas.add(node_id=node, witness=node in configuration.witnesses)
+            node: trace.replicas.add(node_id=node, witness=node in configuration.witnesses)
             for node in (raft.node_id, *others)
         }
         index = raft.last_id.index
-        traced = TracedBatch(asked.request_id, asked.stream, partition, index, raft.term, since_us, told, replicas)
+        traced = TracedBatch(asked.request_id, asked.stream, partition, index, raft.term, since_us, trace, replicas)
         self._by_request[asked.request_id] = traced
         self._by_group.setdefault(partition.group, []).append(traced)
 
@@ -117,8 +119,7 @@ class ProduceTraces:
         return NODE_IS_BUSY if len(self._by_request) >= MOST_TRACES else ""
 
     def on_frame(self, peer: int, frame: PeerFrame) -> None:
-        """A peer has acknowledged entries, which their Raft groups know already. It may have said how long its disk
-        took."""
+        """Records the acknowledgements in a frame that reports a sync time. The Raft groups have handled it already."""
         if not frame.sync_us:
             return
         for group, message in frame.messages:
@@ -131,7 +132,7 @@ class ProduceTraces:
             traced.durable(self._time.now, peer, sync_us)
 
     def after_round(self, partition: Partition) -> None:
-        """A log's Raft group was stepped, and nobody is answered for that yet."""
+        """Records durability and commit after a step of a log's Raft group, before requests are answered."""
         now, raft = self._time.now, partition.raft
         for traced in self._by_group.get(partition.group, ()):
             if not traced.is_led:
@@ -145,13 +146,13 @@ class ProduceTraces:
                 traced.told.committed_us = now - traced.since_us
 
     def answered(self, request_id: int) -> None:
-        """A request is answered, with what is known of its batch by now, if that is traced."""
+        """Completes the trace of a request that is about to be answered."""
         traced = self.forget(request_id)
         if traced is not None:
             traced.told.answered_us = self._time.now - traced.since_us
 
     def forget(self, request_id: int) -> TracedBatch | None:
-        """Nothing more is noted of a request; returns what was traced of it."""
+        """Removes the trace of a request and returns it; None if it is not traced."""
         traced = self._by_request.pop(request_id, None)
         if traced is not None:
             group = traced.partition.group

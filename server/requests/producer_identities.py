@@ -1,4 +1,4 @@
-"""Producer identities, as the node gives them out."""
+"""Producer identities: new ids, and claims of named ones."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from quorumlog.v1.acls_pb2 import (
 )
 from quorumlog.v1.errors_pb2 import ErrorCode
 
-#: What has to be allowed of a name that is claimed.
+#: Operation that a client needs on a name that it claims.
 _OPERATION = operation_of(data_plane_pb2.InitProducerIdRequest)
 
 
 class ProducerIdentities:
-    """Gives out producer identities, with what the controller says."""
+    """Serves InitProducerId with ids and claims from the controller."""
 
     def __init__(self, broker: Broker, controller: ControllerClient, replies: Replies, refusals: Refusals) -> None:
         self._refusals = refusals
@@ -39,7 +39,7 @@ class ProducerIdentities:
     def init_producer_id(
         self, time: StepTime, asked: ClientRequest, request: data_plane_pb2.InitProducerIdRequest
     ) -> None:
-        """Gives a new producer identity, or has a named one claimed."""
+        """Returns a new producer identity, or claims a named one."""
         request_id, deadline = asked.request_id, time.now + wait_us(request.timeout_ms)
         refused = self._refuse(asked.client, request.name)
         if refused is not None:
@@ -49,7 +49,7 @@ class ProducerIdentities:
             self._claim_producer(deadline, asked, request)
             return
 
-        def given(producer_id: int | None) -> None:
+        def allocated(producer_id: int | None) -> None:
             response = data_plane_pb2.InitProducerIdResponse(producer_id=-1, producer_epoch=-1)
             if producer_id is None:
                 response.error.CopyFrom(failure_of(None))
@@ -57,7 +57,7 @@ class ProducerIdentities:
                 response.producer_id, response.producer_epoch = producer_id, 0
             self._replies.reply(request_id, response)
 
-        self._broker.producer_id(time.now, deadline, given)
+        self._broker.producer_id(time.now, deadline, allocated)
 
     def _refuse(self, client: RequestContext, name: str) -> errors_pb2.Error | None:
         if name:
@@ -75,7 +75,8 @@ class ProducerIdentities:
                 answer.producer_id = response.producer_claimed.producer_id
                 answer.producer_epoch = response.producer_claimed.producer_epoch
                 answer.note = response.producer_claimed.note
-            # A claim that is not based on the newest epoch is answered with that, not with an error: it is asked again.
+            # A claim that is not based on the newest epoch is answered with that epoch instead of an error: the client
+            # claims again.
             if response is None or response.error.code not in (ErrorCode.NONE, ErrorCode.INVALID_UPDATE_VERSION):
                 answer.error.CopyFrom(failure_of(response))
             self._replies.reply(asked.request_id, answer)
@@ -90,5 +91,5 @@ class ProducerIdentities:
 def failed_producer_id(
     request: data_plane_pb2.InitProducerIdRequest, problem: errors_pb2.Error
 ) -> data_plane_pb2.InitProducerIdResponse:
-    """The answer to a producer that gets no identity."""
+    """Returns the response to a producer that gets no identity."""
     return data_plane_pb2.InitProducerIdResponse(error=problem, producer_id=-1, producer_epoch=-1)

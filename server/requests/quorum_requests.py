@@ -1,4 +1,4 @@
-"""The metadata quorum: described by its leader, or by who has lost it."""
+"""Description of the metadata quorum: by its leader, or by a node that cannot reach one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import admin_pb2, errors_pb2, peer_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 
-#: How long the quorum's leader may take to describe it (µs), before this node says what it knows itself.
+#: Maximum time that the quorum's leader may take to describe it (µs), before this node describes its own view.
 PATIENCE_US = 1_500_000
 
 
@@ -23,9 +23,9 @@ class QuorumRequests:
     """Describes the metadata quorum.
 
     Arguments:
-        node_id: of this node.
-        time: of the step under way.
-        links: whom of the voters this node reaches.
+        node_id: id of this node.
+        time: time of the current step.
+        links: connections of this node to the voters.
     """
 
     def __init__(
@@ -48,7 +48,8 @@ class QuorumRequests:
         hooks.serve(admin_pb2.DescribeQuorumRequest, self.describe_quorum)
 
     def describe_quorum(self, time: StepTime, asked: ClientRequest, request: admin_pb2.DescribeQuorumRequest) -> None:
-        """Describes the metadata quorum as its leader sees it; where none answers, as this node does."""
+        """Describes the metadata quorum as its leader sees it; without a response from the leader, as this node
+        does."""
         request_id = asked.request_id
         if self._metadata.raft.leads_committed:
             self._replies.reply(request_id, self._as_leader())
@@ -66,11 +67,10 @@ class QuorumRequests:
     def on_describe_quorum(
         self, now: int, request: peer_pb2.ControllerRequest, respond: Callable[[peer_pb2.ControllerResponse], None]
     ) -> None:
-        """Another node asks this one. Who has just been elected may have to learn yet who votes: it says nothing."""
+        """Answers another node. A leader without a committed entry of its term may not know all voters yet, so it
+        refuses."""
         if not self._metadata.raft.leads_committed:
-            problem = error(
-                ErrorCode.NOT_CONTROLLER, "this node does not lead the metadata quorum, or not yet; ask again"
-            )
+            problem = error(ErrorCode.NOT_CONTROLLER, "this node does not lead the metadata quorum, or not yet; retry")
             respond(peer_pb2.ControllerResponse(request_id=request.request_id, error=problem))
             return
         respond(peer_pb2.ControllerResponse(request_id=request.request_id, describe_quorum=self._as_leader()))
@@ -100,7 +100,7 @@ class QuorumRequests:
         return response
 
     def _without_leader(self) -> admin_pb2.DescribeQuorumResponse:
-        """No leader of the quorum has answered: who votes by all that this node knows, and whom it hears."""
+        """Describes the voters that this node knows of, and its own contact with them, when no leader has answered."""
         raft = self._metadata.raft
         response = admin_pb2.DescribeQuorumResponse(
             leader_id=NO_NODE, leader_epoch=raft.term, high_watermark=raft.commit_index,
@@ -131,5 +131,5 @@ class QuorumRequests:
 def failed_quorum(
     request: admin_pb2.DescribeQuorumRequest, problem: errors_pb2.Error
 ) -> admin_pb2.DescribeQuorumResponse:
-    """The answer where nothing is known of the quorum."""
+    """Returns the response to a request that failed."""
     return admin_pb2.DescribeQuorumResponse(error=problem, leader_id=NO_NODE)

@@ -1,4 +1,4 @@
-"""Quotas, as any node serves them: changes go to the controller, questions are answered here."""
+"""Quota requests on any node: changes are forwarded to the controller, queries are answered from the local image."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ QuotaRequest: TypeAlias = AlterClientQuotasRequest | DescribeClientQuotasRequest
 
 
 class QuotaRequests(MetadataChangeRequests):
-    """Serves quotas."""
+    """Serves requests about quotas."""
 
     def register(self, hooks: ServiceHooks) -> None:
         super().register(hooks)
@@ -32,7 +32,7 @@ class QuotaRequests(MetadataChangeRequests):
         hooks.serve(DescribeClientQuotasRequest, self.describe)
 
     def alter(self, time: StepTime, asked: ClientRequest, request: AlterClientQuotasRequest) -> None:
-        """Has values set and removed."""
+        """Validates changes of quotas and forwards them to the controller."""
         refused = check_quotas(request)
         if refused is not None:
             self._replies.reply(asked.request_id, failed_quotas(request, refused))
@@ -41,7 +41,7 @@ class QuotaRequests(MetadataChangeRequests):
         self._forward(asked, deadline, request, partial(failed_quotas, request))
 
     def describe(self, time: StepTime, asked: ClientRequest, request: DescribeClientQuotasRequest) -> None:
-        """Lists what was set, as new as the question."""
+        """Lists the quotas that are set, by a linearizable read."""
 
         def answer(problem: errors_pb2.Error | None) -> None:
             response = DescribeClientQuotasResponse(error=problem)
@@ -57,7 +57,7 @@ class QuotaRequests(MetadataChangeRequests):
 
 
 def failed_quotas(request: QuotaRequest, problem: errors_pb2.Error) -> ProtoMessage:
-    """The answer to a request that failed."""
+    """Returns the response to a request that failed."""
     if isinstance(request, AlterClientQuotasRequest):
         return AlterClientQuotasResponse(error=problem)
     return DescribeClientQuotasResponse(error=problem)

@@ -1,4 +1,4 @@
-"""Changes that the controller makes, and whose answers wait until this node's own image shows them."""
+"""Changes that the controller makes, and whose responses wait until this node's own image contains them."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from quorumlog.v1.errors_pb2 import ErrorCode
 
 @dataclass(slots=True, frozen=True)
 class ForwardedChange:
-    """A change that a client asks for.
+    """A change that a client requests.
 
     Arguments:
         deadline: by the node's clock (µs).
-        principal: whose change it is.
+        principal: the client's principal.
         request: of a type in ``FORWARDINGS``.
     """
 
@@ -34,7 +34,7 @@ class ForwardedChange:
 
 @dataclass(slots=True, frozen=True)
 class _Made:
-    """A change that is made. ``index``: the metadata index that the image must have applied."""
+    """A committed change. ``index`` is the metadata index that the image must have applied."""
 
     request_id: int
     deadline: int
@@ -43,12 +43,12 @@ class _Made:
 
 
 class ReadYourWrites:
-    """Answers changes once who asks this node next sees what they did.
+    """Answers changes once a client's next request to this node sees their effect.
 
     Arguments:
-        current: where this node's image is found.
-        controller: makes changes.
-        limit: changes that may wait.
+        current: holds this node's image.
+        controller: makes the changes.
+        limit: maximum number of changes that may wait.
     """
 
     def __init__(self, current: CurrentImage, controller: ControllerClient, limit: int) -> None:
@@ -62,11 +62,12 @@ class ReadYourWrites:
         answer: Callable[[ProtoMessage], None],
         failed: Callable[[errors_pb2.Error], ProtoMessage],
     ) -> None:
-        """Has the controller make a change.
+        """Forwards a change to the controller.
 
         Arguments:
-            answer: takes the controller's answer when the image shows what that says, or at the deadline: it is made.
-            failed: the answer to a change that failed.
+            answer: receives the controller's answer when the image contains the change, or at the deadline. The change
+                is committed in both cases.
+            failed: builds the response to a change that failed.
         """
         forwarding = FORWARDINGS[type(change.request)]
 
@@ -86,7 +87,7 @@ class ReadYourWrites:
         self._controller.ask(change.deadline, forwarding.pack(change.principal, change.request), answered)
 
     def on_applied(self) -> None:
-        """The image moved on: changes that it shows by now are answered."""
+        """Answers the changes that the image contains after the latest commands."""
         if not self._made:
             return
         applied = self._current.image.applied_index
@@ -96,7 +97,7 @@ class ReadYourWrites:
                 each.answer()
 
     def on_time(self, now: int) -> None:
-        """Answers changes that are made although this node's image does not show them in time."""
+        """Answers changes that are committed, but that this node's image did not contain before their deadline."""
         for each in self._made.take_expired(now):
             each.answer()
 

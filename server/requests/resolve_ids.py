@@ -1,8 +1,9 @@
-"""Which topic or claim of a producer name a change means: the one of that name when it was asked for, and no later one.
+"""Ids of the topics and producer names in a change: they identify what had the name at the time of the request, and
+nothing later.
 
-A request may come late, or come again because its answer was lost, and by then its name may belong to something else.
-Clients therefore send the id beside the name. For those that send names only, the node that they ask looks the names
-up, once, and the request goes on to the controller with the ids.
+A request may be delayed, or repeated because its response was lost, and by then its name may belong to something else.
+Clients therefore send the id with the name. For clients that send names only, the node that receives the request looks
+the names up, once, and forwards the request to the controller with the ids.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from quorumlog.v1 import admin_pb2, errors_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 from quorumlog.wire.request_limits import MAX_CHANGE_TARGETS
 
-#: Bytes of a topic's id.
+#: Length of a topic id in bytes.
 TOPIC_ID_BYTES = 16
 
-#: Changes of what exists already.
+#: Changes of existing topics and names.
 TargetedChange: TypeAlias = (
     admin_pb2.DeleteTopicsRequest
     | admin_pb2.CreatePartitionsRequest
@@ -31,23 +32,23 @@ TargetedChange: TypeAlias = (
 
 
 def check_targets(request: TargetedChange) -> errors_pb2.Error | None:
-    """Why it cannot be told what a request means, whatever there is; None if it can."""
+    """Returns the error if the ids of a request do not fit its names, independent of the metadata; None if they do."""
     names = _count(request)
     ids: Sequence[bytes] = () if isinstance(request, admin_pb2.DeleteProducersRequest) else _topic_ids(request)
-    given = len(request.claims) if isinstance(request, admin_pb2.DeleteProducersRequest) else len(ids)
+    id_count = len(request.claims) if isinstance(request, admin_pb2.DeleteProducersRequest) else len(ids)
     if names > MAX_CHANGE_TARGETS:
         problem = f"{names} names in one request: at most {MAX_CHANGE_TARGETS} are allowed"
-    elif given not in (0, names):
-        problem = f"{names} names come with {given} ids: give one for each, or none"
+    elif id_count not in (0, names):
+        problem = f"{names} names come with {id_count} ids: send one for each, or none"
     elif any(len(topic_id) not in (0, TOPIC_ID_BYTES) for topic_id in ids):
-        problem = f"a topic id has another length than {TOPIC_ID_BYTES} bytes"
+        problem = f"a topic id is not {TOPIC_ID_BYTES} bytes long"
     else:
         return None
     return error(ErrorCode.INVALID_REQUEST, problem)
 
 
 def names_only(request: TargetedChange) -> bool:
-    """Whether a request names something without its id."""
+    """True if a request names something without its id."""
     if isinstance(request, admin_pb2.DeleteProducersRequest):
         return len(request.claims) < len(request.names)
     ids = _topic_ids(request)
@@ -55,14 +56,14 @@ def names_only(request: TargetedChange) -> bool:
 
 
 def add_ids(image: MetadataImage, request: TargetedChange) -> None:
-    """Adds the ids that the names have now, where none are given, to a request that has passed `check_targets`."""
+    """Adds the current ids of the names, where none are given, to a request that has passed `check_targets`."""
     if isinstance(request, admin_pb2.DeleteProducersRequest):
         for name in request.names[len(request.claims) :]:
             known = image.named_producers.claim_of(name)
             request.claims.add(producer_id=known.producer_id, producer_epoch=known.producer_epoch)
     elif isinstance(request, admin_pb2.DeleteTopicsRequest):
-        given = request.topic_ids or [b""] * len(request.names)
-        ids = [topic_id or _id_of(image, name) for name, topic_id in zip(request.names, given, strict=True)]
+        sent_ids = request.topic_ids or [b""] * len(request.names)
+        ids = [topic_id or _id_of(image, name) for name, topic_id in zip(request.names, sent_ids, strict=True)]
         del request.topic_ids[:]
         request.topic_ids.extend(ids)
     elif isinstance(request, admin_pb2.ReassignPartitionsRequest):

@@ -1,9 +1,10 @@
-"""Changes of topics, as any node serves them: each goes to the controller. Producer names are deleted in the same way.
+"""Changes of topics on any node: each is forwarded to the controller. Producer names are deleted in the same way.
 
-What is to be changed goes to the controller with its id (``change_targets.py``), so that a request which is late on its
-way there hits nothing else that has the name by then.
+The controller receives each target with its id (`resolve_ids.py`), so that a delayed request does not affect anything
+that has the name by then.
 
-An answer to a change comes once this node's own image shows it, so that who asks the same node next sees what it did.
+A change is answered once this node's own image contains it, so that the client's next request to this node sees its
+effect.
 """
 
 from __future__ import annotations
@@ -47,12 +48,12 @@ _RESPONSES: dict[type[ProtoMessage], type[ProtoMessage]] = {
 
 @dataclass(slots=True, frozen=True)
 class _TopicCall:
-    """A change that a client asks for.
+    """A change that a client requests.
 
     Arguments:
-        principal: who asks.
-        names: what is to be changed, in the request's order; none where nothing was refused.
-        refused: for each of them why it is not even asked for, or None.
+        principal: the client's principal.
+        names: the targets of the change, in the request's order; empty if none was refused.
+        refused: the error for each of them, or None for those that are forwarded.
     """
 
     request_id: int
@@ -66,8 +67,8 @@ class TopicRequests:
     """Serves creation, deletion and change of topics.
 
     Arguments:
-        reads: look up what is meant by requests that bring names only.
-        limit: changes that may wait for an image that shows them.
+        reads: linearizable reads, for requests that have names without ids.
+        limit: maximum number of changes that may wait for an image that contains them.
     """
 
     def __init__(
@@ -92,7 +93,7 @@ class TopicRequests:
         hooks.calls(self._shown.pending)
 
     def change(self, time: StepTime, asked: ClientRequest, request: TopicChange) -> None:
-        """Passes the request on, and answers once this node's own image shows what the answer says."""
+        """Authorizes and forwards the request, and answers once this node's own image contains the change."""
         deadline = time.now + wait_us(request.timeout_ms)
         call = _TopicCall(asked.request_id, deadline, asked.principal)
         refused = None if isinstance(request, admin_pb2.CreateTopicsRequest) else check_targets(request)
@@ -113,22 +114,22 @@ class TopicRequests:
             self._look_up(time.now, call, request)
 
     def _answer(self, call: _TopicCall, response: ProtoMessage) -> None:
-        """Answers, with what was refused in its place."""
+        """Sends the response, with the refused items in their places."""
         if call.refused:
             put_refused(response, call.names, call.refused)
         self._replies.reply(call.request_id, response)
 
     def _look_up(self, now: int, call: _TopicCall, request: TargetedChange) -> None:
-        """Passes a request on with the ids that its names have by now, as the controller knows them."""
+        """Forwards a request with the ids that its names have now, by a linearizable read."""
 
         def known(problem: errors_pb2.Error | None) -> None:
             if problem is not None:
                 self._answer(call, failed_change(request, problem))
                 return
-            meant = type(request)()
-            meant.CopyFrom(request)  # type: ignore[arg-type]  # of the same type
-            add_ids(self._current.image, meant)
-            self._pass_on(call, meant)
+            resolved = type(request)()
+            resolved.CopyFrom(request)  # type: ignore[arg-type]  # of the same type
+            add_ids(self._current.image, resolved)
+            self._pass_on(call, resolved)
 
         self._reads.read(now, request.timeout_ms, known)
 
@@ -137,16 +138,16 @@ class TopicRequests:
         self._shown.ask(change, partial(self._answer, call), partial(failed_change, request))
 
     def on_applied(self) -> None:
-        """The image moved on: changes that it shows by now are answered."""
+        """Answers the changes that the image contains after the latest commands."""
         self._shown.on_applied()
 
     def on_time(self, now: int, wall_ms: int) -> None:
-        """Answers changes that are done although this node's image does not show them in time."""
+        """Answers changes that are committed, but that this node's image did not contain before their deadline."""
         self._shown.on_time(now)
 
 
 def failed_change(request: TopicChange, problem: errors_pb2.Error) -> ProtoMessage:
-    """The answer to a change that failed as a whole: the same error for every topic or name."""
+    """Returns the response to a change that failed as a whole: the same error for every topic or name."""
     if isinstance(request, admin_pb2.ReassignPartitionsRequest):
         wishes = [(each.topic, each.partition) for each in request.reassignments]
         return admin_pb2.ReassignPartitionsResponse(

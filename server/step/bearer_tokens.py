@@ -1,7 +1,7 @@
-"""Bearer tokens as a node takes them: what must be true of one, and what one has proved.
+"""Bearer tokens as a node sees them: the requirements on a token, and what a valid one proves.
 
-How a token is read and verified is `server/access/`, which needs a library of its own. A node's step is handed a
-verifier, and knows no more of tokens than this.
+Tokens are parsed and verified in `server/access/`, which needs a library for it. A node's step receives a verifier and
+knows nothing else about tokens.
 """
 
 from __future__ import annotations
@@ -10,21 +10,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-#: How a token may be signed (RFC 7518, RFC 8037): with a private key, of which nodes have the public one. Whoever could
-#: read a node's key of HMAC could make tokens with it, and "none" is no signature.
+#: Accepted signature algorithms (RFC 7518, RFC 8037), all with a private key whose public key the nodes have. HMAC is
+#: excluded because anyone who can read a node's key could issue tokens; "none" is not a signature.
 KNOWN_ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
 
 
 @dataclass(slots=True, frozen=True)
 class TokenOptions:
-    """What must be true of a token.
+    """The requirements on a token.
 
     Arguments:
-        key_file: public keys (JWKS, RFC 7517), one of which has signed it.
-        issuer, audience: what it says of itself.
-        name_claim: names the user.
-        algorithms: some of KNOWN_ALGORITHMS.
-        clock_skew_s: how far this node's clock may be behind the one by which a token begins.
+        key_file: public keys (JWKS, RFC 7517), one of which must have signed the token.
+        issuer, audience: the required values of the claims `iss` and `aud`.
+        name_claim: the claim that names the user.
+        algorithms: accepted algorithms, a subset of KNOWN_ALGORITHMS.
+        clock_skew_s: by how many seconds this node's clock may be behind the clock that set the token's start.
     """
 
     key_file: Path
@@ -36,16 +36,17 @@ class TokenOptions:
 
 
 class TokenError(Exception):
-    """A token is not taken. The message says why, in words that stand in logs: nothing of the token."""
+    """Raised when a token is rejected. The message gives the reason and is safe to log: it contains nothing of the
+    token."""
 
 
 @dataclass(slots=True, frozen=True)
 class UnverifiedToken:
-    """A token that has been read, and has proved nothing yet.
+    """A token that has been parsed but not yet verified.
 
     Arguments:
-        user: whom it names; empty where it names nobody.
-        algorithm, key_id: by which it says that it is signed; no key id: "".
+        user: the user that the token names; empty if it names none.
+        algorithm, key_id: the algorithm and key that the token claims to be signed with; no key id: "".
     """
 
     compact: str = field(repr=False)
@@ -56,11 +57,11 @@ class UnverifiedToken:
 
 @dataclass(slots=True, frozen=True)
 class ProvedToken:
-    """What a token has proved.
+    """The contents of a verified token.
 
     Arguments:
-        user: whom it names.
-        ends_ms: when it ends, in milliseconds since the epoch.
+        user: the user that the token names.
+        ends_ms: when the token expires, in milliseconds since the epoch.
     """
 
     user: str
@@ -68,28 +69,28 @@ class ProvedToken:
 
 
 class TokenVerifier(Protocol):
-    """Knows the keys of one moment. Reckons only: asks no clock, and nobody else."""
+    """Verifies tokens against one set of keys. A pure computation: reads no clock and makes no calls."""
 
     def read(self, compact: str) -> UnverifiedToken:
-        """Reads a token.
+        """Parses a token without verifying it.
 
         Raises:
-            TokenError: it is none.
+            TokenError: the text is not a token.
         """
 
     def prove(self, token: UnverifiedToken, wall_ms: int) -> ProvedToken:
         """Verifies a token.
 
         Arguments:
-            wall_ms: the time, in milliseconds since the epoch.
+            wall_ms: the current time, in milliseconds since the epoch.
 
         Raises:
-            TokenError: it is not taken.
+            TokenError: the token is rejected.
         """
 
 
 class TokenKeys:
-    """The verifier with the newest keys; None as long as there is none."""
+    """Holder of the verifier with the newest keys; None until keys have been read."""
 
     def __init__(self) -> None:
         self.verifier: TokenVerifier | None = None

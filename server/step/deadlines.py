@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-#: The wait of a request without a timeout, and the longest of any (µs).
+#: The wait for a request without a timeout, and the maximum for any request (µs).
 DEFAULT_WAIT_US = 30_000_000
 MAX_WAIT_US = 300_000_000
 
 
 def earlier(one: int | None, other: int | None) -> int | None:
-    """Returns the earlier of two deadlines (µs); None is the deadline of a part that waits for no time.
+    """Returns the earlier of two deadlines (µs); None means no deadline.
 
-    A node asks all of its parts in every step, so a part that has nothing under way must answer at almost no cost.
+    A node calls this for all of its parts in every step, so it must cost almost nothing for a part without work.
     """
     if one is None:
         return other
@@ -18,5 +18,6 @@ def earlier(one: int | None, other: int | None) -> int | None:
 
 
 def wait_us(timeout_ms: int) -> int:
-    """Returns how long a request may take, in microseconds; with a timeout of 0 the node decides."""
+    """Returns how long a request may take, in microseconds: at most MAX_WAIT_US, and DEFAULT_WAIT_US for a timeout
+    of 0."""
     return min(timeout_ms * 1000, MAX_WAIT_US) if timeout_ms else DEFAULT_WAIT_US

@@ -1,6 +1,6 @@
-"""What goes into ``Node.step`` and what comes out of it.
+"""Events that go into ``Node.step``, and effects that come out of it.
 
-Adapters gather events (gRPC, timers, the storage thread; in the simulator its queue) and carry out effects. Times
+Adapters gather events (gRPC, timers, the storage thread; the event queue in the simulator) and carry out effects. Times
 are integers in microseconds on one monotonic clock per node; ``wall_ms`` is milliseconds since the epoch.
 """
 
@@ -23,10 +23,10 @@ from quorumlog.wire.splicing import field_tag, varint
 
 
 class Stream(Enum):
-    """The three streams of an ordered pair of nodes, and the two directions of each.
+    """The three streams of an ordered pair of nodes, each with two directions.
 
-    CONTROL, DATA and SNAPSHOT are frames that the sender sends on streams that it opened; the ANSWER kinds go back on
-    the streams that the receiver opened.
+    CONTROL, DATA and SNAPSHOT are frames that the sender sends on streams that it opened; the ANSWER kinds travel back
+    on the streams that the receiver opened.
     """
 
     CONTROL = "control"
@@ -39,12 +39,12 @@ class Stream(Enum):
 
 @dataclass(slots=True, frozen=True)
 class SnapshotOffer:
-    """What a transfer brings, said with its first slice.
+    """Description of a snapshot transfer, sent with its first slice.
 
     Arguments:
-        term: the leader's.
-        last, configuration: what the snapshot stands for.
-        slices, size_bytes, checksum: of its data; CRC32C of the whole.
+        term: the leader's term.
+        last, configuration: the last entry and the group configuration that the snapshot covers.
+        slices, size_bytes, checksum: of the snapshot's data; the checksum is the CRC32C of all of it.
     """
 
     term: int
@@ -57,8 +57,11 @@ class SnapshotOffer:
 
 @dataclass(slots=True, frozen=True)
 class SnapshotChunk:
-    """One slice of a group's snapshot on its way. ``transfer`` is the sender's number for the attempt; ``number``
-    counts the slices from 0, and with the first comes the offer."""
+    """One slice of a group's snapshot in transit.
+
+    ``transfer`` is the sender's number for the attempt; ``number`` counts the slices from 0, and the first slice
+    carries the offer.
+    """
 
     group: int
     transfer: int
@@ -69,7 +72,8 @@ class SnapshotChunk:
 
 @dataclass(slots=True, frozen=True)
 class ChunkReceipt:
-    """The first ``durable`` slices of a transfer are on disk; or why the transfer is over, if ``refused``."""
+    """Acknowledges that the first ``durable`` slices of a transfer are on disk; ``refused`` is why the transfer
+    ended, if set."""
 
     group: int
     transfer: int
@@ -79,7 +83,7 @@ class ChunkReceipt:
 
 @dataclass(slots=True, frozen=True)
 class EntryWanted:
-    """An entry of a group is damaged at the sender: does the receiver have it?"""
+    """Requests an entry of a group that is damaged at the sender."""
 
     group: int
     index: int
@@ -87,8 +91,10 @@ class EntryWanted:
 
 @dataclass(slots=True, frozen=True)
 class EntryFound:
-    """The answer: the entry's sealed bytes, or why there are none, if ``refused``; ``gone``: a snapshot or compaction
-    has taken its place."""
+    """The reply to EntryWanted: the entry's sealed bytes, or ``refused``, the reason why it cannot be sent.
+
+    ``gone``: a snapshot or compaction has replaced the entry.
+    """
 
     group: int
     index: int
@@ -98,8 +104,11 @@ class EntryFound:
 
 
 class Lease(NamedTuple):
-    """One node tells another that it lives (leases.py). ``epoch`` grows whenever the sender stops leading a group;
-    ``heard_round`` is the newest of the receiver's rounds that the sender has heard."""
+    """Tells another node that the sender is alive (leases.py).
+
+    ``epoch`` increases whenever the sender stops leading a group; ``heard_round`` is the newest of the receiver's
+    rounds that the sender has received.
+    """
 
     boot_id: int
     epoch: int
@@ -109,17 +118,18 @@ class Lease(NamedTuple):
 
 @dataclass(slots=True)
 class PeerFrame:
-    """What one node tells another at once: Raft messages of many groups, and controller traffic.
+    """One message from a node to another: Raft messages of many groups, and controller traffic.
 
     Arguments:
-        stream: where it travels.
-        sequence: of a DATA frame, counted from 1 on each new stream; 0 otherwise.
+        stream: the stream it travels on.
+        sequence: the number of a DATA frame, counted from 1 on each new stream; 0 otherwise.
         acknowledged: on DATA_ANSWER: every DATA frame up to this number is durable.
         messages: (group, message) pairs.
         lease: on CONTROL, once per lease interval.
-        chunks: slices of snapshots, on SNAPSHOT; receipts: of such, on SNAPSHOT_ANSWER.
-        wanted: entries to mend damaged ones with, on SNAPSHOT; entries_found: such, on SNAPSHOT_ANSWER.
-        sync_us: on DATA_ANSWER: how long the sender's disk took for what this frame acknowledges; 0: not told.
+        chunks: slices of snapshots, on SNAPSHOT; receipts: their acknowledgements, on SNAPSHOT_ANSWER.
+        wanted: requests for entries to repair damaged ones with, on SNAPSHOT; entries_found: the replies, on
+            SNAPSHOT_ANSWER.
+        sync_us: on DATA_ANSWER: how long the sender's disk took for what this frame acknowledges; 0: not reported.
     """
 
     stream: Stream
@@ -138,7 +148,7 @@ class PeerFrame:
 
 @dataclass(slots=True, frozen=True)
 class PeerIdentity:
-    """Who a peer said it is when its stream was set up."""
+    """A peer's identity, as it reported it when its stream was opened."""
 
     cluster_id: str
     node_id: int
@@ -152,10 +162,10 @@ class PeerIdentity:
 
 @dataclass(slots=True)
 class FrameReceived:
-    """A frame came from a peer whose identity the adapter has checked against ``Node.accepts_peer``.
+    """A frame was received from a peer whose identity the adapter has checked against ``Node.accepts_peer``.
 
     Arguments:
-        directory_id: of that identity. What was welcome when the stream began may be given up by now.
+        directory_id: the peer's data directory. It may have been given up since the stream was accepted.
     """
 
     peer: int
@@ -165,13 +175,13 @@ class FrameReceived:
 
 @dataclass(slots=True, frozen=True)
 class ClusterStanding:
-    """What a node says of the cluster to one that looks for it.
+    """A node's view of the cluster, for a node that searches for the cluster.
 
     Arguments:
         voters: (node id, directory id, address) of the voters of its metadata quorum as it knows them; empty if it
             belongs to no cluster.
-        known_directory: the data directory under which it knows the node id of who asks; empty: under none.
-        applied_index: how far it has applied the metadata log.
+        known_directory: the data directory that it has recorded for the requesting node's id; empty: none.
+        applied_index: index up to which it has applied the metadata log.
     """
 
     voters: tuple[tuple[int, str, str], ...] = ()
@@ -181,7 +191,7 @@ class ClusterStanding:
 
 @dataclass(slots=True)
 class PeerIdentified:
-    """A peer answered Identify: before formation, while looking for one."""
+    """A peer replied to Identify. Sent before formation, while the node searches for a cluster."""
 
     identity: PeerIdentity
     standing: ClusterStanding
@@ -189,8 +199,10 @@ class PeerIdentified:
 
 @dataclass(slots=True)
 class PeerConnected:
-    """Our streams to a peer are open: frames sent from now on can arrive. A new life of the
-    streams: DATA sequence numbers start again at 1."""
+    """The streams to a peer are open: frames sent from now on can arrive.
+
+    DATA sequence numbers start again at 1.
+    """
 
     peer: int
     identity: PeerIdentity
@@ -205,56 +217,60 @@ class PeerDisconnected:
 
 @dataclass(slots=True)
 class ClientRequest:
-    """A client's request: one of the request messages of data_plane.proto, admin.proto and groups.proto. Answered by
-    exactly one Reply, except ProduceRequest with acks=0, which has none."""
+    """A client's request: one of the request messages of data_plane.proto, admin.proto and groups.proto.
+
+    It gets exactly one Reply, except a ProduceRequest with acks=0, which gets none.
+    """
 
     request_id: int
     message: ProtoMessage
-    #: The stream that it came on, for what lasts as long as that does; 0 without one.
+    #: The stream that it came on, to which state with the stream's lifetime is bound; 0 without one.
     stream: int = 0
-    #: Who asks, and from where.
+    #: The client: its principal and its address.
     client: RequestContext = UNKNOWN_CLIENT
-    #: Of the message, where who brings it knows that; 0: count it.
+    #: Size of the message, if the adapter knows it; 0: computed when needed.
     known_size_bytes: int = 0
-    #: When it came, in microseconds on the node's clock, where that was asked for; 0: with its step.
+    #: When it arrived, in microseconds on the node's clock, if arrival times are measured; 0: at its step.
     arrived_us: int = 0
 
     @property
     def size_bytes(self) -> int:
-        """Of the message as it travels."""
+        """Size of the serialized message."""
         return self.known_size_bytes or self.message.ByteSize()
 
     @property
     def principal(self) -> str:
-        """Who asks."""
+        """The client's principal."""
         return self.client.principal
 
 
 @dataclass(slots=True)
 class ClientGone:
-    """The client of a pending request went away; nobody waits for its Reply."""
+    """The client of a pending request has disconnected; no client waits for the Reply."""
 
     request_id: int
 
 
 @dataclass(slots=True)
 class StreamClosed:
-    """A stream of a client has ended, and what was bound to it. Its pending requests are told by ClientGone."""
+    """A stream of a client has ended, with everything bound to it. Its pending requests get a ClientGone each."""
 
     stream: int
 
 
 @dataclass(slots=True)
 class StorageDone:
-    """The transaction of that number is durable."""
+    """The transaction with this number is durable."""
 
     number: int
 
 
 @dataclass(slots=True)
 class StorageFailed:
-    """The transaction of that number was not written. DiskFullError: nothing happened, the node gives it again.
-    Anything else is fatal."""
+    """The transaction with this number was not written.
+
+    After a DiskFullError nothing was written, and the node submits it again. Any other error is fatal.
+    """
 
     number: int
     error: StorageEngineError
@@ -262,7 +278,7 @@ class StorageFailed:
 
 @dataclass(slots=True)
 class JobDone:
-    """The job of that number has been carried out: what came of it, or what it raised."""
+    """The job with this number has run: its result, or the exception that it raised."""
 
     number: int
     result: Any
@@ -271,21 +287,24 @@ class JobDone:
 
 @dataclass(slots=True)
 class LossAnswered:
-    """The cluster was asked to give up a former disk of this node: why it does not, in one line; empty: it does."""
+    """The reply to Effects.report_loss.
+
+    ``refused``: one line on why the cluster does not give up a former disk of this node; empty: it does.
+    """
 
     refused: str
 
 
 @dataclass(slots=True)
 class TokenKeysRead:
-    """The keys by which bearer tokens are verified have been read, or read again. Comes before the first token."""
+    """The keys that verify bearer tokens have been read, or read again. Precedes the first token."""
 
     verifier: TokenVerifier
 
 
 @dataclass(slots=True)
 class StopRequested:
-    """SIGTERM: hand over leaderships, then halt."""
+    """SIGTERM was received: hand over leaderships, then halt."""
 
 
 Event = (
@@ -310,11 +329,11 @@ Event = (
 
 @dataclass(slots=True)
 class Reply:
-    """The answer to a ClientRequest: the matching response message.
+    """The reply to a ClientRequest: the matching response message.
 
     Arguments:
-        told: the message; of an answer to a fetch all but the entries.
-        entries: of such an answer, for each of its results.
+        told: the message; of a reply to a fetch, everything but the entries.
+        entries: the entries of a reply to a fetch, for each of its results.
     """
 
     request_id: int
@@ -323,7 +342,7 @@ class Reply:
 
     @property
     def message(self) -> ProtoMessage:
-        """The whole message."""
+        """The complete message."""
         if not self.entries:
             return self.told
         assert isinstance(self.told, data_plane_pb2.FetchResponse)
@@ -334,7 +353,7 @@ class Reply:
         return message
 
     def to_bytes(self) -> bytes:
-        """The bytes of the whole message."""
+        """Returns the complete message, serialized."""
         if not self.entries:
             return self.told.SerializeToString()
         assert isinstance(self.told, data_plane_pb2.FetchResponse)
@@ -342,13 +361,13 @@ class Reply:
 
 
 def _serialize_fetch(told: data_plane_pb2.FetchResponse, entries: Sequence[Sequence[bytes]]) -> bytes:
-    """Serializes the answer to a fetch without copying its entries into a message first.
+    """Serializes the reply to a fetch without copying its entries into a message first.
 
     Protobuf copies each batch into its message and again into the bytes to send, into memory that it newly allocates:
     for two megabytes that takes three times as long as the single copy made here.
 
     Arguments:
-        told: the answer without entries.
+        told: the reply without entries.
         entries: for each of its results, in order.
     """
     head = data_plane_pb2.FetchResponse(correlation_id=told.correlation_id)
@@ -373,17 +392,17 @@ _ENTRIES_TAG = field_tag(data_plane_pb2.FetchResult, "entries")
 
 @dataclass(slots=True)
 class Halt:
-    """The node is done: stopped as asked (``error`` None), or unable to go on safely."""
+    """The node has ended: stopped on request (``error`` None), or unable to continue safely."""
 
     error: str | None
 
 
-#: How much a line of the node's log matters.
+#: The severity of a line in the node's log.
 LogLevel = Literal["info", "warning", "error"]
 
 
 class EventLog(Protocol):
-    """Reports something that an operator wants to know to the node's log."""
+    """Writes events to the node's log."""
 
     def __call__(self, level: LogLevel, event: str, **fields: object) -> None:
         """Adds a line.
@@ -396,7 +415,7 @@ class EventLog(Protocol):
 
 @dataclass(slots=True)
 class LogLine:
-    """A line for the node's log. See :class:`EventLog`."""
+    """A line for the node's log, see :class:`EventLog`."""
 
     level: str
     event: str
@@ -405,12 +424,12 @@ class LogLine:
 
 @dataclass(slots=True, frozen=True)
 class AuditLine:
-    """Something for the audit log: who may not have done what, or who has changed what. Never what records hold.
+    """A line for the audit log: a denied request or a change. It never contains record data.
 
     Arguments:
         event: refused or changed.
         wall_ms: when, in milliseconds since the epoch.
-        fields: who, from where, what, the outcome.
+        fields: the principal, its address, the operation and the outcome.
     """
 
     event: str
@@ -420,8 +439,10 @@ class AuditLine:
 
 @dataclass(slots=True)
 class Job:
-    """A short piece of work that touches nothing of the node's but storage, by reading: it runs beside the steps, one
-    at a time, and is answered by JobDone."""
+    """A short task that only reads storage and touches nothing else of the node.
+
+    Jobs run beside the steps, one at a time; the node gets a JobDone for each.
+    """
 
     number: int
     work: Callable[[], object]
@@ -429,7 +450,7 @@ class Job:
 
 @dataclass(slots=True, frozen=True)
 class EndedStream:
-    """A client's stream is to end, for it is not let in any more."""
+    """Closes a client's stream because the client is no longer authorized."""
 
     stream: int
     error: errors_pb2.Error
@@ -437,7 +458,7 @@ class EndedStream:
 
 @dataclass(slots=True, frozen=True)
 class StreamPause:
-    """A client's stream is to be read no further, for a request of it waits; or to be read again."""
+    """Pauses reading from a client's stream while a request of it waits, or resumes reading."""
 
     stream: int
     is_paused: bool
@@ -445,24 +466,24 @@ class StreamPause:
 
 @dataclass(slots=True)
 class Effects:
-    """What one step wants done. Frames may go out before the transaction is synced; replies only speak of what was
-    durable when the step began. At most one transaction is under way at a time.
+    """Effects of one step. Frames may be sent before the transaction is synced; replies only report what was durable
+    when the step began. At most one transaction is in progress at a time.
 
     Arguments:
         frames: (peer, frame), in order.
-        transaction: to be written and synced by the storage thread; answered by StorageDone or StorageFailed.
-        replies: to clients; an Error instead of a response refuses the call as a whole.
-        ended_streams: of clients that are not let in any more.
-        stream_pauses: of clients that are over a quota, in order.
-        identify: addresses (host:port) to ask Identify, before formation.
-        report_loss: (address, directory id): the node there is asked to have a former disk of this node given up, as
-            ``nodes replace`` does; answered by LossAnswered.
-        connect: when not None, the peers to hold streams to from now on: node id -> address.
-        logs: what to log.
-        audit: what to write into the audit log.
-        halt: when not None, the end.
-        jobs: to be carried out off the node's thread, in order.
-        groups: the Raft groups that the step looked at, for whoever watches; all others are as they were.
+        transaction: to be written and synced by the storage thread, which reports StorageDone or StorageFailed.
+        replies: to clients; an Error instead of a response rejects the call as a whole.
+        ended_streams: streams of clients that are no longer authorized.
+        stream_pauses: streams of clients that exceed a quota, in order.
+        identify: addresses (host:port) to send Identify to, before formation.
+        report_loss: (address, directory id): asks the node at the address to give up a former disk of this node, as
+            ``nodes replace`` does; LossAnswered reports the outcome.
+        connect: when not None, the peers to keep streams to from now on: node id -> address.
+        logs: lines for the log.
+        audit: lines for the audit log.
+        halt: when not None, the node has ended.
+        jobs: tasks to run outside the node's thread, in order.
+        groups: the Raft groups that the step examined, for observers; all other groups are unchanged.
     """
 
     frames: list[tuple[int, PeerFrame]] = field(default_factory=list)

@@ -21,24 +21,25 @@ RequestT = TypeVar("RequestT", bound=ProtoMessage)
 
 @dataclass(slots=True)
 class StepTime:
-    """When the step under way takes place: ``now`` in microseconds on the node's clock, ``wall_ms`` since the epoch."""
+    """Time of the current step: ``now`` in microseconds on the node's clock, ``wall_ms`` since the epoch."""
 
     now: int
     wall_ms: int
 
 
-#: Serves one kind of request. The message is the one in the request, as the type that the handler was declared for.
+#: Serves one kind of request. The third argument is the request's message, typed as the handler declares it.
 Handler: TypeAlias = Callable[[StepTime, ClientRequest, RequestT], None]
-#: Answers a request of one kind that has waited for its quota for as long as it may, with the error that says so.
+#: Rejects a request of one kind that has waited for its quota for as long as it may, with the given error.
 OverdueHandler: TypeAlias = Callable[[StepTime, ClientRequest, Error], None]
 
 
 class HasDeadline(Protocol):
-    """A service that must be stepped at a certain time."""
+    """A service that must be stepped by a certain time."""
 
     @property
     def next_deadline(self) -> int | None:
-        """When (µs on the node's clock); None: not before something happens. It may be early, but never late."""
+        """The next deadline (µs on the node's clock); None: nothing is due until an event happens. It may be early,
+        but never late."""
 
 
 class NodeService(Protocol):
@@ -49,7 +50,7 @@ class NodeService(Protocol):
 
 
 class ServiceHooks:
-    """What the services of a node have registered for. Each hook is called in the order of registration."""
+    """The handlers and hooks that the services of a node have registered, called in the order of registration."""
 
     def __init__(self) -> None:
         self.handlers: dict[type[ProtoMessage], Handler[ProtoMessage]] = {}
@@ -63,12 +64,12 @@ class ServiceHooks:
         self.of_replicas: list[Callable[[int, int], None]] = []
 
     def serve(self, kind: type[RequestT], handler: Handler[RequestT], overdue: OverdueHandler | None = None) -> None:
-        """Serves requests of a kind.
+        """Registers the handler for requests of a kind.
 
         Arguments:
             handler: called with the time of the step, the request, and its message.
-            overdue: called for a request that has waited for its quota for too long; None: it gets the failed response
-                of its kind.
+            overdue: called for a request that has waited too long for its quota; None: it gets the failed response of
+                its kind.
         """
         assert kind not in self.handlers, f"{kind.__name__} is served twice"
         self.handlers[kind] = cast("Handler[ProtoMessage]", handler)
@@ -76,24 +77,26 @@ class ServiceHooks:
             self.overdue[kind] = overdue
 
     def after_events(self, hook: Callable[[int, int], None]) -> None:
-        """Calls ``hook(now, wall_ms)`` after the events of every step: microseconds on the node's clock, and
-        milliseconds since the epoch."""
+        """Calls ``hook(now, wall_ms)`` after the events of every step.
+
+        ``now`` is in microseconds on the node's clock, ``wall_ms`` in milliseconds since the epoch.
+        """
         self.of_steps.append(hook)
 
     def on_time(self, hook: Callable[[int, int], None]) -> None:
-        """Calls ``hook(now, wall_ms)`` when the earliest deadline of all services has come."""
+        """Calls ``hook(now, wall_ms)`` once the earliest deadline of all services has passed."""
         self.of_time.append(hook)
 
     def deadline(self, service: HasDeadline) -> None:
-        """Has the node stepped at the deadline of a service at the latest."""
+        """Makes the node step by the deadline of a service."""
         self.deadlines.append(service)
 
     def calls(self, *pending: CallDeadlines) -> None:
-        """Has the node stepped at the deadlines of calls that wait. The service answers them in one of its hooks."""
+        """Makes the node step by the deadlines of pending calls. The service answers them in one of its hooks."""
         self.pending.extend(pending)
 
     def client_gone(self, hook: Callable[[int], None]) -> None:
-        """Calls ``hook(request_id)`` when no client waits for the answer to a request any longer."""
+        """Calls ``hook(request_id)`` when no client waits for the reply to a request any longer."""
         self.of_clients.append(hook)
 
     def stream_closed(self, hook: Callable[[int], None]) -> None:
@@ -101,16 +104,16 @@ class ServiceHooks:
         self.of_streams.append(hook)
 
     def raft_group_gone(self, hook: Callable[[int, int], None]) -> None:
-        """Calls ``hook(now, group)`` when this node has no replica of a Raft group any longer."""
+        """Calls ``hook(now, group)`` when this node no longer has a replica of a Raft group."""
         self.of_replicas.append(hook)
 
 
 class NodeServices:
     """The services of a node, called through the hooks that they registered.
 
-    ``after_events`` and ``next_deadline`` are called in every step. The deadlines of calls are read where some wait.
-    ``on_time`` is called once one of the services has something due, as ``next_deadline`` said when it was last read.
-    What has become due since then is done in the next step, which follows at once.
+    ``after_events`` and ``next_deadline`` run in every step. The deadlines of calls are only read where calls are
+    pending. ``on_time`` runs once a service has something due, according to ``next_deadline`` when it was last read.
+    Anything that has become due since then is done in the next step, which follows immediately.
 
     Arguments:
         services: in the order in which their hooks are called.
@@ -125,22 +128,23 @@ class NodeServices:
 
     @property
     def kinds(self) -> set[type[ProtoMessage]]:
-        """The kinds of request that are served."""
+        """The kinds of request that have a handler."""
         return set(self._hooks.handlers)
 
     def __contains__(self, service: object) -> bool:
         return any(each is service for each in self._services)
 
     def serve(self, time: StepTime, request: ClientRequest) -> None:
-        """Has a client's request served."""
+        """Calls the handler for a client's request."""
         self._hooks.handlers[type(request.message)](time, request, request.message)
 
     def overdue_handler(self, kind: type[ProtoMessage]) -> OverdueHandler | None:
-        """What a service registered for requests of a kind that have waited for their quota for too long."""
+        """Returns the handler for requests of a kind that have exceeded their wait for a quota; None if not
+        registered."""
         return self._hooks.overdue.get(kind)
 
     def on_time(self, now: int, wall_ms: int) -> None:
-        """Does what follows from the step's events, and what was due when ``next_deadline`` was last read."""
+        """Runs the hooks for the end of a step, and those that were due when ``next_deadline`` was last read."""
         for after_events in self._hooks.of_steps:
             after_events(now, wall_ms)
         if now < self._due:
@@ -150,7 +154,7 @@ class NodeServices:
 
     @property
     def next_deadline(self) -> int | None:
-        """When ``on_time`` is due."""
+        """The time at which ``on_time`` is due."""
         due = None
         for service in self._hooks.deadlines:
             deadline = service.next_deadline
@@ -165,16 +169,16 @@ class NodeServices:
         return due
 
     def client_gone(self, request_id: int) -> None:
-        """No client waits for the answer to a request any longer."""
+        """Reports that no client waits for the reply to a request any longer."""
         for hook in self._hooks.of_clients:
             hook(request_id)
 
     def stream_closed(self, stream: int) -> None:
-        """A stream of a client has ended."""
+        """Reports that a stream of a client has ended."""
         for hook in self._hooks.of_streams:
             hook(stream)
 
     def raft_group_gone(self, now: int, group: int) -> None:
-        """This node has no replica of a Raft group any longer."""
+        """Reports that this node no longer has a replica of a Raft group."""
         for hook in self._hooks.of_replicas:
             hook(now, group)

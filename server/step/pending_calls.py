@@ -1,4 +1,4 @@
-"""Calls that wait for an answer: each is taken out once, when it is answered, abandoned, or its time is up."""
+"""Calls that wait for a reply: each is removed once, when it is answered, abandoned or expired."""
 
 from __future__ import annotations
 
@@ -6,44 +6,46 @@ import heapq
 from collections.abc import Iterable, Iterator
 from typing import Generic, Protocol, TypeVar
 
-#: Deadlines beyond twice those awaited at which the others are thrown out.
+#: Number of deadlines beyond twice the pending ones at which stale deadlines are removed.
 SWEEP_ABOVE = 1_024
 
 
 class TimedCall(Protocol):
-    """A call with a number, unique among those that wait together, and a deadline (µs). Neither changes."""
+    """A call with a deadline (µs) and a number that is unique among the pending calls. Neither changes."""
 
     @property
     def request_id(self) -> int:
-        """Its number."""
+        """The call's number."""
 
     @property
     def deadline(self) -> int:
-        """When it is answered at the latest."""
+        """The time by which the call is answered."""
 
 
 CallT = TypeVar("CallT", bound=TimedCall)
 
 
 class CallDeadlines(Protocol):
-    """What is asked in every step of all the calls that wait somewhere: mostly there are none, and ``deadlines``, which
-    is looked at first, is empty."""
+    """Deadlines of a set of pending calls, read in every step.
+
+    Usually there are no calls, so ``deadlines`` is checked first: it is empty then.
+    """
 
     deadlines: list[tuple[int, int]]
 
     @property
     def next_deadline(self) -> int | None:
-        """When the next call's time is up."""
+        """The deadline of the next call to expire."""
 
 
 class PendingCalls(Generic[CallT]):
-    """Calls by their number, in the order in which they came. What a call hears when its time is up is its user's part.
+    """Pending calls by number, in order of arrival. The owner decides what an expired call is answered.
 
     Arguments:
-        limit: calls that may wait; whoever adds one looks at ``full`` before.
+        limit: maximum number of pending calls; the caller checks ``full`` before it adds one.
 
     Attributes:
-        deadlines: a heap of deadlines with the calls' numbers; those of calls that were taken out may still be there.
+        deadlines: a heap of (deadline, number); it may still contain calls that were removed.
     """
 
     def __init__(self, limit: int) -> None:
@@ -53,31 +55,31 @@ class PendingCalls(Generic[CallT]):
 
     @property
     def full(self) -> bool:
-        """True when no further call may wait."""
+        """True if no further call may be added."""
         return len(self._calls) >= self._limit
 
     def add(self, call: CallT) -> None:
-        """A call begins to wait."""
-        # A call that took the place of another would leave that one without an answer for good.
-        assert call.request_id not in self._calls, f"call {call.request_id} waits already"
+        """Adds a call."""
+        # A call that replaced another with the same number would leave that one without a reply forever.
+        assert call.request_id not in self._calls, f"call {call.request_id} is already pending"
         self._calls[call.request_id] = call
         heapq.heappush(self.deadlines, (call.deadline, call.request_id))
         if len(self.deadlines) > SWEEP_ABOVE + 2 * len(self._calls):
-            # Calls answered early leave theirs behind: with a long time-out those of minutes.
+            # Calls answered early leave their deadlines behind: with a long timeout, those of several minutes.
             self.deadlines = [(each.deadline, number) for number, each in self._calls.items()]
             heapq.heapify(self.deadlines)
 
     def get(self, request_id: int) -> CallT | None:
-        """A call that waits, by its number."""
+        """Returns the pending call with this number, or None."""
         return self._calls.get(request_id)
 
     def take(self, request_id: int) -> CallT | None:
-        """Takes a call out; None when it does not wait any more."""
+        """Removes and returns a call; None if it is no longer pending."""
         return self._calls.pop(request_id, None)
 
     def take_expired(self, now: int) -> Iterable[CallT]:
-        """Takes out the calls whose time is up, the earliest first."""
-        # Asked in every step of a node, and mostly there is none.
+        """Removes and yields the calls whose deadline has passed, earliest first."""
+        # This runs in every step of a node, and usually no call has expired.
         return self._each_expired(now) if self.deadlines and self.deadlines[0][0] <= now else ()
 
     def _each_expired(self, now: int) -> Iterator[CallT]:
@@ -88,13 +90,13 @@ class PendingCalls(Generic[CallT]):
 
     @property
     def next_deadline(self) -> int | None:
-        """When the next call's time is up."""
+        """The deadline of the next call to expire; None if no call is pending."""
         while self.deadlines and self.deadlines[0][1] not in self._calls:
             heapq.heappop(self.deadlines)
         return self.deadlines[0][0] if self.deadlines else None
 
     def __iter__(self) -> Iterator[CallT]:
-        """The calls that wait as of now: they may be taken out meanwhile."""
+        """Iterates over a copy of the pending calls, so that calls can be removed during the iteration."""
         return iter(list(self._calls.values()))
 
     def __len__(self) -> int:

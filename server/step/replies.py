@@ -1,4 +1,4 @@
-"""Answers to clients, as the services of a node give them."""
+"""Replies to clients, as a node's services produce them."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from quorumlog.server.step.events import Reply
 
 
 class ReplyListener(Protocol):
-    """Who hears of every answer."""
+    """Observer of all replies."""
 
     def replied(self, request_id: int, response: ProtoMessage, /) -> None:
-        """A request has been answered."""
+        """Reports that a request has been answered."""
 
 
 class Replies:
-    """Gathers the answers of a step.
+    """Collects the replies of a step.
 
     Attributes:
-        listener: hears of each; None: nobody does.
+        listener: notified of each reply; None: no listener.
     """
 
     def __init__(self) -> None:
@@ -29,16 +29,16 @@ class Replies:
         self.listener: ReplyListener | None = None
 
     def reply(self, request_id: int, message: ProtoMessage, entries: Sequence[Sequence[bytes]] = ()) -> None:
-        """Answers a client's request.
+        """Adds the reply to a client's request.
 
         Arguments:
-            entries: of an answer to a fetch, for each of its results, which have none themselves.
+            entries: the entries of a reply to a fetch, for each of its results; the results in ``message`` have none.
         """
         if self.listener is not None:
             self.listener.replied(request_id, message)
         self._gathered.append(Reply(request_id, message, entries))
 
     def take_gathered(self) -> list[Reply]:
-        """Takes out what was answered since the last call, in order."""
+        """Removes and returns the replies since the last call, in order."""
         gathered, self._gathered = self._gathered, []
         return gathered

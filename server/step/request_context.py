@@ -1,44 +1,44 @@
-"""Where a request comes from."""
+"""Source of a request: listener, address and principal."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
 
-#: Begins every principal of a client; what follows is the user's name. No rule and no super user begins otherwise.
+#: Prefix of every client's principal, followed by the user name. ACLs and super users always have it.
 USER_PREFIX = "User:"
-#: The principal of whoever has not signed in.
+#: The principal of an unauthenticated client.
 ANONYMOUS = f"{USER_PREFIX}ANONYMOUS"
-#: Stands for every principal in rules.
+#: Matches every principal in ACLs.
 EVERYBODY = f"{USER_PREFIX}*"
 
 
 def node_principal(node_id: int) -> str:
-    """The principal of another node, as its certificate has proved it. It is no user's, and no rule is about it."""
+    """Returns the principal of another node, as proved by its certificate. It is not a user, and no ACL matches it."""
     return f"Node:{node_id}"
 
 
 class Listener(Enum):
-    """The kinds of addresses that a node listens at."""
+    """The kinds of address that a node listens on."""
 
-    PLAINTEXT = 1  #: clients that prove nothing, and peers of a cluster without TLS
+    PLAINTEXT = 1  #: unauthenticated clients, and peers of a cluster without TLS
     PEER = 2  #: nodes, by certificate
     CLIENT = 3  #: clients, by certificate
     PASSWORD = 4  #: clients, by password or token, over TLS
-    KAFKA = 5  #: clients of Kafka's protocol, in the way that the node's settings say
+    KAFKA = 5  #: Kafka clients, authenticated as the node's settings require
 
 
 @dataclass(slots=True, frozen=True)
 class RequestContext:
-    """Who a client is, what it calls itself, and the machine that it speaks from.
+    """A client's identity, its client id, and the host that it calls from.
 
     Arguments:
-        principal: "User:" and a name, as its listener has proved it; ANONYMOUS where nothing was proved; that of a node
-            at the listener of nodes.
-        listener: where it came in; it is told of other nodes where they listen in the same way.
+        principal: "User:" and a name, as authenticated by its listener; ANONYMOUS without authentication; at the
+            listener for nodes, the principal of a node.
+        listener: the listener that it connected to; metadata gives it the other nodes' addresses of the same kind.
         serial: the serial number of its certificate in hexadecimal digits; empty without one.
-        token: of its session, where it came in with one and the session has not been looked up yet.
-        proved_as: CLIENT or PASSWORD where it proves who it is in the way of that listener at another one.
+        token: the session token, if the request has one and the session has not been looked up yet.
+        proved_as: CLIENT or PASSWORD if it authenticates as at that listener, but at another one.
     """
 
     client_id: str = ""
@@ -51,9 +51,9 @@ class RequestContext:
 
     @property
     def proof(self) -> Listener:
-        """The listener in whose way it proves who it is."""
+        """The listener whose kind of authentication applies."""
         return self.proved_as or self.listener
 
 
-#: Of requests that nobody has said it of.
+#: The context of requests that do not have one.
 UNKNOWN_CLIENT = RequestContext()

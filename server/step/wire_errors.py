@@ -1,4 +1,4 @@
-"""Builds the errors that travel in responses: which are retriable, and which are definite."""
+"""Builds the errors in responses, and tells which of them are retriable and which are definite."""
 
 from __future__ import annotations
 
@@ -34,12 +34,13 @@ _RETRIABLE = frozenset(
     }
 )
 
-#: Characters of a message. A request may name ten thousand topics with names of any length, and is told of each.
+#: Maximum length of a message in characters. A request may name ten thousand topics with names of any length, and gets
+#: a message for each.
 MAX_MESSAGE_LENGTH = 500
 
 
 def is_retriable(code: ErrorCode.ValueType) -> bool:
-    """Whether the same request may succeed later."""
+    """True if the same request may succeed later."""
     return code in _RETRIABLE
 
 
@@ -52,15 +53,15 @@ def error(
     leader_epoch: int = 0,
     throttle_time_ms: int = 0,
 ) -> errors_pb2.Error:
-    """One error.
+    """Returns an error.
 
     Arguments:
-        message: says what is wrong and what to do. It may quote what a client sent: what is no printable text is
-            escaped, so that it stays one line, and it is cut at ``MAX_MESSAGE_LENGTH`` characters.
-        definite: False when the attempt may yet take effect.
-        leader: node id of the partition's leader where it is known.
+        message: what is wrong and what to do. It may quote what a client sent: unprintable characters are escaped, so
+            that it stays one line, and it is cut at ``MAX_MESSAGE_LENGTH`` characters.
+        definite: False if the attempt may still take effect.
+        leader: node id of the partition's leader, if known.
         leader_epoch: the epoch in which it leads.
-        throttle_time_ms: how long to wait before trying again, where a quota says so.
+        throttle_time_ms: how long to wait before the next attempt, if a quota requires it.
     """
     message = message[:MAX_MESSAGE_LENGTH]
     if not message.isprintable():

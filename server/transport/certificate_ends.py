@@ -1,4 +1,4 @@
-"""Calls end with the certificate that they were made with. gRPC looks at its time in the handshake only."""
+"""Ends calls when the certificate of their connection expires: gRPC checks validity only during the handshake."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from quorumlog.v1.errors_pb2 import ErrorCode
 
 Context: TypeAlias = "grpc.aio.ServicerContext[bytes, bytes]"
 
-ENDED = "the certificate of this connection is not valid any more: connect with a new one"
+ENDED = "the certificate of this connection has expired: reconnect with a new one"
 
 
 def certificate_end_s(context: Context) -> float:
-    """When the other side's certificate ends, in seconds since 1970; never without one."""
+    """Returns when the caller's certificate expires, in seconds since 1970; infinity without a certificate."""
     return certificate_end_of(context.auth_context())
 
 
 def certificate_end_of(auth_context: AuthContext) -> float:
-    """The same, by what a connection has proved."""
+    """Returns the same for the authentication context of a connection."""
     certificate = certificate_of(auth_context)
     return math.inf if certificate is None else _end_s(certificate)
 
 
 async def refuse_ended(context: Context, *, definite: bool = True) -> None:
-    """Ends the call where the certificate of its connection has ended.
+    """Ends the call if the certificate of its connection has expired.
 
     Arguments:
-        definite: nothing was done; False: requests of the stream that are under way may yet take effect.
+        definite: nothing was done; False: requests of the stream that are in progress may still take effect.
     """
     if time.time() > certificate_end_s(context):
         await refuse(context, error(ErrorCode.SASL_AUTHENTICATION_FAILED, ENDED, definite=definite))
@@ -46,4 +46,4 @@ def _end_s(certificate: bytes) -> float:
     try:
         return validity(certificate).ends_s
     except CertificateError:
-        return 0.0  # gRPC took what we cannot read: nobody goes on with it.
+        return 0.0  # gRPC accepted a certificate that we cannot parse: treat it as expired.

@@ -1,19 +1,19 @@
-"""gRPC settings that every channel between nodes and every server share."""
+"""gRPC settings shared by every channel between nodes and every server."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-#: A frame holds at least one entry whole, however large; requests are bounded by the node's limits, far below this.
+#: A frame holds at least one complete entry, however large; requests have the node's own limits, which are far lower.
 MAX_MESSAGE_BYTES = 128 << 20
 
 _MESSAGES: tuple[tuple[str, int], ...] = (
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
 )
-#: A process that is stopped, or a host that vanished without closing its sockets, is noticed after four seconds. Raft's
-#: own heartbeats have moved leaderships long before; this frees the connection. The ping timeout counts for pings that
-#: gRPC sends of its own accord: while one of those is out no keepalive ping leaves, and its own default is a minute.
+#: A stopped process, or a host that vanished without closing its sockets, is detected after four seconds. Raft's
+#: heartbeats have moved leaderships long before; this frees the connection. The ping timeout applies to pings that gRPC
+#: sends on its own: while one is unanswered no keepalive ping is sent, and the default is a minute.
 _KEEPALIVE: tuple[tuple[str, int], ...] = (
     ("grpc.keepalive_time_ms", 2_000),
     ("grpc.keepalive_timeout_ms", 2_000),
@@ -21,8 +21,8 @@ _KEEPALIVE: tuple[tuple[str, int], ...] = (
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
 )
-#: Without its own pool a second channel to the same address would share the first one's connection, and a heartbeat
-#: would wait behind the megabytes in its socket.
+#: Without its own pool, a second channel to the same address would share the connection of the first, and a heartbeat
+#: would wait behind megabytes in its socket.
 PEER_CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
     *_MESSAGES,
     *_KEEPALIVE,
@@ -37,17 +37,17 @@ PEER_CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
 
 @dataclass(slots=True, frozen=True)
 class ConnectionLimits:
-    """What strangers may hold of one server before they have said a word, and after. Times are in milliseconds.
+    """Limits on the resources that unauthenticated and idle clients hold. Times are in milliseconds.
 
     Arguments:
-        connections: at once; what comes beyond them is closed.
+        connections: at a time; further ones are closed.
         handshake_ms: from the connection to the first frame of HTTP/2, TLS included. gRPC's own default leaves silent
             sockets open for two minutes.
-        idle_ms: without a call on it, from the first moment on. Clients connect again when they need to.
-        streams: calls on one connection; a client's further ones wait at the client.
+        idle_ms: without a call on the connection, starting with its first moment. Clients reconnect when they need to.
+        streams: calls on one connection; further ones wait at the client.
         message_bytes: of one message, decompressed or not.
         metadata_bytes: of the metadata of one call.
-        unasked_bytes: what gRPC takes in of a call that nobody reads yet. None: as much as it finds that the connection
+        unasked_bytes: data that gRPC buffers for a call that is not being read. None: it adapts to what the connection
             carries, up to 16 MiB.
     """
 
@@ -64,7 +64,7 @@ DEFAULT_LIMITS = ConnectionLimits()
 
 
 def server_options(limits: ConnectionLimits) -> tuple[tuple[str, int], ...]:
-    """gRPC's settings of a server."""
+    """Returns gRPC's settings of a server."""
     windows: tuple[tuple[str, int], ...] = ()
     if limits.unasked_bytes is not None:
         windows = (("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", limits.unasked_bytes))
@@ -78,9 +78,9 @@ def server_options(limits: ConnectionLimits) -> tuple[tuple[str, int], ...]:
         ("grpc.max_allowed_incoming_connections", limits.connections),
         ("grpc.server_handshake_timeout_ms", limits.handshake_ms),
         ("grpc.max_connection_idle_ms", limits.idle_ms),
-        # No client of ours compresses messages: records are compressed in their batches.
+        # Our clients do not compress messages: records are compressed in their batches.
         ("grpc.per_message_decompression", 0),
-        # With so_reuseport a second process would share the port in silence and take half of the connections.
+        # With so_reuseport, a second process would silently share the port and take half of the connections.
         ("grpc.so_reuseport", 0),
         ("grpc.http2.min_recv_ping_interval_without_data_ms", 500),
         ("grpc.http2.max_ping_strikes", 0),

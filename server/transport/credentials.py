@@ -1,7 +1,7 @@
-"""TLS as gRPC takes it: what a listener serves with, and what this node dials its peers with.
+"""TLS credentials for gRPC: of this node's listeners, and of its connections to peers.
 
-Files are read again when they change. A server is asked for its certificate at each new connection, on a thread of
-gRPC's; who dials makes its credentials anew each time. What is connected already goes on with what it had.
+Files are read again when they change. gRPC asks a server for its certificate at each new connection, on a thread of its
+own; for outgoing connections, credentials are created each time. Existing connections keep their certificate.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def server_credentials(watched: WatchedPair) -> grpc.ServerCredentials:
         nonlocal served
         pair = changed_since(watched, served)
         if pair is None:
-            return None  # type: ignore[return-value]  # it stands for no change; the stubs do not know that
+            return None  # type: ignore[return-value] # None means "no change"; the stubs do not say so
         served = pair
         return _configuration(pair)
 
@@ -39,18 +39,18 @@ class PeerDialer:
     """Opens connections to other nodes.
 
     Arguments:
-        watched: this node's pair with the authorities of nodes; None: it dials without TLS.
+        watched: this node's key pair, with the certificate authorities of nodes; None: connect without TLS.
     """
 
     def __init__(self, watched: WatchedPair | None = None) -> None:
         self._watched = watched
 
     def channel(self, address: str, node_id: int | None) -> grpc.aio.Channel:
-        """A connection of its own. With TLS, one that shows the certificate of another node fails in its handshake.
+        """Opens a separate connection. With TLS, the handshake fails if the server has the certificate of another node.
 
         Arguments:
             address: host:port.
-            node_id: of who should answer there. None: it is not known, and the certificate must be good for the host.
+            node_id: id of the node expected there. None: unknown, and the certificate must be valid for the host.
         """
         if self._watched is None:
             return grpc.aio.insecure_channel(address, options=PEER_CHANNEL_OPTIONS)

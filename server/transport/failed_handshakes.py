@@ -15,24 +15,24 @@ from dataclasses import dataclass
 from quorumlog.server.observability.logging_setup import Log
 from quorumlog.server.step.events import AuditLine
 
-#: How often what has failed is told.
+#: Interval for reporting failures (s).
 TELL_EVERY_S = 1.0
-#: Addresses that are told of apart in that time.
+#: Addresses reported separately in that interval.
 MAX_HOSTS = 20
 OTHERS = "(others)"
-#: After a line in the log, how long there is no other.
+#: Minimum time between two lines in the log (s).
 LOG_AGAIN_S = 60.0
 MAX_REASON_LENGTH = 500
 
 
 def reason_of(problem: Exception) -> str:
-    """Why a handshake failed, in words. Of a connection that is gone again there may be none: its kind says it."""
+    """Returns why a handshake failed: the exception's text, or its type if it has none (as for a closed connection)."""
     return str(problem) or type(problem).__name__
 
 
 @dataclass(slots=True)
 class _Failed:
-    """Connections of an address to a listener.
+    """Failed connections of an address to a listener.
 
     Arguments:
         reason: of the last one.
@@ -43,10 +43,10 @@ class _Failed:
 
 
 class FailedHandshakes:
-    """Tells of them.
+    """Counts failed handshakes and reports them periodically.
 
     Arguments:
-        audit: takes lines for the audit log.
+        audit: receives lines for the audit log.
         clock: in seconds.
     """
 
@@ -61,11 +61,11 @@ class FailedHandshakes:
         self._unlogged = 0
 
     def failed(self, listener: str, host: str, reason: str) -> None:
-        """A connection came to nothing.
+        """Records a failed connection.
 
         Arguments:
-            listener: the setting that says where it was made.
-            host: the address that it came from.
+            listener: name of the setting that configures the listener.
+            host: the client's address.
         """
         key = (listener, host)
         if key not in self._failed and len(self._failed) >= MAX_HOSTS:
@@ -75,7 +75,7 @@ class FailedHandshakes:
         known.times += 1
 
     def tell(self) -> None:
-        """Tells of what has failed since the last time."""
+        """Reports the failures since the last call."""
         failed, self._failed = self._failed, {}
         for (listener, host), each in failed.items():
             fields: dict[str, object] = {
@@ -92,7 +92,7 @@ class FailedHandshakes:
                 self._unlogged = 0
 
     async def run(self) -> None:
-        """Tells of them for as long as the node serves."""
+        """Reports failures for as long as the node serves."""
         while True:
             await asyncio.sleep(TELL_EVERY_S)
             self.tell()

@@ -24,7 +24,7 @@ _SERVICES = (
     *(service.full_name for service in sign_in_pb2.DESCRIPTOR.services_by_name.values()),
 )
 _PEER_SERVICES = tuple(service.full_name for service in peer_pb2.DESCRIPTOR.services_by_name.values())
-#: What calls that were ended get to come to their end.
+#: Time for cancelled calls to finish (s).
 LAST_CALLS_S = 1.0
 
 
@@ -33,12 +33,12 @@ class GrpcServer:
 
     Arguments:
         credentials: with TLS.
-        name: of the setting that the address is of, for messages.
-        requests: the way to the node, which decides who may see what there is; None: everybody may.
-        interceptors: stand before all services.
+        name: name of the setting with the address, for messages.
+        requests: asks the node whether a caller may use reflection; None: every caller may.
+        interceptors: run before all services.
 
     Raises:
-        ListenError: the address cannot be listened on.
+        ListenError: listening on the address failed.
     """
 
     def __init__(
@@ -68,7 +68,9 @@ class GrpcServer:
         except RuntimeError:
             port = 0
         if port == 0:
-            raise ListenError(f"{name} = {address}: cannot listen there")
+            raise ListenError(
+                f"{name} = {address}: cannot listen on this address: check that it is local and not in use"
+            )
         self._serving: bool | None = None
 
     async def start(self) -> None:
@@ -77,7 +79,7 @@ class GrpcServer:
         await self._server.start()
 
     async def set_serving(self, serving: bool) -> None:
-        """What the health service answers, for the node as a whole and for each client service."""
+        """Sets the answer of the health service, for the node as a whole and for each client service."""
         if serving == self._serving:
             return
         self._serving = serving
@@ -86,22 +88,23 @@ class GrpcServer:
             await self._health.set(name, statuses.SERVING if serving else statuses.NOT_SERVING)
 
     async def stop(self, grace_s: float) -> None:
-        """Takes no more calls, gives those under way ``grace_s`` seconds, then ends them, and waits until that is so.
+        """Refuses new calls, waits ``grace_s`` seconds for calls in progress, cancels them, and waits for their tasks.
 
-        gRPC does not wait for that. With the event loop the tasks would end in which it serves calls, each of them with
-        an error in the log.
+        gRPC does not wait for the tasks in which it serves calls. If the event loop stopped before them, each would log
+        an
+        error.
         """
         await self.end_calls(grace_s)
         await wait_for_calls()
 
     async def end_calls(self, grace_s: float) -> None:
-        """The same, but does not wait for their tasks."""
+        """Does the same without waiting for the tasks."""
         await self._health.enter_graceful_shutdown()
         await self._server.stop(grace_s)
 
 
 async def wait_for_calls() -> None:
-    """Waits until all other tasks of the loop have ended, for a while."""
+    """Waits until all other tasks of the loop have finished, for a limited time."""
     others = asyncio.all_tasks() - {asyncio.current_task()}
     if others:
         await asyncio.wait(others, timeout=LAST_CALLS_S)

@@ -1,4 +1,4 @@
-"""Who calls, by what the listener has proved."""
+"""Principals of callers, derived from what the listener has verified."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from quorumlog.server.certificates.names import node_of, user_of
 from quorumlog.server.certificates.x509 import CertificateError, serial_number
 from quorumlog.server.step.request_context import ANONYMOUS, EVERYBODY, USER_PREFIX, Listener
 
-#: Characters of a common name that is taken for a user's.
+#: Maximum length of a common name that is accepted as a user's.
 MAX_NAME_LENGTH = 249
 
-#: What gRPC tells of a connection, or :func:`auth_context_of` of one without gRPC.
-#: Without TLS nothing of it is proved, and none of the keys below is there.
+#: Authentication context of a connection: from gRPC, or from :func:`auth_context_of` without gRPC. Without TLS nothing
+#: in it is verified, and none of the keys below exists.
 AuthContext = Mapping[str, Iterable[bytes]]
 
 
 def principal_of(auth_context: AuthContext) -> str:
-    """The principal of a call: ``User:`` and a name, or ``User:ANONYMOUS``.
+    """Returns the principal of a call: ``User:`` and a name, or ``User:ANONYMOUS``.
 
-    The name is that of the certificate's only URI of a user, else its common name. A node is no user, and no
-    certificate is everybody's.
+    The name is that of the certificate's only URI of a user, otherwise its common name. A node is not a user, and no
+    certificate may claim the principal that stands for every user.
 
     Arguments:
-        auth_context: what gRPC tells of the connection.
+        auth_context: gRPC's authentication context of the connection.
     """
     uris = _texts(auth_context, "peer_uri")
     if any(node_of(uri) is not None for uri in uris):
@@ -40,7 +40,7 @@ def principal_of(auth_context: AuthContext) -> str:
 
 
 def auth_context_of(connection: ssl.SSLSocket | ssl.SSLObject) -> AuthContext:
-    """What gRPC would tell of a connection: the certificate of the other side, and whom it names."""
+    """Returns what gRPC's authentication context would have: the peer's certificate and the names in it."""
     shown, der = connection.getpeercert() or {}, connection.getpeercert(binary_form=True)
     if der is None:
         return {}
@@ -56,20 +56,20 @@ def auth_context_of(connection: ssl.SSLSocket | ssl.SSLObject) -> AuthContext:
 
 
 def node_id_of(auth_context: AuthContext) -> int | None:
-    """The node whose certificate the other side has; None where it is no node's, or several nodes'."""
+    """Returns the id of the node in the peer's certificate; None if it names no node, or several."""
     nodes = [node for uri in _texts(auth_context, "peer_uri") if (node := node_of(uri)) is not None]
     return nodes[0] if len(nodes) == 1 else None
 
 
 def listener_of(auth_context: AuthContext) -> Listener:
-    """The kind of listener that a client's call came to: each has one way to sign in."""
+    """Returns the kind of listener that a client's call arrived at: each has one method of authentication."""
     if "ssl" not in _texts(auth_context, "transport_security_type"):
         return Listener.PLAINTEXT
     return Listener.CLIENT if certificate_of(auth_context) is not None else Listener.PASSWORD
 
 
 def serial_of(auth_context: AuthContext) -> str:
-    """The serial number of the other side's certificate in hexadecimal digits; empty without one."""
+    """Returns the serial number of the peer's certificate in hexadecimal digits; empty without a certificate."""
     certificate = certificate_of(auth_context)
     return "" if certificate is None else _serial(certificate)
 
@@ -79,11 +79,11 @@ def _serial(certificate: bytes) -> str:
     try:
         return serial_number(certificate)
     except CertificateError:
-        return ""  # gRPC took what we cannot read: it ends at once (certificate_ends).
+        return ""  # gRPC accepted a certificate that we cannot parse: certificate_ends ends the call.
 
 
 def certificate_of(auth_context: AuthContext) -> bytes | None:
-    """The other side's certificate in PEM; None without one."""
+    """Returns the peer's certificate in PEM; None without one."""
     return next(iter(auth_context.get("x509_pem_cert", ())), None)
 
 

@@ -1,4 +1,4 @@
-"""Errors of whole calls: a gRPC status that carries google.rpc.ErrorInfo with Kafka's name for what went wrong."""
+"""Errors of whole calls: a gRPC status with google.rpc.ErrorInfo, whose reason is Kafka's name of the error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TLS without gRPC, with a pair of files that change now and then."""
+"""TLS contexts without gRPC, from certificate files that may change."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from quorumlog.server.certificates.pairs import Pair, WatchedPair, changed_since
 
 
 class TlsContexts:
-    """What connections that begin now are served with.
+    """Contexts for new connections.
 
-    Whoever connects has to have a certificate where the pair has authorities for that.
+    If the pair has certificate authorities, clients must present a certificate.
     """
 
     def __init__(self, watched: WatchedPair) -> None:
@@ -19,13 +19,13 @@ class TlsContexts:
         self._context = _context_of(watched, self._pair)
 
     def current(self) -> ssl.SSLContext:
-        """The context: with the newest pair, and the one before where that cannot be loaded."""
+        """Returns a context with the newest pair, or with the previous one if that cannot be loaded."""
         pair = changed_since(self._watched, self._pair)
         if pair is not None:
             try:
                 self._context = _context_of(self._watched, pair)
             except (ssl.SSLError, OSError):
-                return self._context  # The files are being replaced right now: the next connection looks again.
+                return self._context  # The files are being replaced at the moment: the next connection retries.
             self._pair = pair
         return self._context
 

@@ -29,12 +29,12 @@ _LONGEST_FINDING = 300
 
 @dataclass(slots=True, frozen=True)
 class Verdict:
-    """What a check found. ``finding`` is empty when it found nothing.
+    """Result of a check. ``finding`` is empty if it passed.
 
     Arguments:
         by: the seeded check, or the test.
-        steps: taken by nodes (or by the storm) until it was found.
-        events: of the simulation until then.
+        steps: steps of nodes (or of the storm) until the finding.
+        events: events of the simulation until then.
     """
 
     finding: str = ""
@@ -45,14 +45,15 @@ class Verdict:
 
     @classmethod
     def last_in(cls, output: str) -> Verdict:
-        """From a check's output. Below it the interpreter may complain of what a fault has left behind, such as tasks.
+        """Returns the last verdict in a check's output. After it the interpreter may print complaints about leftovers
+        of a fault, such as tasks.
 
         Raises:
             ValueError: there is none.
         """
         lines = [line for line in output.splitlines() if line.startswith('{"finding": ')]
         if not lines:
-            raise ValueError(f"the check said no verdict: {output[-2_000:]}")
+            raise ValueError(f"the check printed no verdict: {output[-2_000:]}")
         return cls(**json.loads(lines[-1]))
 
 
@@ -63,14 +64,14 @@ class _Storm(Protocol):
 
 
 def seeds_of(text: str) -> Iterator[int]:
-    """The seeds in ``4,16,20..30``; both ends of a range belong to it."""
+    """Yields the seeds in ``4,16,20..30``; ranges include both ends."""
     for part in text.split(","):
         first, _, last = part.partition("..")
         yield from range(int(first), int(last or first) + 1)
 
 
 def seeded(check: str) -> tuple[str, str] | None:
-    """Kind and seeds of a seeded check; None for tests."""
+    """Returns kind and seeds of a seeded check; None for tests."""
     match = _SEEDED.fullmatch(check)
     return (match[1], match[2]) if match is not None else None
 
@@ -103,7 +104,7 @@ def _storm(seeds: str, checkout: Path) -> Verdict:
         try:
             storm = storms.Storm(seed)
             storm.run()
-        except Exception as error:  # whatever the core raises is a finding, with its seed
+        except Exception as error:  # any exception of the core is a finding, with its seed
             taken = storm.taken if storm is not None else 0
             return Verdict(f"{type(error).__name__}: {error}", "storms", seed, taken)
     return Verdict()
@@ -135,10 +136,10 @@ def _run_tests(tests: list[str], checkout: Path) -> Verdict:
 
 
 def check_origin(tree: Path, modules: list[str]) -> None:
-    """Makes sure that what was checked is the copy: a mutant that was never loaded would survive every check.
+    """Verifies that the copy was checked: a mutant that was never loaded would survive every check.
 
     Raises:
-        RuntimeError: one of ``modules`` was not loaded, or something of ours came from elsewhere.
+        RuntimeError: one of ``modules`` was not loaded, or a module of ours came from elsewhere.
     """
     missing = [name for name in modules if name not in sys.modules]
     if missing:
@@ -150,12 +151,12 @@ def check_origin(tree: Path, modules: list[str]) -> None:
 
 
 def main() -> int:
-    """Runs the check that the command line names; 0 when it came to an end, whatever it found."""
+    """Runs the check named by the command line; returns 0 if it was completed, whatever its result."""
     parser = argparse.ArgumentParser(prog="python -m quorumlog.simulator.mutation.checks")
     parser.add_argument("check")
-    parser.add_argument("--tree", type=Path, required=True, help="where all of quorumlog must come from")
-    parser.add_argument("--checkout", type=Path, required=True, help="whose tests are run")
-    parser.add_argument("--modules", nargs="*", default=[], help="what must have been loaded")
+    parser.add_argument("--tree", type=Path, required=True, help="directory from which all of quorumlog must be loaded")
+    parser.add_argument("--checkout", type=Path, required=True, help="checkout with the tests to run")
+    parser.add_argument("--modules", nargs="*", default=[], help="modules that must have been loaded")
     chosen = parser.parse_args()
     verdict = run_check(chosen.check, chosen.checkout)
     check_origin(chosen.tree, chosen.modules)

@@ -1,4 +1,4 @@
-"""Copies of the packages that run compiled: by what ``make compile`` made, with a mutant's units compiled anew."""
+"""Copies of the packages that run compiled: with the modules of ``make compile``, and a mutant's units recompiled."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ setup(name="mutant", packages=[], ext_modules=modules, script_args=["-q", "build
 
 
 class NotCompiledError(Exception):
-    """There are no compiled modules, or a mutant's cannot be compiled."""
+    """Raised if there are no compiled modules, or a mutant's cannot be compiled."""
 
 
 def add_compiled(tree: Path, checkout: Path = CHECKOUT) -> None:
-    """Puts the compiled modules of a checkout beside the sources of a copy.
+    """Adds the compiled modules of a checkout to the sources of a copy.
 
     Raises:
         NotCompiledError: some are missing, or older than their sources.
@@ -47,7 +47,7 @@ def add_compiled(tree: Path, checkout: Path = CHECKOUT) -> None:
 
 
 def units_of(mutant: Mutant, checkout: Path = CHECKOUT) -> dict[str, list[str]]:
-    """The units of compilation that a mutant changes, each with its patterns."""
+    """Returns the compilation units that a mutant changes, each with its patterns."""
     units: dict[str, list[str]] = tomllib.loads((checkout / "pyproject.toml").read_text())["tool"]["quorumlog"][
         "compiled"
     ]
@@ -58,10 +58,10 @@ def units_of(mutant: Mutant, checkout: Path = CHECKOUT) -> dict[str, list[str]]:
 
 
 def compile_changed(mutant: Mutant, tree: Path, checkout: Path = CHECKOUT) -> None:
-    """Compiles in a mutant's copy the units that it has changed.
+    """Compiles the changed units in a mutant's copy.
 
     Raises:
-        NotCompiledError: mypyc or the C compiler refuses the mutant.
+        NotCompiledError: mypyc or the C compiler rejects the mutant.
     """
     for unit, patterns in units_of(mutant, checkout).items():
         sources = sorted({path for pattern in patterns for path in (tree / "quorumlog").glob(pattern)})

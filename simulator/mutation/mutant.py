@@ -1,4 +1,4 @@
-"""A planted fault: a small patch of the shipped source, with the story of what it would do, and who must notice.
+"""A planted fault: a small patch of the shipped source, with its effect, and the checks that must detect it.
 
 The patches are data (``mutants/*.toml``) and are only ever applied to a copy of the packages.
 """
@@ -11,7 +11,7 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
-#: The source checkout: mutants are looked for with its tests.
+#: The source checkout, whose tests detect mutants.
 CHECKOUT = Path(__file__).resolve().parents[2]
 MUTANTS = Path(__file__).resolve().parent / "mutants"
 #: The files of the console's page, which are changed like modules, and the module that reads them.
@@ -19,12 +19,12 @@ PAGE, PAGE_SERVER = "console/static", "console/assets.py"
 
 
 class StalePatchError(Exception):
-    """The source has moved on, and a patch no longer finds its place."""
+    """Raised if the source has changed, so that a patch no longer fits."""
 
 
 @dataclass(slots=True, frozen=True)
 class SourceChange:
-    """One replacement of text in one file of ``src/quorumlog``, which must hold ``before`` exactly once."""
+    """One replacement of text in one file of ``src/quorumlog``, which must contain ``before`` exactly once."""
 
     file: str
     before: str
@@ -36,10 +36,10 @@ class Mutant:
     """One planted fault.
 
     Arguments:
-        name: of its file.
-        story: what would happen to somebody, in a line.
-        scenario: its number in the list of what must not happen again; 0 for none.
-        checks: to be tried in this order (see `checks`).
+        name: name of its file.
+        story: its effect on a user, in a line.
+        scenario: its number in the list of regressions; 0 for none.
+        checks: checks in the order in which they are tried (see `checks`).
     """
 
     name: str
@@ -50,7 +50,7 @@ class Mutant:
 
     @property
     def modules(self) -> list[str]:
-        """Import names of what is changed; of a file of the console's page, of what serves it."""
+        """Import names of the changed modules; for a file of the console's page, of the module that serves it."""
         found = (change.file if change.file.endswith(".py") else PAGE_SERVER for change in self.changes)
         paths = (file.removesuffix(".py").removesuffix("/__init__") for file in found)
         return sorted({f"quorumlog.{path.replace('/', '.')}" for path in paths})
@@ -59,7 +59,7 @@ class Mutant:
         """Plants the fault into a copy that ``copy_packages`` made.
 
         Raises:
-            StalePatchError: the text to be replaced is not there exactly once.
+            StalePatchError: the text to replace does not exist exactly once.
         """
         for change in self.changes:
             target = tree / "quorumlog" / change.file
@@ -67,7 +67,7 @@ class Mutant:
             count = source.count(change.before)
             if count != 1:
                 raise StalePatchError(
-                    f"the patch of {self.name} is stale: {change.file} holds the text to be replaced {count} times;"
+                    f"the patch of {self.name} is stale: {change.file} contains the text to replace {count} times;"
                     f" bring simulator/mutation/mutants/{self.name}.toml up to date"
                 )
             target.unlink()  # a link in a copy must not lead to the source
@@ -75,10 +75,10 @@ class Mutant:
 
 
 def load_mutants(folder: Path = MUTANTS) -> list[Mutant]:
-    """All mutants of a folder, by name.
+    """Returns all mutants of a folder, by name.
 
     Raises:
-        ValueError: a file is not what it should be; the message names it.
+        ValueError: a file is invalid; the message names it.
     """
     return [_load(path) for path in sorted(folder.glob("*.toml"))]
 
@@ -102,5 +102,7 @@ def copy_packages(target: Path, checkout: Path = CHECKOUT) -> None:
 
 
 def copy_tree(source: Path, target: Path) -> None:
-    """A further copy of what ``copy_packages`` made, compiled code included: links, which ``Mutant.apply`` cuts."""
+    """Creates a further copy of a copy by ``copy_packages``, including compiled code: with links, which
+    ``Mutant.apply`` breaks.
+    """
     shutil.copytree(source, target, copy_function=os.link)

@@ -150,7 +150,7 @@ def test_everybody_may_ask_what_they_may_do_and_no_more(cluster: LocalCluster, a
         admin.check_acl(ACLOperation.WRITE, ResourcePattern(ResourceType.TOPIC, "orders"), principal="User:root")
     done = cli(cluster, "acls", "check", "--operation", "Delete", "--topic", "orders")
     assert done.returncode == 1
-    assert done.stderr == "quorumlog: who asks may not Delete on Topic orders: no rule allows it\n"
+    assert done.stderr == "quorumlog: the caller may not Delete on Topic orders: no ACL allows it\n"
     done = cli(cluster, "acls", "check", "--operation", "read", "--topic", "orders")
     assert done.stdout == f"allowed: allow {WHO} Read on Topic orders\n"
 

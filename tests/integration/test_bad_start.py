@@ -87,7 +87,7 @@ def test_an_address_of_another_machine_is_refused(tmp_path: Path, port: int) -> 
 
 
 def test_listening_beyond_loopback_takes_insecure_said_aloud(tmp_path: Path, port: int) -> None:
-    assert "or say --insecure" in refusal(tmp_path, port, listen=f"0.0.0.0:{port}")
+    assert "or set --insecure" in refusal(tmp_path, port, listen=f"0.0.0.0:{port}")
 
 
 def test_a_name_that_does_not_resolve_is_named(tmp_path: Path, port: int) -> None:
@@ -185,4 +185,4 @@ def test_a_node_on_another_nodes_data_is_refused(tmp_path: Path) -> None:
         address, data_dir = cluster.address(1), cluster.data_dir(1)
     port = int(address.rpartition(":")[2])
     said = refusal(data_dir, port, node_id=5, controllers=f"5@{address}")
-    assert said.endswith("it is node 1's: start it with --node-id 1, or give node 5 its own")
+    assert said.endswith("it belongs to node 1: use --node-id 1, or give node 5 its own")

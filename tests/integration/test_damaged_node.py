@@ -146,7 +146,7 @@ def test_storage_that_cannot_be_opened_is_moved_aside_only_where_somebody_says_s
         data_file = cluster.data_dir(1) / "data.mdb"
         os.truncate(data_file, data_file.stat().st_size // 2)
         damaged = data_file.read_bytes()
-        with pytest.raises(ClusterError, match=r"it was cut.*QUORUMLOG_DAMAGED_STORAGE=move-aside"):
+        with pytest.raises(ClusterError, match=r"it was truncated.*QUORUMLOG_DAMAGED_STORAGE=move-aside"):
             cluster.start(1)
         assert data_file.read_bytes() == damaged
         # Its ports stay reserved until it is left.

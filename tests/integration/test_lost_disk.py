@@ -121,9 +121,15 @@ def test_another_node_gets_the_vote_of_one_that_never_returns_on_its_new_disk() 
     with LocalCluster(nodes=4, controllers=3) as cluster, Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
         admin.create_topics([NewTopic("t", replica_assignments={0: [1, 2, 3]})])
         cluster.kill(3)
-        given_up = cli(cluster, "nodes", "replace", "3", "--with", "3", "--no-wait")
-        assert given_up.returncode == 0, given_up.stderr
-        until(lambda: len(admin.describe_quorum().voters) == 2, "the quorum goes on without it")
+
+        def given_up() -> bool:
+            done = cli(cluster, "nodes", "replace", "3", "--with", "3", "--no-wait")
+            # The controller refuses it until it has noticed that the node is down.
+            assert done.returncode == 0 or "node 3 is up" in done.stderr, done.stderr
+            return done.returncode == 0
+
+        until(given_up, "the disk of node 3 is given up")
+        until(lambda: len(admin.describe_quorum().voters) == 2, "the quorum continues without it")
 
         def replaced() -> bool:
             ended = cli(cluster, "nodes", "replace", "3", "--with", "4")

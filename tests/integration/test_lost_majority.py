@@ -47,7 +47,7 @@ def recovered(cluster: LocalCluster, survivors: tuple[int, ...], tmp_path: Path)
     for node in survivors:
         refused = recover("apply", plan, "--data-dir", cluster.data_dir(node))
         assert refused.returncode == 2
-        assert "say --accept-loss" in refused.stderr
+        assert "add --accept-loss" in refused.stderr
         done = recover("apply", plan, "--data-dir", cluster.data_dir(node), "--accept-loss")
         assert (done.returncode, done.stderr) == (0, "")
         again = recover("apply", plan, "--data-dir", cluster.data_dir(node), "--accept-loss")
@@ -117,9 +117,9 @@ def test_one_of_three_goes_on_and_two_empty_nodes_join_it(tmp_path: Path) -> Non
                 end = ends_on_disk(cluster, 1, raft_group(cluster, MOVED))
                 acknowledged = load.acknowledged
                 report = recovered(cluster, (1,), tmp_path)
-                assert "given up for ever, with their data: 2, 3" in report
-                assert "alone-1: begins anew and empty" in report
-                assert f"pairs-{witnessed[0]}: begins anew and empty" in report
+                assert "given up permanently, with their data: 2, 3" in report
+                assert "alone-1: restarts empty" in report
+                assert f"pairs-{witnessed[0]}: restarts empty" in report
                 cluster.start(1)
                 # The clients that were there all the time go on.
                 load.goes_on()
@@ -183,7 +183,7 @@ def test_two_of_five_go_on_each_with_what_it_has_more_of_and_nobody_else_comes_b
             lose(cluster, 5)
             cluster.kill(1)
             report = recovered(cluster, (1, 4), tmp_path)
-            assert "given up for ever, with their data: 2, 3, 5" in report
+            assert "given up permanently, with their data: 2, 3, 5" in report
             for node in (1, 4):
                 cluster.start(node)
             # Of the former cluster, and kept after all: told in one line, and not heard.
@@ -211,4 +211,4 @@ def lines_since_start(cluster: LocalCluster, node: int) -> list[str]:
 
 
 def refusals_of(cluster: LocalCluster, node: int, peer: int) -> list[str]:
-    return [line for line in lines_since_start(cluster, node) if f"node {peer} comes back from cluster" in line]
+    return [line for line in lines_since_start(cluster, node) if f"node {peer} returned from cluster" in line]

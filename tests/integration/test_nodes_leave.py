@@ -76,6 +76,6 @@ def test_a_drain_says_which_partition_holds_it_up_and_why() -> None:
         assert drained.stderr == (
             "1 partition left: single-0 has no leader, and of its nodes 4 these are down: 4\n"
             "quorumlog: 1 replica cannot leave node 4: no node leads single-0, and of its nodes 4 these are down: 4;"
-            " start those, or delete the topic if their disks are lost. Node 4 stays drained: what can move later"
-            " does so by itself\n"
+            " start them, or delete the topic if their disks are lost. Node 4 keeps draining: replicas move"
+            " automatically once they can\n"
         )

@@ -109,7 +109,7 @@ def test_after_an_io_error_nothing_more_is_written(tmp_path: Path, monkeypatch: 
         with pytest.raises(FatalStorageError, match="check the disk"):
             storage.commit(transaction(RaftGroupWrite(GROUP, entries=entries)))
         monkeypatch.undo()
-        with pytest.raises(FatalStorageError, match="has failed before"):
+        with pytest.raises(FatalStorageError, match="has failed earlier"):
             storage.commit(transaction(RaftGroupWrite(GROUP, entries=entries)))
         with pytest.raises(LookupError):
             storage.entries(GROUP, 4, 4, 1)

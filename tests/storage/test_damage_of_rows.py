@@ -38,7 +38,7 @@ def test_a_cut_below_what_the_tail_touches_is_noticed(tmp_path: Path, monkeypatc
     data_file = tmp_path / "data.mdb"
     place = data_file.read_bytes().index(entries[299].data)
     os.truncate(data_file, place // PAGE_BYTES * PAGE_BYTES)
-    with pytest.raises(DamageError, match=r"its meta pages speak of .* it was cut"):
+    with pytest.raises(DamageError, match=r"its meta pages require .* it was truncated"):
         Storage(tmp_path)
 
 
@@ -60,7 +60,7 @@ def test_a_file_that_was_cut_is_told_in_one_way_wherever_it_was_cut(tmp_path: Pa
             Storage(tmp_path).close()
         except DamageError as damage:
             told.add(re.sub(r"\d+", "N", str(damage).partition("is damaged: ")[2].partition(";")[0]))
-    assert told == {"it has N bytes where its meta pages speak of N: it was cut"}
+    assert told == {"it has N bytes where its meta pages require N: it was truncated"}
 
 
 def test_meta_pages_that_cannot_be_neighbours_are_refused(tmp_path: Path) -> None:

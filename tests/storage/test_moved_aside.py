@@ -77,7 +77,7 @@ def test_a_disk_that_breaks_its_data_again_and_again_is_not_filled_with_them(tmp
         make(tmp_path)
         move_aside(tmp_path)
     make(tmp_path)
-    with pytest.raises(StorageEngineError, match="8 folders damaged-N are there from before; replace the disk"):
+    with pytest.raises(StorageEngineError, match="8 folders damaged-N exist already; replace the disk"):
         move_aside(tmp_path)
     assert (tmp_path / "data.mdb").exists()
 

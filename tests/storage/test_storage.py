@@ -99,7 +99,7 @@ def test_a_transaction_refused_by_one_group_changes_no_group(storage: Storage) -
     whole = RaftGroupWrite(1, entries=first.batches(2), table={b"r": b"1"})
     with pytest.raises(FatalStorageError, match="group 2"):
         storage.commit(transaction(whole, gap, node_state={b"k": b"v"}))
-    with pytest.raises(FatalStorageError, match="failed before"):
+    with pytest.raises(FatalStorageError, match="failed earlier"):
         storage.commit(Transaction(2))
     with reopened(storage) as again:
         assert {group: state.last.index for group, state in again.groups().items()} == {1: 2, 2: 2}

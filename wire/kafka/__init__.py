@@ -4,7 +4,7 @@
 - `compression`: the codecs of batches.
 - `records`: the records in a batch; `kernels`: the same by Arrow's kernels, for many records at once.
 - `produced`: batches checked record by record before a node accepts them.
-- `entry`: how entries keep such batches; `translation`: what other readers get of them.
+- `entry`: such batches in entries; `translation`: entries of any kind as batches for Kafka's consumers.
 - `consumer_protocol`: subscriptions and assignments of Kafka's classic consumer groups.
 
 May import: `wire`.

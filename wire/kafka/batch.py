@@ -17,8 +17,8 @@ A batch is a header of 61 bytes and its records, compressed together. All intege
    57  i32  record_count
    61       records
 
-The checksum leaves out what stands before it: a node gives a batch its offset and leader epoch, and it stays the
-producer's. Records are read and written by ``kafka_records``, and checked by ``kafka_produced``.
+The checksum does not cover what precedes it: a node sets a batch's offset and leader epoch, and the producer's checksum
+stays valid. Records are read and written by ``records``, and checked by ``produced``.
 
 Source: Kafka's ``DefaultRecordBatch``, KIP-98.
 """
@@ -39,7 +39,7 @@ Bytes: TypeAlias = bytes | memoryview
 
 MAGIC = 2
 HEADER_BYTES = 61
-#: Offsets that a batch covers behind its first one, at most.
+#: Maximum distance between the first and last offset of a batch.
 MOST_OFFSET_DELTA = (1 << 31) - 1
 
 _HEADER = struct.Struct(">qiibIHiqqqhii")
@@ -66,17 +66,17 @@ class KafkaCodec(IntEnum):
 
 
 class KafkaBatchFault(Enum):
-    """What is wrong with a batch. Kafka has an error code for each."""
+    """Reasons for which a batch is invalid. Kafka has an error code for each."""
 
     CORRUPT = "corrupt"  #: a length or the checksum is wrong
     MAGIC = "magic"  #: of another version than 2
-    CODEC = "codec"  #: compressed by what is not known
+    CODEC = "codec"  #: compressed with an unknown codec
     RECORD = "record"  #: its header or a record contradicts itself
     TRANSACTION = "transaction"  #: it belongs to a transaction
 
 
 class KafkaBatchError(CorruptEntryError):
-    """Bytes that are not the record batch which they claim to be. The message says what is wrong."""
+    """Raised for bytes that are not a valid record batch. The message says what is wrong."""
 
     def __init__(self, message: str, fault: KafkaBatchFault) -> None:
         super().__init__(message)
@@ -84,11 +84,11 @@ class KafkaBatchError(CorruptEntryError):
 
 
 class KafkaBatchHeader(NamedTuple):
-    """The header of a batch. Timestamps are milliseconds since the epoch; -1 is no leader epoch and no producer.
+    """The header of a batch. Timestamps are milliseconds since the epoch; -1 means no leader epoch or no producer.
 
     Arguments:
-        last_offset_delta: the last record's offset minus the first one's, also of records that compaction took.
-        is_transactional, is_control: whether it belongs to a transaction, and whether it ends one.
+        last_offset_delta: the last record's offset minus the first one's, including records that compaction removed.
+        is_transactional, is_control: it belongs to a transaction, or ends one.
     """
 
     base_offset: int
@@ -107,10 +107,10 @@ class KafkaBatchHeader(NamedTuple):
 
 
 def parse_kafka_header(batch: Bytes) -> KafkaBatchHeader:
-    """Decodes the header of a whole batch and checks all but the checksum and the records.
+    """Decodes the header of a whole batch and checks everything except the checksum and the records.
 
     Raises:
-        KafkaBatchError: it is no such batch, or more than one.
+        KafkaBatchError: the bytes are not a batch, or more than one.
     """
     if len(batch) < HEADER_BYTES:
         if len(batch) > 16 and batch[16] != MAGIC:
@@ -124,14 +124,14 @@ def parse_kafka_header(batch: Bytes) -> KafkaBatchHeader:
         raise _other_magic(magic)
     if not HEADER_BYTES <= length + _LENGTH_COUNTS_FROM <= len(batch):
         raise KafkaBatchError(
-            f"a batch says that it has {length + _LENGTH_COUNTS_FROM} bytes, of {len(batch)}", KafkaBatchFault.CORRUPT
+            f"a batch states a length of {length + _LENGTH_COUNTS_FROM} bytes, of {len(batch)}", KafkaBatchFault.CORRUPT
         )
     if length + _LENGTH_COUNTS_FROM < len(batch):
         raise KafkaBatchError("there is more than one batch", KafkaBatchFault.RECORD)
     if attributes & _CODEC_BITS >= len(_CODECS):
-        raise KafkaBatchError(f"codec {attributes & _CODEC_BITS} is not known", KafkaBatchFault.CODEC)
+        raise KafkaBatchError(f"codec {attributes & _CODEC_BITS} is unknown", KafkaBatchFault.CODEC)
     if attributes & ~_KNOWN_BITS:
-        raise KafkaBatchError(f"attributes {attributes:#x} are not known", KafkaBatchFault.RECORD)
+        raise KafkaBatchError(f"attributes {attributes:#x} are unknown", KafkaBatchFault.RECORD)
     if count < 1 or last_offset_delta < count - 1:
         raise KafkaBatchError(
             f"a batch of {count} records with a last offset delta of {last_offset_delta}", KafkaBatchFault.RECORD
@@ -144,12 +144,12 @@ def parse_kafka_header(batch: Bytes) -> KafkaBatchHeader:
 
 
 def has_delete_horizon(batch: Bytes) -> bool:
-    """Whether a whole batch's base timestamp is that of Kafka's compaction, for when its tombstones go."""
+    """True if a batch's base timestamp is the delete horizon that Kafka's compaction has set for its tombstones."""
     return bool(batch[_ATTRIBUTES_LOW_AT] & _DELETE_HORIZON)
 
 
 def impossible(what: str) -> KafkaBatchError:
-    """That a batch contradicts itself."""
+    """Returns the error for a batch that contradicts itself."""
     return KafkaBatchError(f"a batch with {what}", KafkaBatchFault.RECORD)
 
 
@@ -158,7 +158,7 @@ def _other_magic(magic: int) -> KafkaBatchError:
 
 
 def verify_kafka_batch(batch: Bytes) -> KafkaBatchHeader:
-    """As ``parse_kafka_header``, the checksum included.
+    """Does the same as ``parse_kafka_header``, and checks the checksum.
 
     Raises:
         KafkaBatchError: the batch is not what its producer sent.
@@ -174,17 +174,17 @@ def verify_kafka_batch(batch: Bytes) -> KafkaBatchHeader:
 
 
 def placed(batch: Bytes, base_offset: int, leader_epoch: int) -> tuple[bytes, memoryview]:
-    """A batch at its place in a log, in two parts: the rest is not copied, and its checksum stays right."""
+    """Returns a batch at its position in a log, in two parts: the second is not copied and keeps its checksum."""
     place = _PLACE.pack(base_offset, len(batch) - _LENGTH_COUNTS_FROM, leader_epoch)
     return place, memoryview(batch)[_PLACE.size :]
 
 
 def restamped(batch: Bytes, last_offset_delta: int, append_time_ms: int | None) -> bytes:
-    """A batch with another last offset and perhaps append time, and a new checksum.
+    """Returns a batch with another last offset and optionally append time, and a new checksum.
 
     Arguments:
         last_offset_delta: the distance of the last offset that it covers.
-        append_time_ms: becomes the timestamp of all of its records; None: they keep theirs.
+        append_time_ms: the new timestamp of all of its records; None: they keep theirs.
     """
     head = bytearray(batch[:HEADER_BYTES])
     _LAST_OFFSET_DELTA.pack_into(head, _LAST_OFFSET_DELTA_AT, last_offset_delta)
@@ -195,24 +195,24 @@ def restamped(batch: Bytes, last_offset_delta: int, append_time_ms: int | None) 
 
 
 def with_max_timestamp(batch: Bytes, max_timestamp_ms: int) -> bytes:
-    """A batch with another largest timestamp in its header, and a new checksum."""
+    """Returns a batch with another largest timestamp in its header, and a new checksum."""
     head = bytearray(batch[:HEADER_BYTES])
     _MAX_TIMESTAMP.pack_into(head, _MAX_TIMESTAMP_AT, max_timestamp_ms)
     return _resealed(head, batch)
 
 
 def _resealed(head: bytearray, batch: Bytes) -> bytes:
-    """A changed header before the records of a batch, with the checksum of both."""
+    """Returns a changed header with the records of a batch, and the checksum of both."""
     records = bytes(batch[HEADER_BYTES:])
     _CRC.pack_into(head, _CRC_AT, google_crc32c.extend(google_crc32c.value(bytes(head[_CRC_COVERS_FROM:])), records))
     return b"".join((head, records))
 
 
 def build_kafka_batch(header: KafkaBatchHeader, records: bytes) -> bytes:
-    """A whole batch, its checksum included.
+    """Builds a whole batch, including its checksum.
 
     Arguments:
-        records: compressed as the header says.
+        records: compressed as the header states.
     """
     attributes = (
         header.codec
@@ -227,8 +227,10 @@ def build_kafka_batch(header: KafkaBatchHeader, records: bytes) -> bytes:
 
 
 def empty_kafka_batches(first_offset: int, last_offset: int, leader_epoch: int, timestamp_ms: int) -> Iterator[bytes]:
-    """Batches without records that cover offsets of which nothing is left, as Kafka's own compaction leaves them. None
-    where the last offset is before the first one."""
+    """Yields batches without records that cover removed offsets, as Kafka's own compaction leaves them.
+
+    None if the last offset is before the first one.
+    """
     while first_offset <= last_offset:
         delta = min(last_offset - first_offset, MOST_OFFSET_DELTA)
         header = KafkaBatchHeader(

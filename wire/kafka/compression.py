@@ -1,6 +1,6 @@
-"""How the records of Kafka's batches are compressed: by the four codecs of Kafka, all of them in Arrow.
+"""Compression of Kafka batches: Kafka's four codecs, all of them implemented by Arrow.
 
-A kilobyte of a hostile client may stand for gigabytes, so nothing is inflated beyond ``MOST_DECODED_BYTES``.
+A kilobyte from a hostile client may expand to gigabytes, so nothing is inflated beyond ``MOST_DECODED_BYTES``.
 """
 
 from __future__ import annotations
@@ -14,30 +14,30 @@ import pyarrow as pa
 from quorumlog.wire.decoded_size import MOST_DECODED_BYTES
 from quorumlog.wire.kafka.batch import KafkaBatchError, KafkaBatchFault, KafkaCodec, impossible
 
-#: Of a frame of LZ4: magic, version 1 with blocks that do not depend on each other and no checksums, blocks of 64 KiB
-#: at most, the checksum of these; and its end.
+#: Parts of an LZ4 frame: magic, version 1 with independent blocks and no checksums, blocks of at most 64 KiB, the
+#: checksum of these; and the end mark.
 _LZ4_HEADER, _LZ4_END = b"\x04\x22\x4d\x18\x60\x40\x82", bytes(4)
 _LZ4_BLOCK_BYTES = 1 << 16
-#: A block that is not compressed, because that would make it larger.
+#: Flag of a block that is not compressed, because that would make it larger.
 _LZ4_PLAIN = 1 << 31
 _XERIAL = b"\x82SNAPPY\0"
 _XERIAL_HEADER_BYTES = 16
 _MOST_LENGTH_BITS = 32
-#: By Arrow's names. What a stream inflates is all of them but Snappy, which the stubs know.
+#: Arrow's names of codecs. All but Snappy are inflated as a stream, which the stubs do not know.
 _ARROW_CODECS: dict[KafkaCodec, Any] = {
     KafkaCodec.GZIP: "gzip",
     KafkaCodec.SNAPPY: "snappy",
     KafkaCodec.LZ4: "lz4",
     KafkaCodec.ZSTD: "zstd",
 }
-#: Level 1 takes 6 ms for a megabyte of JSON and leaves 28 % of it; Arrow's own choice, 9, takes 90 ms and leaves 23 %.
+#: Level 1 takes 6 ms for a megabyte of JSON and leaves 28 % of it; Arrow's default, 9, takes 90 ms and leaves 23 %.
 _GZIP_LEVEL = 1
-#: What is inflated at a time, so that a bound costs no more memory than what is there.
+#: Bytes inflated at a time, so that the limit costs no more memory than the data.
 _INFLATE_BYTES = 1 << 20
 
 
 def deflate(records: bytes, codec: KafkaCodec) -> bytes:
-    """Compressed records. Snappy is a single block, as librdkafka makes it."""
+    """Compresses records. Snappy is a single block, as in librdkafka."""
     if codec is KafkaCodec.NONE:
         return records
     if codec is KafkaCodec.LZ4:
@@ -48,7 +48,7 @@ def deflate(records: bytes, codec: KafkaCodec) -> bytes:
 
 
 def _lz4_frame(records: bytes) -> bytes:
-    """Arrow's own frames have blocks that depend on those before them, of which Java's clients take none."""
+    """Compresses to an LZ4 frame with independent blocks: Java's clients refuse Arrow's own, dependent ones."""
     parts = [_LZ4_HEADER]
     for at in range(0, len(records), _LZ4_BLOCK_BYTES):
         plain = records[at : at + _LZ4_BLOCK_BYTES]
@@ -61,10 +61,10 @@ def _lz4_frame(records: bytes) -> bytes:
 
 
 def inflate(records: memoryview, codec: KafkaCodec) -> bytes:
-    """Records as they were before they were compressed.
+    """Decompresses records.
 
     Raises:
-        KafkaBatchError: they are not compressed so, or become larger than ``MOST_DECODED_BYTES``.
+        KafkaBatchError: they are not compressed with the codec, or become larger than ``MOST_DECODED_BYTES``.
     """
     if codec is KafkaCodec.NONE:
         return bytes(records)
@@ -77,7 +77,8 @@ def inflate(records: memoryview, codec: KafkaCodec) -> bytes:
             if size > MOST_DECODED_BYTES:
                 raise _too_large(size)
     except MemoryError:
-        raise  # One of Arrow's exceptions too, but it says nothing about the batch: a reader must not skip it for that.
+        # One of Arrow's exceptions, too, but it says nothing about the batch: a reader must not skip it for that.
+        raise
     except (pa.ArrowException, OSError, EOFError, struct.error, IndexError) as error:
         raise KafkaBatchError(f"{codec.name.lower()} fails on a batch: {error}", KafkaBatchFault.CORRUPT) from None
     return found[0] if len(found) == 1 else b"".join(found)
@@ -90,8 +91,12 @@ def _stream_blocks(records: memoryview, codec: KafkaCodec) -> Iterator[bytes]:
 
 
 def _snappy_blocks(records: memoryview) -> Iterator[bytes]:
-    """Snappy has no stream of its own. Some clients send one block; Java's and others have the framing of snappy-java:
-    a header, and blocks with their lengths before them."""
+    """Yields decompressed blocks. Snappy has no stream format of its own.
+
+    Some clients send one block; Java's and others use the framing of snappy-java: a header, and blocks preceded by
+    their
+    lengths.
+    """
     if records[: len(_XERIAL)] != _XERIAL:
         yield _snappy_block(records)
         return
@@ -122,4 +127,4 @@ def _snappy_block(block: memoryview) -> bytes:
 
 
 def _too_large(size: int) -> KafkaBatchError:
-    return impossible(f"records of {size} bytes once they are inflated, and they may take {MOST_DECODED_BYTES}")
+    return impossible(f"records of {size} bytes when decompressed, the maximum is {MOST_DECODED_BYTES}")

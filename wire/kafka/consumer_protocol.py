@@ -1,6 +1,7 @@
-"""What consumers say of themselves in a classic group, and what their leader assigns: the beginnings of Kafka's
-ConsumerProtocolSubscription and ConsumerProtocolAssignment. Coordinators need neither to assign; they ask for topics
-before they forget offsets, and tools show both.
+"""Subscriptions and assignments of classic consumer groups.
+
+These are the first fields of Kafka's ConsumerProtocolSubscription and ConsumerProtocolAssignment. Coordinators need
+neither to assign; they read topics before they delete offsets, and tools show both.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import struct
 from collections.abc import Callable
 from typing import TypeVar
 
-#: What members agree on that read topics.
+#: Protocol type of members that read topics.
 CONSUMER_PROTOCOL_TYPE = "consumer"
 
 _VERSION_AND_COUNT = struct.Struct(">hi")
@@ -19,23 +20,23 @@ _Read = TypeVar("_Read")
 
 
 class _NotThat(Exception):
-    """The bytes are something else."""
+    """Raised if the bytes are something else."""
 
 
 def topics_in(metadata: bytes) -> frozenset[str] | None:
-    """The names of the topics that a member subscribes to; None where the bytes do not say."""
+    """Returns the names of the topics that a member subscribes to; None if the bytes have another format."""
     return _read(metadata, _topics)
 
 
 def partitions_in(assignment: bytes) -> dict[str, tuple[int, ...]] | None:
-    """The partitions that a member has, by topic; None where the bytes do not say."""
+    """Returns the partitions that a member has, by topic; None if the bytes have another format."""
     return _read(assignment, _partitions)
 
 
 def _read(data: bytes, read: Callable[[bytes, int], _Read]) -> _Read | None:
     try:
         version, count = _VERSION_AND_COUNT.unpack_from(data, 0)
-        # Each item has two bytes at least: a count beyond that is a lie.
+        # Each item has at least two bytes: a higher count is invalid.
         if version < 0 or not 0 <= 2 * count <= len(data):
             return None
         return read(data, count)

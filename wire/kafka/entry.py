@@ -1,12 +1,12 @@
-"""Kafka's record batches as entries, kept as they came.
+"""Kafka's record batches in entries, unchanged.
 
 An entry with ``Attributes.KAFKA`` has a whole record batch of Kafka's as its payload, padded with zeros to a multiple
-of 8 bytes. Its header says what the batch's own one says, for nodes look there: sequences, counts and times. The
-checksum of Kafka leaves out base offset and leader epoch, so a Kafka consumer gets the producer's bytes with those
-replaced, and the producer's checksum stays right.
+of 8 bytes. Its header repeats what nodes need of the batch's own: sequences, counts and times. Kafka's checksum does
+not cover base offset and leader epoch, so a Kafka consumer gets the producer's bytes with those replaced, and the
+producer's checksum stays valid.
 
 Nodes need no Arrow for any of this. Records are read by ``columns``; entries whose payload is Arrow become batches of
-Kafka's in ``kafka_translation``.
+Kafka's in ``translation``.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ from quorumlog.wire.kafka.batch import (
     restamped,
 )
 
-#: What an entry has more than the Kafka batch in it, at most, and what Kafka does not count of a batch: base offset and
-#: length. Limits are those of a Kafka broker, whose clients know nothing of entries.
+#: Maximum overhead of an entry over its Kafka batch, plus what Kafka does not count of a batch: base offset and length.
+#: Limits are those of a Kafka broker, whose clients know nothing of entries.
 KAFKA_ALLOWANCE_BYTES = BATCH_OVERHEAD_BYTES + 7 + 12
-#: Leader epochs are 31 bits in Kafka. A term beyond that is none.
+#: Leader epochs have 31 bits in Kafka. A larger term becomes "none".
 NO_LEADER_EPOCH = -1
 _MOST_LEADER_EPOCH = (1 << 31) - 1
 _ALIGNMENT = 8
 _ATTRIBUTES_AT = 54
 _LENGTH = struct.Struct(">i")
 _LENGTH_AT, _LENGTH_COUNTS_FROM = 8, 12
-#: What compaction compresses the records with instead: the nearest of ours.
+#: Codecs that compaction uses for the records instead: the nearest of ours.
 _COMPACTED_WITH = {
     KafkaCodec.NONE: Codec.NONE,
     KafkaCodec.GZIP: Codec.ZSTD,
@@ -65,19 +65,19 @@ _COMPACTED_WITH = {
 
 
 def is_kafka(entry: bytes) -> bool:
-    """Whether the payload of an entry of kind ``BATCH`` is a record batch of Kafka's, from a look at one byte."""
+    """True if the payload of an entry of kind ``BATCH`` is a Kafka record batch. Reads one byte."""
     return len(entry) > _ATTRIBUTES_AT and bool(entry[_ATTRIBUTES_AT] & Attributes.KAFKA.value)
 
 
 def entry_of_kafka(batch: Bytes, *, null_keys: bool) -> bytes:
-    """A producer's batch as the unsealed entry that a ``ProduceRequest`` carries. The entry has no checksum of its own.
+    """Returns a producer's batch as an unsealed entry of a ``ProduceRequest``. The entry has no checksum of its own.
 
     Arguments:
-        batch: one whole record batch whose checksum and records have been checked (``kafka_produced``).
-        null_keys: whether some record has no key. A compacted topic refuses that.
+        batch: one whole record batch whose checksum and records have been checked (``produced``).
+        null_keys: some record has no key, which a compacted topic refuses.
 
     Raises:
-        KafkaBatchError: no node takes it; ``fault`` says which of Kafka's errors that is.
+        KafkaBatchError: nodes refuse it; ``fault`` has the reason.
     """
     header = parse_kafka_header(batch)
     check_produced_header(batch, header)
@@ -97,8 +97,9 @@ def entry_of_kafka(batch: Bytes, *, null_keys: bool) -> bytes:
 
 
 def check_kafka_entry(entry: bytes, header: BatchHeader) -> None:
-    """Checks that an unsealed entry is what ``entry_of_kafka`` makes of its batch. The listener for Kafka's clients has
-    checked the batch's checksum and records before it made the entry.
+    """Checks that an unsealed entry is what ``entry_of_kafka`` makes of its batch.
+
+    The listener for Kafka's clients has checked the batch's checksum and records before it made the entry.
 
     Arguments:
         header: of the entry.
@@ -110,7 +111,7 @@ def check_kafka_entry(entry: bytes, header: BatchHeader) -> None:
     kafka = parse_kafka_header(batch)
     check_produced_header(batch, kafka)
     if header.attributes & ~(Attributes.KAFKA | Attributes.NULL_KEYS):
-        raise impossible(f"attributes {header.attributes!r}, which no batch of Kafka's has")
+        raise impossible(f"attributes {header.attributes!r}, which no Kafka batch has")
     stated = (
         header.record_count, header.codec, header.append_time_ms, header.max_timestamp_ms, header.producer_id,
         header.producer_epoch, header.base_sequence,
@@ -120,18 +121,18 @@ def check_kafka_entry(entry: bytes, header: BatchHeader) -> None:
         *_place_in_epoch(kafka),
     )  # fmt: skip
     if stated != expected:
-        raise impossible(f"a header that says {expected} where its entry says {stated}")
+        raise impossible(f"a header with {expected} where its entry has {stated}")
 
 
 def _place_in_epoch(header: KafkaBatchHeader) -> tuple[int, int, int]:
-    """Producer id, epoch and sequence. Without the first Kafka does not look at the others: aiokafka counts on that."""
+    """Returns producer id, epoch and sequence. Without a producer id Kafka ignores the others, as aiokafka expects."""
     if header.producer_id == NO_PRODUCER_ID:
         return NO_PRODUCER_ID, NO_PRODUCER_EPOCH, NO_SEQUENCE
     return header.producer_id, header.producer_epoch, header.base_sequence
 
 
 def check_produced_header(batch: Bytes, header: KafkaBatchHeader) -> None:
-    """Checks what a header must say of a batch that comes from a producer.
+    """Checks that a batch's header is valid for a batch from a producer.
 
     Raises:
         KafkaBatchError: only brokers write such a batch, or it contradicts itself.
@@ -152,25 +153,26 @@ def check_produced_header(batch: Bytes, header: KafkaBatchHeader) -> None:
 
 
 def kafka_batch_in(entry: bytes) -> memoryview:
-    """The Kafka batch in an entry with ``Attributes.KAFKA``, as its producer sent it, without copying.
+    """Returns the Kafka batch in an entry with ``Attributes.KAFKA``, as its producer sent it, without copying.
 
     Raises:
-        KafkaBatchError: there is none, or something other than padding behind it.
+        KafkaBatchError: it has none, or something other than padding follows it.
     """
     payload = payload_of(entry)
     if len(payload) < HEADER_BYTES:
-        raise KafkaBatchError(f"{len(payload)} bytes are no record batch of Kafka's", KafkaBatchFault.CORRUPT)
+        raise KafkaBatchError(f"{len(payload)} bytes are not a Kafka record batch", KafkaBatchFault.CORRUPT)
     size = _LENGTH.unpack_from(payload, _LENGTH_AT)[0] + _LENGTH_COUNTS_FROM
     padding = payload[max(0, size) :]
     if not HEADER_BYTES <= size <= len(payload) or len(padding) >= _ALIGNMENT or any(padding):
         raise KafkaBatchError(
-            f"a batch that says it has {size} bytes stands in {len(payload)} bytes", KafkaBatchFault.CORRUPT
+            f"a batch with a stated length of {size} bytes is in a payload of {len(payload)} bytes",
+            KafkaBatchFault.CORRUPT,
         )
     return payload[:size]
 
 
 def kept_kafka_header(entry: bytes, header: BatchHeader) -> tuple[memoryview, KafkaBatchHeader]:
-    """The Kafka batch in a stored entry and its header, checked against that of the entry.
+    """Returns the Kafka batch in a stored entry and its header, checked against that of the entry.
 
     Arguments:
         header: of the entry, whose checksum has been checked.
@@ -181,25 +183,26 @@ def kept_kafka_header(entry: bytes, header: BatchHeader) -> tuple[memoryview, Ka
     batch = kafka_batch_in(entry)
     kafka = parse_kafka_header(batch)
     if kafka.record_count != header.record_count:
-        raise impossible(f"{kafka.record_count} records where its entry says {header.record_count}")
+        raise impossible(f"{kafka.record_count} records where its entry has {header.record_count}")
     return batch, kafka
 
 
 def fetched_kafka_batch(entry: bytes) -> bytes:
-    """A stored entry with ``Attributes.KAFKA`` as a Kafka consumer gets it: at its offset, with its term as leader
-    epoch. Costs one copy, and where the topic has append time a checksum.
+    """Returns a stored entry with ``Attributes.KAFKA`` as a Kafka consumer gets it.
+
+    It has its offset, and its term as leader epoch. Costs one copy, and a checksum if the topic has append time.
 
     Returns:
-        One batch, and behind it empty ones where the entry covers more than 31 bits of offsets.
+        One batch, followed by empty ones if the entry covers more than 31 bits of offsets.
 
     Raises:
-        CorruptEntryError: it is no such entry.
+        CorruptEntryError: it is not such an entry.
     """
     envelope, header = parse_envelope(entry), parse_header(entry)
     batch = kafka_batch_in(entry)
     if header.timestamp_type is TimestampType.LOG_APPEND_TIME or envelope.flags is Flags.GAPS:
-        # Of a batch with gaps more offsets may be missing behind it, where it comes from a backup. Its consumer has to
-        # know, or would ask for the first of them for ever.
+        # A batch with gaps that comes from a backup may cover further missing offsets behind it. Its consumer has to
+        # know that, or it would request the first of them forever.
         last = header.last_offset - header.base_offset
         append_time = header.max_timestamp_ms if header.timestamp_type is TimestampType.LOG_APPEND_TIME else None
         batch = memoryview(restamped(batch, min(last, MOST_OFFSET_DELTA), append_time))
@@ -214,5 +217,5 @@ def fetched_kafka_batch(entry: bytes) -> bytes:
 
 
 def leader_epoch_of(term: int) -> int:
-    """A Raft term as a leader epoch of Kafka's; -1 for none, which is also what compacted batches have."""
+    """Returns a Raft term as a Kafka leader epoch; -1 for none, which compacted batches have, too."""
     return term if 0 < term <= _MOST_LEADER_EPOCH else NO_LEADER_EPOCH

@@ -1,11 +1,11 @@
-"""The records of many of Kafka's batches as columns at once, by Arrow's kernels.
+"""Decodes the records of many Kafka batches to columns at once, with Arrow's kernels.
 
-Python runs along the lengths of records, over many of one size in a single stride; all that is in them is Arrow's work,
-whose kernels cost the same for ten records as for a thousand. So it pays for about a megabyte at a time, and batches of
-clients are often of 16 KiB: whoever has several gives them together.
+Python iterates over the lengths of records, over many of the same size in a single stride; the content is decoded by
+Arrow, whose kernels cost the same for ten records as for a thousand. So this pays off for about a megabyte at a time,
+and clients' batches often have only 16 KiB: callers pass several together.
 
-What is not plain here (a header in a record, a varint of more than five bytes, a contradiction) is for
-``kafka_records``, which says what is wrong. What is taken here, is read there the same.
+Batches that are not plain (a header in a record, a varint of more than five bytes, a contradiction) are left to
+``records``, which reports what is wrong. Batches decoded here have the same result there.
 """
 
 from __future__ import annotations
@@ -22,34 +22,34 @@ from quorumlog.wire.entry import TimestampType
 from quorumlog.wire.kafka.batch import KafkaBatchHeader
 from quorumlog.wire.payload import LOG_SCHEMA, TIMESTAMP_TYPE, null_headers
 
-#: An array, or a scalar for all rows. Arrow's stubs do not know what most kernels take.
+#: An array, or a scalar for all rows. Arrow's stubs do not know what most kernels accept.
 Column: TypeAlias = Any
 
-#: Records that are looked at one by one before more of the size of the last one are looked for, and how many of these
-#: are taken at once.
+#: Records visited one by one before looking for more of the same size as the last, and how many of these are skipped at
+#: once.
 _LOOKED_AT, _MOST_IN_A_STRIDE = 24, 4096
 _MOST_VARINT_BYTES, _MOST_LENGTH_BYTES = 5, 4
-#: Below so many records, the kernels' own cost is more than that of a loop; beyond, they would take too much memory.
+#: With fewer records, the kernels' own cost exceeds that of a loop; with more, they would take too much memory.
 LEAST_FOR_KERNELS, MOST_FOR_KERNELS = 256, 1 << 17
-#: Numbers that are kept, and cut to what is needed.
+#: Numbers that are cached, and cut to the required length.
 _KEPT_ROWS = 1 << 15
-#: Behind the data, so that a varint at its end can be looked at.
+#: Appended to the data, so that a varint at its end can be read.
 _ROOM = bytes(_MOST_VARINT_BYTES)
-#: Milliseconds that are a number of microseconds in 64 bits.
+#: Largest number of milliseconds that fits into 64 bits as microseconds.
 _MOST_MS = (1 << 63) // 1000 - 1
-#: Bytes of records that offsets of Arrow reach.
+#: Bytes of records that Arrow's offsets can address.
 _MOST_BYTES = (1 << 31) - 1 - len(_ROOM)
 
 
 class Inflated(NamedTuple):
-    """A batch whose checksum has been checked: its header, and its records as they were before they were compressed."""
+    """A batch whose checksum has been checked: its header, and its decompressed records."""
 
     header: KafkaBatchHeader
     records: bytes
 
 
 def plain_columns(batches: Sequence[Inflated]) -> pa.RecordBatch | None:
-    """The records of batches, one behind the other, of ``LOG_SCHEMA``; None if not all of them are plain."""
+    """Returns the records of batches, one after the other, in ``LOG_SCHEMA``; None if not all of them are plain."""
     if any(not _is_plain(header) for header, _ in batches):
         return None
     if sum(header.record_count for header, _ in batches) > MOST_FOR_KERNELS:
@@ -67,13 +67,13 @@ def plain_columns(batches: Sequence[Inflated]) -> pa.RecordBatch | None:
                 return None
         return _read(data, starts, at, [header for header, _ in batches])
     except (IndexError, pa.ArrowException):
-        return None  # A place outside of the data, or a number beyond what fits.
+        return None  # A position outside of the data, or a number that is too large.
 
 
 def plain_parts(batch: Inflated) -> list[pa.RecordBatch] | None:
-    """The records of one batch, as many at a time as the kernels take; None if it is not plain.
+    """Returns the records of one batch, in parts of the size that the kernels accept; None if it is not plain.
 
-    A few kilobytes may stand for millions of records, each of which would cost Python some microseconds.
+    A few kilobytes may have millions of records, each of which would cost some microseconds in Python.
     """
     header, records = batch
     if header.record_count <= MOST_FOR_KERNELS:
@@ -103,7 +103,7 @@ def _is_plain(header: KafkaBatchHeader) -> bool:
 
 
 def _find_records(data: bytes, at: int, end: int, count: int, starts: array[int]) -> int:
-    """Notes where the records of a batch begin, by their lengths.
+    """Appends the positions of a batch's records, found by their lengths.
 
     Returns:
         ``end``, or another number if they do not end there.
@@ -126,7 +126,7 @@ def _find_records(data: bytes, at: int, end: int, count: int, starts: array[int]
                 at += _size_of(data, at)
         count -= min(count, _LOOKED_AT)
         size = at - before
-        # How many more begin with the same length, and so are as long: where one is, the next one follows.
+        # Count how many more start with the same length, and so have the same size: each is followed by the next.
         more = max(0, min(count, _MOST_IN_A_STRIDE, (end - at) // size))
         for place in range(min(_MOST_LENGTH_BYTES, size) if more else 0):
             column = data[at + place : at + more * size : size]
@@ -141,7 +141,7 @@ def _find_records(data: bytes, at: int, end: int, count: int, starts: array[int]
 
 
 def _size_of(data: bytes, at: int) -> int:
-    """Bytes of a record and its length, where that takes more than two of them."""
+    """Returns the size of a record including its length, if the length takes more than two bytes."""
     raw = 0
     for place in range(_MOST_LENGTH_BYTES):
         byte = data[at + place]
@@ -160,12 +160,12 @@ def _read(
     lengths, at = reader.varints(at)
     if not pc.add(at, lengths).equals(ends):
         return None
-    at = pc.add(at, _ONE)  # the attributes
+    at = pc.add(at, _ONE)  # skip the attributes
     times, at = reader.varints(at)
     deltas, at = reader.varints(at)
     keys, at = reader.values(at)
     values, at = reader.values(at)
-    # A record without headers ends with a zero, their number.
+    # A record without headers ends with their number, a zero byte.
     if not at.equals(pc.subtract(ends, _ONE)) or reader.most_byte(at):
         return None
     counts = [header.record_count for header in headers]
@@ -180,18 +180,18 @@ def _read(
 
 
 class _Reader:
-    """Columns out of bytes, at places that rise from row to row."""
+    """Reads columns from bytes, at positions that ascend from row to row."""
 
     def __init__(self, data: bytes) -> None:
         self._buffer = pa.py_buffer(data)
         self._bytes: Column = pa.Array.from_buffers(pa.uint8(), len(data), [None, self._buffer])
 
     def most_byte(self, at: Column) -> int:
-        """The largest byte at some places."""
+        """Returns the largest byte at some positions."""
         return int(pc.max(self._bytes.take(at)).as_py())
 
     def varints(self, at: Column) -> tuple[Column, Column]:
-        """Signed numbers, and where each of them ends.
+        """Reads signed numbers; returns them and the position after each.
 
         Raises:
             ArrowException: one is longer than ``_MOST_VARINT_BYTES``, or outside of the data.
@@ -203,7 +203,7 @@ class _Reader:
         for shift in _SHIFTS:
             at = pc.add(at, _ONE)
             more = pc.greater_equal(byte, _FIRST_OF_TWO)
-            # What is not there counts as zero, and its place is looked at all the same.
+            # A missing byte counts as zero; its position is read nevertheless.
             byte = pc.if_else(more, self._bytes.take(at), _ZERO_BYTE)
             at = pc.if_else(more, at, pc.subtract(at, _ONE))
             raw = pc.bit_wise_or(raw, pc.shift_left(pc.bit_wise_and(byte.cast(pa.int64()), _SEVEN_BITS), shift))
@@ -213,19 +213,19 @@ class _Reader:
         raise pa.ArrowInvalid("a varint that is too long")
 
     def values(self, at: Column) -> tuple[Column, Column]:
-        """Values behind their lengths, -1 for null, and where each of them ends."""
+        """Reads values preceded by their lengths (-1 for null); returns them and the position after each."""
         sizes, at = self.varints(at)
         extremes: Any = pc.min_max(sizes).as_py()
         least, most = extremes["min"], extremes["max"]
         if least < -1 or most > len(self._bytes):
-            raise pa.ArrowInvalid("a length that is none")
+            raise pa.ArrowInvalid("an invalid length")
         if most <= 0 and least == -1 and most == -1:
             return pa.nulls(len(at), pa.binary()), at
         ends = pc.add(at, pc.max_element_wise(sizes, _ZERO) if least < 0 else sizes)
         if pc.max(ends).as_py() > len(self._bytes) or pc.any(pc.less(at[1:], ends[:-1])).as_py():
             raise pa.ArrowInvalid("a value that is outside of its record")
-        # Of 64 bits the lower ones are where a value begins, the others where it ends: as 32 bits each, the offsets of
-        # an array that has values and what is between them in turn.
+        # The lower 32 bits are where a value starts, the upper ones where it ends: as 32-bit numbers they are the
+        # offsets of an array that alternates between values and the gaps between them.
         places = pc.bit_wise_or(pc.shift_left(ends, _WORD), at)
         count = len(at)
         both = pa.Array.from_buffers(pa.binary(), 2 * count - 1, [None, places.buffers()[1], self._buffer])
@@ -249,7 +249,7 @@ def _kept_ramp() -> Column:
 
 
 def _counting(counts: Sequence[int]) -> Column:
-    """Numbers from 0 on, begun anew for each batch."""
+    """Returns numbers from 0 on, restarted for each batch."""
     ramp = _ramp(max(counts))
     return pa.concat_arrays([ramp[:count] for count in counts])
 
@@ -262,7 +262,8 @@ def _number(value: int | None) -> Column:
     return pa.scalar(value, pa.int64())
 
 
-# Made once: for a bare number of Python's, Arrow guesses a type, and looks for a library each time if it is not there.
+# Constants: for a bare Python number, Arrow guesses a type, and searches for a library each time if it is not
+# installed.
 _ZERO, _ONE, _SEVEN_BITS, _WORD, _NO_NUMBER = (_number(value) for value in (0, 1, 0x7F, 32, None))
 _MICROSECONDS = _number(1000)
 _ZERO_BYTE, _FIRST_OF_TWO = (pa.scalar(value, pa.uint8()) for value in (0, 0x80))

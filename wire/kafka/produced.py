@@ -1,14 +1,13 @@
-"""Producers' batches, checked record by record before a node takes them.
+"""Validation of producers' batches, record by record, before a node accepts them.
 
-A header is what its client says: clients have left the largest timestamp out (sarama before 1.45.1), counted wrongly
-and compressed twice. Retention, look-ups by time and compaction decide by the headers of entries, and every reader has
-to decode the records. So nothing of a header is believed: what is in an entry's header was derived from the records, or
+A header is only what its client states: clients have omitted the largest timestamp (sarama before 1.45.1), counted
+wrongly and compressed twice. Retention, lookups by time and compaction rely on the headers of entries, and every reader
+has to decode the records. So nothing in a header is trusted: the header of an entry is derived from the records, or
 compared with them.
 
-The loop over records is C where it was compiled (``native/kafka_records.c``, about 10 ns a record), else Python, with
-Arrow's kernels for large batches. Both take exactly what ``kafka_records`` reads, if headers' keys are UTF-8: some of
-Kafka's clients cannot read others. Kafka's brokers make the same checks
-(``LogValidator``).
+The loop over records is C if it was compiled (``native/kafka_records.c``, about 10 ns a record), otherwise Python, with
+Arrow's kernels for large batches. Both accept exactly what ``records`` reads, provided that headers' keys are
+UTF-8: some of Kafka's clients cannot read others. Kafka's brokers make the same checks (``LogValidator``).
 """
 
 from __future__ import annotations
@@ -37,20 +36,20 @@ from quorumlog.wire.kafka.kernels import LEAST_FOR_KERNELS, Inflated, plain_part
 from quorumlog.wire.kafka.records import SMALLEST_RECORD_BYTES, milliseconds_of, read_keys_and_times
 from quorumlog.wire.payload import KEY, TIMESTAMP
 
-#: The C loop: takes records, their number and the base timestamp, and returns ``RecordFacts``' fields.
+#: The C loop: called with records, their number and the base timestamp; returns the fields of ``RecordFacts``.
 _check_natively: Callable[[Bytes, int, int], tuple[int, bool]] | None = None
-with contextlib.suppress(ImportError):  # A pure install: slower, and the same results.
+with contextlib.suppress(ImportError):  # A pure-Python install: slower, with the same results.
     from quorumlog.wire.kafka._records import check_records as _check_natively
 
-#: Without the C loop, more records than these are worth another thread.
+#: Without the C loop, more records than these are checked on another thread.
 _FEW_RECORDS = 64
 
 
 class RecordFacts(NamedTuple):
-    """What the records of a batch say.
+    """Facts about the records of a batch.
 
     Arguments:
-        max_timestamp_ms: the largest timestamp in milliseconds since the epoch; -1 where no record has any.
+        max_timestamp_ms: the largest timestamp in milliseconds since the epoch; -1 if no record has one.
         has_null_keys: some record has no key.
     """
 
@@ -59,14 +58,17 @@ class RecordFacts(NamedTuple):
 
 
 def entry_of_produced(batch: Bytes) -> bytes:
-    """The unsealed entry of a producer's batch. Its largest timestamp is that of its records, also in the Kafka batch
-    in it: where its client said something else, header and checksum are written anew, as Kafka's brokers do.
+    """Returns the unsealed entry of a producer's batch.
+
+    Its largest timestamp is that of its records, also in the Kafka batch in it: if the client stated another, header
+    and
+    checksum are rewritten, as Kafka's brokers do.
 
     Arguments:
         batch: one whole record batch, as the client sent it.
 
     Raises:
-        KafkaBatchError: it is damaged, or no reader could read it; ``fault`` says which of Kafka's errors that is.
+        KafkaBatchError: it is damaged, or no consumer could read it; ``fault`` has the reason.
     """
     header = verify_kafka_batch(batch)
     check_produced_header(batch, header)
@@ -77,11 +79,12 @@ def entry_of_produced(batch: Bytes) -> bytes:
 
 
 def check_kafka_records(batch: Bytes, header: KafkaBatchHeader) -> RecordFacts:
-    """Checks that every reader can read the records of a whole batch whose checksum is right, and that they are what
-    the header says.
+    """Checks that every consumer can read the records of a batch, and that they match its header.
+
+    The batch must be whole and its checksum correct.
 
     Raises:
-        KafkaBatchError: they are not, or become larger than readers take.
+        KafkaBatchError: they do not, or become larger than consumers accept.
     """
     try:
         compressed = memoryview(batch)[HEADER_BYTES:]
@@ -92,7 +95,7 @@ def check_kafka_records(batch: Bytes, header: KafkaBatchHeader) -> RecordFacts:
             return check_records_in_python(bytes(records), header)
         return RecordFacts(*_check_natively(records, header.record_count, header.base_timestamp_ms))
     except KafkaBatchError as problem:
-        # The checksum was right: a client that is told of damage would send the same again for minutes.
+        # The checksum was right: a client that receives an error about damage would retry the same batch for minutes.
         fault = KafkaBatchFault.RECORD if problem.fault is KafkaBatchFault.CORRUPT else problem.fault
         raise KafkaBatchError(str(problem), fault) from None
     except ValueError as problem:
@@ -100,12 +103,12 @@ def check_kafka_records(batch: Bytes, header: KafkaBatchHeader) -> RecordFacts:
 
 
 def check_records_in_python(records: bytes, header: KafkaBatchHeader) -> RecordFacts:
-    """The check of ``native/kafka_records.c`` where that was not compiled.
+    """Does the check of ``native/kafka_records.c`` if that was not compiled.
 
     Raises:
-        KafkaBatchError: the records are not what the header says.
+        KafkaBatchError: the records do not match the header.
     """
-    # The kernels take no records with headers.
+    # The kernels do not support records with headers.
     parts = plain_parts(Inflated(header, records)) if header.record_count >= LEAST_FOR_KERNELS else None
     if parts is None:
         return RecordFacts(*read_keys_and_times(records, header))
@@ -114,7 +117,7 @@ def check_records_in_python(records: bytes, header: KafkaBatchHeader) -> RecordF
 
 
 def is_checked_quickly(batch: Bytes) -> bool:
-    """True if the check takes microseconds: it needs no thread of its own.
+    """True if the check takes microseconds, and needs no worker thread.
 
     Raises:
         KafkaBatchError: the bytes are not one whole record batch.

@@ -1,11 +1,12 @@
-"""The records of Kafka's batches as columns, and columns as such records.
+"""Decodes the records of Kafka batches to columns, and encodes columns as such records.
 
-A record is its length, attributes (u8, 0), the distances of its timestamp and offset to the batch's, key, value and
-headers. Lengths and distances are signed varints, "zigzag" as in Protocol Buffers; -1 is the length of null.
+A record consists of its length, attributes (u8, 0), the distances of its timestamp and offset to the batch's, key,
+value
+and headers. Lengths and distances are signed varints, "zigzag" as in Protocol Buffers; -1 is the length of null.
 
-Reading costs Python for each record, less where ``kafka_kernels`` can do it; so it is for who consumes. Writing is
-Arrow's work throughout. Leaders check what Kafka's clients send (``kafka_produced``), but logs also have batches from
-before they did, and restores bring some: everything is checked here too.
+Decoding costs Python time for each record, less where ``kernels`` can do it; so it is done by consumers. Encoding
+is done by Arrow throughout. Leaders check what Kafka's clients send (``produced``), but logs also have batches
+from before they did, and restores bring some: everything is checked here, too.
 """
 
 from __future__ import annotations
@@ -42,40 +43,41 @@ from quorumlog.wire.payload import (
     null_headers,
 )
 
-#: An array, or a scalar for all rows. Arrow's stubs do not know what most kernels take.
+#: An array, or a scalar for all rows. Arrow's stubs do not know what most kernels accept.
 Column: TypeAlias = Any
 
 #: Length, attributes, two distances, two lengths and the number of headers: a byte each.
 SMALLEST_RECORD_BYTES = 7
 _SMALLEST_HEADER_BYTES = 2
 _MOST_VARINT_BITS, _MOST_VARLONG_BITS = 32, 64
-#: Records, and headers, of which Python's objects are there at a time. A record's are there together, so it
-#: has as many headers at most. A header takes two bytes, its objects are some forty times larger.
+#: Numbers of records, and of headers, that exist as Python objects at a time. A record's headers exist at the same
+#: time, so this is also their maximum number. A header takes two bytes, its objects are some forty times larger.
 _CHUNK_RECORDS = 1 << 16
 _CHUNK_HEADERS = 1 << 16
-#: Milliseconds that are a number of microseconds in 64 bits.
+#: Largest number of milliseconds that fits into 64 bits as microseconds.
 _MOST_MS = (1 << 63) // 1000 - 1
 
 
 def read_kafka_columns(batch: Bytes, header: KafkaBatchHeader) -> pa.RecordBatch:
-    """The records of a batch whose checksum has been checked: of ``LOG_SCHEMA``, or of ``COMPACTED_SCHEMA`` where
-    offsets are missing between them.
+    """Returns the records of a batch whose checksum has been checked.
 
-    Timestamps are as a reader shall see them, also of batches with append time. A header's key that is no UTF-8 has
-    U+FFFD in it, as in Kafka's own consumer.
+    They have ``LOG_SCHEMA``, or ``COMPACTED_SCHEMA`` if offsets between them are missing. Timestamps are as a reader
+    sees
+    them, also of batches with append time. A header's key that is not UTF-8 has U+FFFD in it, as in Kafka's own
+    consumer.
 
     Raises:
-        KafkaBatchError: the records are not what the header says, become larger than any that are read, or one of them
-            has too many headers.
+        KafkaBatchError: the records do not match the header, exceed the maximum size, or one of them has too many
+            headers.
     """
     return read_inflated(inflated(batch, header))
 
 
 def inflated(batch: Bytes, header: KafkaBatchHeader) -> Inflated:
-    """A batch as it was before its records were compressed.
+    """Returns a batch with its records decompressed.
 
     Raises:
-        KafkaBatchError: they become larger than any that are read, or are fewer bytes than so many records take.
+        KafkaBatchError: they exceed the maximum size, or have fewer bytes than so many records take.
     """
     records = inflate(memoryview(batch)[HEADER_BYTES:], header.codec)
     if header.record_count * SMALLEST_RECORD_BYTES > len(records):
@@ -84,7 +86,7 @@ def inflated(batch: Bytes, header: KafkaBatchHeader) -> Inflated:
 
 
 def read_inflated(batch: Inflated) -> pa.RecordBatch:
-    """As ``read_kafka_columns``."""
+    """Does the same as ``read_kafka_columns`` for a decompressed batch."""
     header, records = batch
     if header.record_count >= LEAST_FOR_KERNELS and (parts := plain_parts(batch)) is not None:
         return _joined_rows(parts)
@@ -111,8 +113,9 @@ def _joined_rows(parts: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def _check_order(chunk: pa.RecordBatch, before: pa.RecordBatch | None, header: KafkaBatchHeader) -> None:
-    """Checks the offset deltas of records as soon as these are read: a few kilobytes may repeat one for ten million
-    times, and who reads all of them before would be busy for half a minute.
+    """Checks the offset deltas of each chunk of records as soon as it is read.
+
+    A few kilobytes may repeat a delta ten million times, and reading all of them first would take half a minute.
 
     Raises:
         KafkaBatchError: they are not in order.
@@ -121,7 +124,7 @@ def _check_order(chunk: pa.RecordBatch, before: pa.RecordBatch | None, header: K
     last = -1 if before is None else before.column(OFFSET_DELTA)[-1].as_py()
     if header.last_offset_delta == header.record_count - 1:
         if not deltas.equals(pc.add(counting(len(deltas)), _number(last + 1))):
-            raise impossible("offsets that do not follow each other")
+            raise impossible("offsets that are not consecutive")
         return
     rising = len(deltas) == 1 or pc.all(pc.less(deltas[:-1], deltas[1:])).as_py()
     if not rising or deltas[0].as_py() <= last or deltas[-1].as_py() > header.last_offset_delta:
@@ -129,10 +132,11 @@ def _check_order(chunk: pa.RecordBatch, before: pa.RecordBatch | None, header: K
 
 
 def _read_chunk(data: bytes, at: int, most: int, header: KafkaBatchHeader) -> tuple[pa.RecordBatch, int]:
-    """Records as columns, with their offset deltas, and where the next one begins.
+    """Returns records as columns, with their offset deltas, and the position of the next one.
 
-    Python's objects are many times larger than small records, so they are made for some records at a time, and for
-    fewer where those have many headers.
+    Python objects are many times larger than small records, so they are created for a limited number of records at a
+    time,
+    and for fewer if those have many headers.
     """
     keys, values, times, headers = [], [], [], []
     deltas: list[int] = []
@@ -156,19 +160,21 @@ def _read_chunk(data: bytes, at: int, most: int, header: KafkaBatchHeader) -> tu
 
 
 def read_keys_and_times(data: bytes, header: KafkaBatchHeader) -> tuple[int, bool]:
-    """The largest timestamp (ms) of a producer's records, and whether some have no key: all of them are checked as when
-    they are read, without columns, which cost more than a few records. Headers' keys must be UTF-8 here, because some
-    clients cannot read others.
+    """Returns the largest timestamp (ms) of a producer's records, and whether some have no key.
+
+    All of them are checked as when they are read, but without columns, which cost more than a few records. Headers'
+    keys
+    must be UTF-8 here, because some clients cannot read others.
 
     Raises:
-        KafkaBatchError: the records are not what the header says.
+        KafkaBatchError: the records do not match the header.
     """
     at, latest, has_null_keys = 0, -_MOST_MS, False
     try:
         for place in range(header.record_count):
             key, _, time, _, delta, at = _read_record(data, at, "strict")
             if delta != place:
-                raise impossible("offsets that do not follow each other")
+                raise impossible("offsets that are not consecutive")
             has_null_keys |= key is None
             at_ms = _checked_ms(header.base_timestamp_ms + time)
             latest = max(latest, at_ms)
@@ -185,10 +191,10 @@ _Record: TypeAlias = tuple[bytes | None, bytes | None, int, list[tuple[str, byte
 
 
 def _read_record(data: bytes, at: int, not_utf8: str = "replace") -> _Record:
-    """Key, value, timestamp delta, headers and offset delta of the record at a place, and where the next begins.
+    """Returns key, value, timestamp delta, headers and offset delta of a record, and the position of the next one.
 
     Arguments:
-        not_utf8: what becomes of headers' keys that are not UTF-8, as ``bytes.decode`` takes it.
+        not_utf8: treatment of headers' keys that are not UTF-8, as an error handler of ``bytes.decode``.
     """
     length, at = _unpack_varint(data, at)
     end = at + length
@@ -202,7 +208,7 @@ def _read_record(data: bytes, at: int, not_utf8: str = "replace") -> _Record:
     if count < 0 or count * _SMALLEST_HEADER_BYTES > max(end - at, 0):
         raise impossible(f"{count} headers in {end - at} bytes")
     if count > _CHUNK_HEADERS:
-        raise impossible(f"a record of {count} headers, and it may have {_CHUNK_HEADERS}")
+        raise impossible(f"a record of {count} headers, the maximum is {_CHUNK_HEADERS}")
     pairs: list[tuple[str, bytes | None]] | None = [] if count else None
     for _ in range(count):
         name, at = _unpack_bytes(data, at)
@@ -276,12 +282,12 @@ def write_kafka_batch(
     producer_epoch: int = -1,
     base_sequence: int = -1,
 ) -> bytes:
-    """The batch of columns, of ``LOG_SCHEMA`` or ``COMPACTED_SCHEMA``, without Python for each record.
+    """Returns the batch of columns in ``LOG_SCHEMA`` or ``COMPACTED_SCHEMA``, without a Python loop over records.
 
     Arguments:
-        columns: at least one row. A row without a timestamp has that of the first one that has any.
-        base_offset, last_offset: of the batch. With ``LOG_SCHEMA`` its rows are all offsets from the first one on.
-        append_time_ms: with ``LOG_APPEND_TIME``, what the batch's timestamp is.
+        columns: at least one row. A row without a timestamp gets that of the first row that has one.
+        base_offset, last_offset: of the batch. With ``LOG_SCHEMA``, its rows have all offsets from the first one on.
+        append_time_ms: with ``LOG_APPEND_TIME``, the batch's timestamp.
     """
     count = columns.num_rows
     times = milliseconds_of(columns.column(TIMESTAMP))
@@ -304,15 +310,15 @@ def write_kafka_batch(
 
 
 def counting(count: int) -> Column:
-    """So many numbers from 0 on."""
+    """Returns the numbers from 0 to ``count`` - 1."""
     return pc.subtract(pc.cumulative_sum(pa.repeat(_ONE, count)), _ONE)
 
 
 def milliseconds_of(timestamps: Column) -> Column:
-    """Timestamps as whole milliseconds since the epoch. Where there is none, it is the first one that there is."""
+    """Returns timestamps as whole milliseconds since the epoch, with nulls replaced by the first one that is not."""
     known = pc.drop_null(timestamps)
     first = known[0] if len(known) else pa.scalar(0, timestamps.type)
-    # Down to whole milliseconds, also before 1970.
+    # Rounds down to whole milliseconds, also before 1970.
     return (
         pc.floor_temporal(timestamps.fill_null(first), unit="millisecond")
         .cast(pa.timestamp("ms", tz="UTC"))
@@ -321,12 +327,12 @@ def milliseconds_of(timestamps: Column) -> Column:
 
 
 def _with_length(column: Column) -> tuple[Column, Column]:
-    """Lengths as varints, -1 for null, and what has them."""
+    """Returns lengths as varints, -1 for null, and the values."""
     return _varints(_int64(pc.binary_length(column)).fill_null(-1)), column.cast(pa.binary())
 
 
 def _headers(column: Column) -> Iterator[Column]:
-    """How many headers each record has, and all of them as one value."""
+    """Yields the number of headers of each record, and all of them as one value."""
     if column.null_count == len(column):
         yield _ZERO_BYTE
         return
@@ -344,7 +350,7 @@ def _int64(column: Column) -> Column:
 
 
 def _varints(numbers: Column) -> Column:
-    """Signed numbers of 55 bits as varints: seven bits in a byte, as many bytes as the largest one needs."""
+    """Encodes signed numbers of 55 bits as varints: seven bits per byte, as many bytes as the largest one needs."""
     raw = pc.bit_wise_xor(pc.shift_left(numbers, _ONE), pc.shift_right(numbers, _TO_SIGN))
     most = pc.max(raw).as_py()
     parts: list[Column] = []
@@ -360,12 +366,12 @@ def _varints(numbers: Column) -> Column:
 
 
 def _joined(*parts: Column) -> Column:
-    """What stands in the same row, one behind the other. Null is nothing."""
+    """Concatenates the values of each row. Null counts as empty."""
     return pc.binary_join_element_wise(*parts, _NOTHING, null_handling="skip")
 
 
 def _values(column: Column) -> bytes:
-    """All values of a column without nulls, one behind the other."""
+    """Concatenates all values of a column without nulls."""
     _, offsets, data = column.buffers()
     first, last = (struct.unpack_from("<i", offsets, 4 * (column.offset + row))[0] for row in (0, len(column)))
     return bytes(data.slice(first, last - first))
@@ -375,11 +381,13 @@ def _number(value: int | None) -> Column:
     return pa.scalar(value, pa.int64())
 
 
-# Made once: for a bare number of Python's, Arrow guesses a type, and looks for a library each time if it is not there.
+# Constants: for a bare Python number, Arrow guesses a type, and searches for a library each time if it is not
+# installed.
 _ONE, _SEVEN_BITS, _MORE_FOLLOWS, _NO_NUMBER = (_number(value) for value in (1, 0x7F, 0x80, None))
-#: Puts the sign into all bits. By 63, Arrow does not shift.
+#: Copies the sign to all bits. Arrow cannot shift by 63.
 _TO_SIGN = _number(62)
-#: For each byte of a varint how far its bits are, and from which number on there is one, and another one.
+#: For each byte of a varint: the position of its bits, the smallest number that has it, and the smallest that has
+#: another one.
 _GROUPS = [(_number(shift), _number(1 << shift), _number(1 << shift + 7)) for shift in range(0, 56, 7)]
 _MICROSECONDS = _number(1000)
 _NOTHING, _ZERO_BYTE = (pa.scalar(value, pa.binary()) for value in (b"", b"\0"))

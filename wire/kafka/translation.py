@@ -1,7 +1,7 @@
-"""Entries as batches of Kafka's, whichever way they were written: for consumers of Kafka's protocol.
+"""Entries of any format as Kafka batches, for consumers that use Kafka's protocol.
 
-What a Kafka client wrote goes out as it came, unless the reader's version of Fetch lacks the codec. What is Arrow, of
-our own clients or of compaction, is translated by Arrow's kernels: work for a thread of its own, not for the one that
+What a Kafka client wrote is served unchanged, unless the reader's version of Fetch lacks the codec. What is Arrow, from
+our own clients or from compaction, is translated by Arrow's kernels: work for a separate thread, not for the one that
 sends heartbeats.
 
 Translated batches are uncompressed, or gzip where that would make a response too large. Every Kafka client reads these
@@ -38,13 +38,13 @@ _LENGTH = struct.Struct(">8xi")
 
 
 def is_served_as_stored(entry: bytes, *, reads_zstd: bool) -> bool:
-    """True if a Kafka consumer gets the bytes of a stored entry's producer.
+    """True if a Kafka consumer gets a stored entry's bytes as its producer wrote them.
 
     Arguments:
-        reads_zstd: whether the consumer's version of Fetch has zstd.
+        reads_zstd: the consumer's version of Fetch supports zstd.
 
     Raises:
-        CorruptEntryError: the entry says that it holds a Kafka batch, and it does not.
+        CorruptEntryError: the entry claims to have a Kafka batch, and does not.
     """
     if not is_kafka(entry):
         return False
@@ -52,10 +52,11 @@ def is_served_as_stored(entry: bytes, *, reads_zstd: bool) -> bool:
 
 
 def served_batches(entries: Sequence[bytes], room_bytes: int, *, reads_zstd: bool) -> bytes:
-    """Returns stored entries of kind ``BATCH`` as one fetch response has them, in codecs that its consumer reads.
+    """Returns stored entries of kind ``BATCH`` as the records of one fetch response, in codecs that its consumer reads.
 
     A Kafka client's batch keeps the codec of its producer, unless ``reads_zstd`` forbids it. Other batches are
-    uncompressed while all of them fit into the room, and gzip beyond it: a megabyte of the log may inflate to hundreds.
+    uncompressed while all of them fit into ``room_bytes``, and gzip beyond it: a megabyte of the log may inflate to
+    hundreds.
 
     Arguments:
         entries: their checksums have been checked.
@@ -99,7 +100,7 @@ def _recoded(batches: bytes, codec: KafkaCodec) -> bytes:
     while rest:
         size = _LENGTH.size + _LENGTH.unpack_from(rest)[0]
         batch, rest = rest[:size], rest[size:]
-        if size == HEADER_BYTES:  # Compaction left no record of it.
+        if size == HEADER_BYTES:  # Compaction left none of its records.
             parts.append(batch)
             continue
         header = parse_kafka_header(batch)
@@ -109,19 +110,18 @@ def _recoded(batches: bytes, codec: KafkaCodec) -> bytes:
 
 
 def kafka_batches_of(entry: bytes, *, codec: KafkaCodec = KafkaCodec.NONE) -> bytes:
-    """A stored entry of kind ``BATCH`` as a Kafka consumer gets it. Its offsets stay, also the gaps between and behind
-    them.
+    """Returns a stored entry of kind ``BATCH`` as a Kafka consumer gets it, with the same offsets and gaps.
 
     Arguments:
         entry: its checksum has been checked.
-        codec: of what is translated. What a Kafka client wrote keeps its own.
+        codec: for translated batches. What a Kafka client wrote keeps its own.
 
     Returns:
-        One batch. More of them, one behind the other, where offsets span more than 31 bits; some may be empty, as
-        Kafka's own compaction leaves them.
+        One batch, or several, one after the other, if offsets span more than 31 bits; some may be empty, as Kafka's own
+        compaction leaves them.
 
     Raises:
-        CorruptEntryError: the payload is not what the header says.
+        CorruptEntryError: the payload does not match the header.
     """
     header = parse_header(entry)
     if header.is_kafka:
@@ -132,11 +132,11 @@ def kafka_batches_of(entry: bytes, *, codec: KafkaCodec = KafkaCodec.NONE) -> by
 
 
 def _translated(columns: pa.RecordBatch, header: BatchHeader, epoch: int, codec: KafkaCodec) -> Iterator[bytes]:
-    # A compacted batch has the timestamps of its records, which Kafka's batches with append time have no room for.
+    # A compacted batch has the timestamps of its records, for which Kafka's batches with append time have no field.
     append_time = header.timestamp_type is TimestampType.LOG_APPEND_TIME and not has_gaps(columns)
     begin, last = header.base_offset, header.last_offset
     while begin <= last:
-        # A batch of Kafka's covers 31 bits of offsets; one that compaction left, 32.
+        # A Kafka batch covers 31 bits of offsets; one that compaction left, 32.
         end = min(last, begin + MOST_OFFSET_DELTA)
         if end == last and begin == header.base_offset:
             rows = columns
@@ -158,7 +158,7 @@ def _translated(columns: pa.RecordBatch, header: BatchHeader, epoch: int, codec:
 
 
 def _cut(columns: pa.RecordBatch, last_delta: int) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-    """Rows behind a distance, counted from there on, and those up to it."""
+    """Splits rows at a distance: returns those after it, counted from there on, and those up to it."""
     deltas: Any = columns.column(OFFSET_DELTA)
     limit: Any = pa.scalar(last_delta, pa.uint32())
     count = pc.less_equal(deltas, limit).true_count
@@ -171,10 +171,10 @@ def _cut(columns: pa.RecordBatch, last_delta: int) -> tuple[pa.RecordBatch, pa.R
 
 
 def find_time_in(entry: bytes, timestamp_ms: int, first_offset: int) -> tuple[int, int] | None:
-    """Offset and timestamp (ms) of the first record of a stored batch at or after a time and an offset.
+    """Returns offset and timestamp (ms) of the first record of a stored batch at or after a time and an offset.
 
     Raises:
-        CorruptEntryError: the payload is not what the header says.
+        CorruptEntryError: the payload does not match the header.
     """
     header = parse_header(entry)
     columns = read_columns(entry, header)
@@ -188,11 +188,12 @@ def find_time_in(entry: bytes, timestamp_ms: int, first_offset: int) -> tuple[in
 
 
 def last_latest_in(entry: bytes) -> tuple[int, int]:
-    """Offset and timestamp (ms) of the record with the latest timestamp in a stored batch; of several, the first one.
-    For Kafka's look-up of the largest timestamp (-3).
+    """Returns offset and timestamp (ms) of the record with the latest timestamp in a stored batch.
+
+    Of several such records, it is the first. For Kafka's lookup of the largest timestamp (-3).
 
     Raises:
-        CorruptEntryError: the payload is not what the header says.
+        CorruptEntryError: the payload does not match the header.
     """
     header = parse_header(entry)
     columns = read_columns(entry, header)
@@ -208,7 +209,7 @@ def _offsets(columns: pa.RecordBatch, header: BatchHeader) -> Any:
 
 
 def _times(columns: pa.RecordBatch, header: BatchHeader) -> Any:
-    """Timestamps as readers see them."""
+    """Returns timestamps as readers see them."""
     if header.timestamp_type is TimestampType.LOG_APPEND_TIME and not has_gaps(columns):
         return pa.repeat(pa.scalar(header.max_timestamp_ms, pa.int64()), columns.num_rows)
     return milliseconds_of(columns.column(TIMESTAMP))

@@ -1,4 +1,4 @@
-"""What members of classic groups are answered."""
+"""Responses to members of classic groups."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from quorumlog.v1.errors_pb2 import ErrorCode
 
 
 def refused(request: ClassicRequest, problem: errors_pb2.Error, member_id: str = "") -> ProtoMessage:
-    """The answer to a call that is refused as a whole.
+    """Returns the response to a call that is refused as a whole.
 
     Arguments:
-        member_id: the one that a new member is to join with.
+        member_id: the id with which a new member must join.
     """
     match request:
         case groups_pb2.JoinClassicGroupRequest():
@@ -31,7 +31,7 @@ def refused(request: ClassicRequest, problem: errors_pb2.Error, member_id: str =
 
 
 def joined(classic: ClassicGroup, member_id: str) -> groups_pb2.JoinClassicGroupResponse:
-    """The answer to a join: the round, with all members if it goes to their leader."""
+    """Returns the response to a join: the round, with all members if it goes to their leader."""
     response = groups_pb2.JoinClassicGroupResponse(
         generation=classic.generation,
         protocol_type=classic.protocol_type,
@@ -52,12 +52,13 @@ def joined(classic: ClassicGroup, member_id: str) -> groups_pb2.JoinClassicGroup
 def came_back(
     classic: ClassicGroup, member_id: str, former: str, *, can_skip: bool
 ) -> groups_pb2.JoinClassicGroupResponse:
-    """The answer to a static member that came back and has what it had: nobody is to assign anything (KIP-814).
+    """Returns the response to a static member that has returned and keeps its assignment: no member has to assign
+    (KIP-814).
 
     Arguments:
         former: its id before.
-        can_skip: the client knows how to be told that. Another one that leads is told the former id of the leader:
-            otherwise it would assign, and nobody would take that.
+        can_skip: True if the client supports `skip_assignment`. Another leader gets the former id of the leader:
+            otherwise it would compute an assignment, which would not be accepted.
     """
     response = joined(classic, member_id)
     if classic.leader != member_id:
@@ -71,7 +72,7 @@ def came_back(
 
 
 def synced(classic: ClassicGroup, member_id: str) -> groups_pb2.SyncClassicGroupResponse:
-    """The answer to a sync: the member's part."""
+    """Returns the response to a sync: the member's part of the assignment."""
     return groups_pb2.SyncClassicGroupResponse(
         protocol_type=classic.protocol_type,
         protocol=classic.protocol,
@@ -80,28 +81,28 @@ def synced(classic: ClassicGroup, member_id: str) -> groups_pb2.SyncClassicGroup
 
 
 def rebalancing(group_id: str) -> errors_pb2.Error:
-    """The error of a member that is to join again."""
+    """Returns the error for a member that must join again."""
     return error(ErrorCode.REBALANCE_IN_PROGRESS, f"group {group_id} rebalances: join again")
 
 
 def unknown_member(group_id: str, member_id: str) -> errors_pb2.Error:
-    """The error of a member that is none."""
+    """Returns the error for an unknown member."""
     return error(
         ErrorCode.UNKNOWN_MEMBER_ID,
-        f"group {group_id} has no member {member_id!r}: it was silent or slow for too long; join anew",
+        f"group {group_id} has no member {member_id!r}: it has expired; join again",
     )
 
 
 def fenced_instance(group_id: str, instance_id: str) -> errors_pb2.Error:
-    """The error of a static member whose name another process has."""
+    """Returns the error for a static member whose name another process has taken over."""
     return error(
         ErrorCode.FENCED_INSTANCE_ID,
-        f"static member {instance_id} of group {group_id} is another process by now: stop one of the two",
+        f"static member {instance_id} of group {group_id} is now another process: stop one of the two",
     )
 
 
 def other_generation(classic: ClassicGroup, group_id: str, generation: int) -> errors_pb2.Error:
-    """The error of a member that is in another generation."""
+    """Returns the error for a member that is in another generation."""
     return error(
         ErrorCode.ILLEGAL_GENERATION,
         f"group {group_id} is in generation {classic.generation}, not in {generation}: join again",
@@ -111,7 +112,7 @@ def other_generation(classic: ClassicGroup, group_id: str, generation: int) -> e
 def check_member(
     classic: ClassicGroup | None, group_id: str, member_id: str, instance_id: str
 ) -> errors_pb2.Error | None:
-    """Why somebody does not speak for a member of a group, or None."""
+    """Returns the error if these ids do not identify a member of the group; None if they do."""
     holder = classic.instances.get(instance_id) if classic is not None and instance_id else None
     if holder is not None and holder != member_id:
         return fenced_instance(group_id, instance_id)
@@ -123,10 +124,11 @@ def check_member(
 def check_committer(
     classic: ClassicGroup, group_id: str, member_id: str, instance_id: str, generation: int
 ) -> errors_pb2.Error | None:
-    """Why somebody may not commit offsets of a classic group, or None (``ClassicGroup.validateOffsetCommit``).
+    """Returns the error if a client may not commit offsets of a classic group; None if it may
+    (``ClassicGroup.validateOffsetCommit``).
 
     Arguments:
-        generation: below 0 of a client that is no member: it may commit while there are none.
+        generation: negative for a client that is not a member: it may commit while the group is empty.
     """
     if generation < 0 and classic.is_empty:
         return None
@@ -139,5 +141,5 @@ def check_committer(
         return refused
     if generation != classic.generation:
         return other_generation(classic, group_id, generation)
-    # The members have given up what they had in the generation before, and have nothing of this one yet.
+    # The members have given up their partitions of the previous generation, and have none of this one yet.
     return rebalancing(group_id) if classic.is_syncing else None

@@ -1,4 +1,4 @@
-"""A call of a member of a classic group that is not answered yet, and what decides it."""
+"""A call of a member of a classic group that is not answered yet, and the interfaces that decide it."""
 
 from __future__ import annotations
 
@@ -18,63 +18,63 @@ from quorumlog.v1.groups_pb2 import (
     SyncClassicGroupRequest,
 )
 
-#: Of members of classic groups.
+#: A call of a member of a classic group.
 ClassicRequest: TypeAlias = (
     JoinClassicGroupRequest | SyncClassicGroupRequest | ClassicHeartbeatRequest | LeaveClassicGroupRequest
 )
 
 
 class ClassicDraft(Protocol):
-    """The groups of one coordinator as they are after the changes of a decision so far."""
+    """The groups of one coordinator after the changes of a decision so far."""
 
     limits: ConsumerGroupLimits
 
     @property
     def is_full(self) -> bool:
-        """Whether the coordinator has as many groups as it may."""
+        """True if the coordinator has its maximum number of groups."""
 
     def has_room_for(self, size_bytes: int) -> bool:
-        """Whether the coordinator may keep so much more."""
+        """True if the coordinator may store that many more bytes."""
 
     @property
     def has_classic_groups(self) -> bool:
-        """Whether all nodes know what they are."""
+        """True if all nodes support classic groups."""
 
     @property
     def size_bytes(self) -> int:
-        """About how many bytes the changes have."""
+        """Approximate size of the changes in bytes."""
 
     def exists(self, group_id: str) -> bool:
-        """Whether there is such a group, of whichever kind."""
+        """True if the group exists, of either kind."""
 
     def has_consumers(self, group_id: str) -> bool:
-        """Whether it has members of the other kind."""
+        """True if it has members of the other kind."""
 
     def classic(self, group_id: str) -> ClassicGroup | None:
-        """A classic group; None where there is none."""
+        """Returns a classic group; None if no classic group has that id."""
 
     def put_classic(self, group_id: str, classic: ClassicGroup) -> None:
-        """A group is a classic one from now on, and this."""
+        """Sets the state of a classic group; the group becomes one if it was not."""
 
 
 class OpenCalls(Protocol):
     """The calls that clients still wait for."""
 
     def give(self, request_id: int, answer: ProtoMessage) -> None:
-        """Answers a call, unless its time was over before."""
+        """Answers a call, unless its deadline passed before."""
 
     def fail(self, request_id: int, problem: errors_pb2.Error) -> None:
-        """Answers a call with an error as a whole, unless its time was over before."""
+        """Answers a call with an error as a whole, unless its deadline passed before."""
 
     def is_expected(self, request_id: int) -> bool:
-        """Whether somebody still waits for its answer."""
+        """True if a client still waits for its answer."""
 
 
 class DecidesClassic(Protocol):
-    """What has the leader's memory of classic groups."""
+    """Decides calls with the leader's state of classic groups."""
 
     def decide(self, draft: ClassicDraft, call: ClassicCall) -> ProtoMessage | None:
-        """Decides a call on a draft; None: it waits."""
+        """Decides a call on a draft; returns None if the call waits."""
 
 
 @dataclass(slots=True, eq=False)
@@ -82,8 +82,8 @@ class ClassicCall:
     """A call that is not answered yet.
 
     Arguments:
-        deadline: when it is answered at the latest, if it has to wait (µs of the awake clock).
-        member: who joins, once that is settled: a join that is decided again stays the same member.
+        deadline: time by which it is answered if it has to wait (µs of the awake clock).
+        member: the joining member, once that is settled: a join that is decided again stays the same member.
     """
 
     request_id: int
@@ -101,17 +101,17 @@ class ClassicCall:
 
     @property
     def is_expected(self) -> bool:
-        """Whether its client still waits."""
+        """True if its client still waits."""
         return self.answers.is_expected(self.request_id)
 
     def decide(self, draft: ClassicDraft) -> ProtoMessage | None:
-        """Decides it; None: it waits."""
+        """Decides the call; returns None if it waits."""
         return self.decisions.decide(draft, self)
 
     def answer(self, response: ProtoMessage) -> None:
-        """Answers it."""
+        """Sends the response."""
         self.answers.give(self.request_id, response)
 
     def refuse(self, problem: errors_pb2.Error) -> None:
-        """Answers that it is not decided here, or not now."""
+        """Responds that it is not decided here, or not now."""
         self.answers.fail(self.request_id, problem)

@@ -1,8 +1,9 @@
-"""A classic group as the coordinator's log has made it. Values: a change is a new one.
+"""A classic group as the coordinator's log has made it. Immutable: a change is a new object.
 
-A round goes through three stages, each an entry of the log: *joining* (members are to join), *syncing* (all have
-joined, there is a new generation, its leader is to assign), *stable* (all have their parts). An entry more than Kafka
-writes; so a generation is told to nobody before it is durable, and never comes twice, whoever coordinates.
+A round goes through three stages, each an entry of the log: *joining* (members must join), *syncing* (all have joined,
+there is a new generation, and its leader must assign), *stable* (all have their assignments). That is one entry more
+than Kafka writes; so no client receives a generation before it is durable, and no generation is used twice, whichever
+node coordinates.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ JOINING = coordinator_log_pb2.CLASSIC_JOINING
 SYNCING = coordinator_log_pb2.CLASSIC_SYNCING
 STABLE = coordinator_log_pb2.CLASSIC_STABLE
 
-#: Generations are counted up to here; Kafka's field has 32 bits.
+#: Maximum generation, after which numbers start again; Kafka's field has 32 bits.
 MAX_GENERATION = (1 << 31) - 1
 
-#: What a member takes beside what it says of itself.
+#: Approximate size of a member without its metadata.
 _MEMBER_BYTES = 64
 _STATES = {
     EMPTY: groups_pb2.GROUP_EMPTY,
@@ -38,11 +39,12 @@ class ClassicMember:
     """One member. Times are in milliseconds.
 
     Arguments:
-        protocols: names and metadata of what it can take part in; what it likes best comes first, each name once.
+        protocols: names and metadata of the protocols that it supports, in order of preference; each name once.
 
     Attributes:
-        names: of its protocols.
-        size_bytes: of what it says of itself. Both are looked at for each member whenever one of a thousand joins.
+        names: names of its protocols.
+        size_bytes: size of its names and metadata. Both are cached, because each join of one of a thousand members
+            reads them for all.
     """
 
     member_id: str
@@ -61,7 +63,7 @@ class ClassicMember:
         object.__setattr__(self, "size_bytes", sum(len(name) + len(metadata) for name, metadata in self.protocols))
 
     def metadata(self, protocol: str) -> bytes:
-        """What it says of itself in a protocol; nothing in one that it does not know."""
+        """Returns its metadata for a protocol; empty for one that it does not support."""
         return next((metadata for name, metadata in self.protocols if name == protocol), b"")
 
 
@@ -71,10 +73,10 @@ class ClassicGroup:
 
     Arguments:
         generation: counts finished rounds of joins.
-        protocol_type: as the members have said it; of an empty group, as its last ones did.
-        protocol: in use since the last round.
-        leader: the member that assigns; empty while there is none.
-        assignments: members' parts; who is not named has an empty one.
+        protocol_type: the members' protocol type; for an empty group, that of its last members.
+        protocol: the protocol in use since the last round.
+        leader: the member that assigns; empty without a leader.
+        assignments: assignments by member; a member that is not in it has an empty one.
     """
 
     stage: coordinator_log_pb2.ClassicStage.ValueType = EMPTY
@@ -87,38 +89,38 @@ class ClassicGroup:
 
     @property
     def is_empty(self) -> bool:
-        """Whether it has no members, and nobody joins: it can be deleted, and become one of the other kind."""
+        """True if it has no members and none is joining: it can be deleted, or become one of the other kind."""
         return self.stage == EMPTY
 
     @property
     def is_syncing(self) -> bool:
-        """Whether its leader has yet to assign."""
+        """True if its leader has yet to assign."""
         return self.stage == SYNCING
 
     @property
     def state(self) -> groups_pb2.GroupState.ValueType:
-        """As clients are told it."""
+        """The state as clients receive it."""
         return _STATES[self.stage]
 
     @cached_property
     def size_bytes(self) -> int:
-        """About how many bytes it takes."""
+        """Approximate size in bytes."""
         parts = sum(len(part) for part in self.assignments.values())
         return parts + sum(_MEMBER_BYTES + member.size_bytes for member in self.members.values())
 
     @cached_property
     def instances(self) -> Mapping[str, str]:
-        """By static name: the member of that name."""
+        """Member ids by static name."""
         return {member.instance_id: member.member_id for member in self.members.values() if member.instance_id}
 
-    # -- what comes next ----------------------------------------------------------------------------------------------
+    # -- transitions --------------------------------------------------------------------------------------------------
 
     def joining(self) -> ClassicGroup:
-        """Members are to join."""
+        """Returns the group at the start of a round of joins."""
         return dataclasses.replace(self, stage=JOINING)
 
     def without(self, member_ids: Iterable[str]) -> ClassicGroup:
-        """Some members are no more; the others are to join."""
+        """Returns the group without some members, at the start of a round for the others."""
         gone = set(member_ids)
         return dataclasses.replace(
             self,
@@ -129,22 +131,22 @@ class ClassicGroup:
         )
 
     def emptied(self) -> ClassicGroup:
-        """Nobody is left. What the last ones had ends with them: the generation counts on."""
+        """Returns the group without members. Their assignments are gone, and the generation is incremented."""
         return ClassicGroup(EMPTY, self._next_generation, self.protocol_type)
 
     def next_round(
         self, members: Mapping[str, ClassicMember], protocol_type: str, protocol: str, leader: str
     ) -> ClassicGroup:
-        """All have joined who will."""
+        """Returns the group after a round of joins, in the next generation."""
         return ClassicGroup(SYNCING, self._next_generation, protocol_type, protocol, leader, members)
 
     def assigned(self, assignments: Mapping[str, bytes]) -> ClassicGroup:
-        """The leader has assigned. What it says of others than the members counts for nothing."""
+        """Returns the group with the leader's assignments. Those for other ids than the members' are ignored."""
         parts = {key: part for key, part in assignments.items() if key in self.members}
         return dataclasses.replace(self, stage=STABLE, assignments=parts)
 
     def replaced(self, former: str, member: ClassicMember) -> ClassicGroup:
-        """A static member came back under another id: it has what it had."""
+        """Returns the group after a static member has returned with another id: it keeps its assignment."""
         members = {member.member_id if key == former else key: each for key, each in self.members.items()}
         members[member.member_id] = member
         parts = {member.member_id if key == former else key: part for key, part in self.assignments.items()}
@@ -155,10 +157,10 @@ class ClassicGroup:
     def _next_generation(self) -> int:
         return self.generation % MAX_GENERATION + 1
 
-    # -- what must hold -----------------------------------------------------------------------------------------------
+    # -- invariants ---------------------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Asserts what must hold of every classic group, whoever made it."""
+        """Asserts the invariants of a classic group."""
         members = self.members
         assert (self.stage == EMPTY) <= (not members), "an empty group has members"
         assert self.assignments.keys() <= members.keys(), "assignments of others than the members"
@@ -171,7 +173,7 @@ class ClassicGroup:
             assert not self.assignments, "parts that the leader has not assigned"
 
     def check_follows(self, before: ClassicGroup) -> None:
-        """Asserts that it may come after another."""
+        """Asserts that it is a valid successor of another state."""
         wrapped = before.generation == MAX_GENERATION
         assert self.generation >= before.generation or wrapped, "a generation went back"
         if self.generation == before.generation and self.stage == SYNCING:

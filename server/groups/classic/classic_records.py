@@ -1,4 +1,4 @@
-"""How classic groups stand in the coordinator's log: what changed, sorted, so that the same is the same bytes."""
+"""Records of classic groups in the coordinator's log: changes only, sorted, so that equal changes are equal bytes."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ NOTHING = ClassicGroup()
 
 
 def change_of(before: ClassicGroup | None, after: ClassicGroup) -> coordinator_log_pb2.ClassicChange:
-    """What makes one out of the other.
+    """Returns the change from one state of a group to another.
 
     Arguments:
-        before: None when the group was not classic.
+        before: None if the group was not classic.
     """
     base = before if before is not None else NOTHING
     known_parts = base.assignments if after.generation == base.generation else {}
@@ -35,10 +35,10 @@ def change_of(before: ClassicGroup | None, after: ClassicGroup) -> coordinator_l
 
 
 def changed(before: ClassicGroup | None, change: coordinator_log_pb2.ClassicChange) -> ClassicGroup:
-    """The group that ``change_of`` was told of.
+    """Returns the group after a change that ``change_of`` made.
 
     Raises:
-        AssertionError: the change is not based on ``before``, or would break what must hold of every group.
+        AssertionError: the change is not based on ``before``, or would break an invariant of the group.
     """
     base, header = before if before is not None else NOTHING, change.header
     members, parts = dict(base.members), dict(base.assignments)
@@ -61,7 +61,7 @@ def changed(before: ClassicGroup | None, change: coordinator_log_pb2.ClassicChan
 
 
 def change_bytes(before: ClassicGroup | None, after: ClassicGroup) -> int:
-    """About how many bytes ``change_of`` makes, without making it."""
+    """Returns the approximate size of the result of ``change_of`` in bytes, without computing it."""
     base = before if before is not None else NOTHING
     members = sum(
         64 + len(key) + each.size_bytes for key, each in after.members.items() if base.members.get(key) is not each

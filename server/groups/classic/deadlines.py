@@ -1,7 +1,7 @@
-"""Many deadlines, most of which move away again and again before they come.
+"""Many deadlines, most of which are postponed repeatedly before they pass.
 
-One entry of a heap per deadline, however often it is moved: when it comes up too early, it is set anew. So a sign of
-life costs one assignment.
+Each deadline has one heap entry, however often it is moved: when the entry comes up too early, it is armed again. So a
+heartbeat costs one assignment.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from enum import IntEnum
 
 
 class Due(IntEnum):
-    """What is due."""
+    """A kind of deadline."""
 
-    SESSION = 1  #: a member has been silent for its session
-    ROUND = 2  #: a round of joins has lasted as long as it may
-    SYNC = 3  #: members have had their time to sync
-    NAME = 4  #: who was given an id has not come back with it
-    CALL = 5  #: a call that waits is to be answered
+    SESSION = 1  #: the session of a member expires
+    ROUND = 2  #: a round of joins ends
+    SYNC = 3  #: the time for members to sync ends
+    NAME = 4  #: a client that was assigned an id has not joined with it
+    CALL = 5  #: a call that waits must be answered
 
 
-#: What is due, in which group, of which member or call.
+#: The kind of deadline, the group, and the member or call.
 DeadlineKey = tuple[Due, str, str]
 
 
@@ -45,11 +45,11 @@ class Deadlines:
             heapq.heappush(self._heap, (due, key))
 
     def drop(self, key: DeadlineKey) -> None:
-        """A deadline is none any more."""
+        """Removes a deadline."""
         self._due.pop(key, None)
 
     def take_due(self, now: int) -> Iterator[DeadlineKey]:
-        """Those that have come; each comes once."""
+        """Yields the deadlines that have passed, each once."""
         while self._heap and self._heap[0][0] <= now:
             armed, key = heapq.heappop(self._heap)
             if self._armed.get(key) != armed:
@@ -64,7 +64,7 @@ class Deadlines:
 
     @property
     def next_deadline(self) -> int | None:
-        """When ``take_due`` may have something."""
+        """Time at which ``take_due`` may yield something."""
         while self._heap and (
             self._armed.get(self._heap[0][1]) != self._heap[0][0] or self._heap[0][1] not in self._due
         ):

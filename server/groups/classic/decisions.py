@@ -1,8 +1,9 @@
 """A coordinator's decisions on classic groups. States and errors are those of Kafka's coordinator (KIP-345, KIP-394,
 KIP-814).
 
-A call that has to wait is kept in the leader's memory (`rounds`); what it waits for becomes a change of the draft, and
-answers that are given once that is applied. Should the log not take the change, all that waits is decided anew.
+A call that has to wait is kept in the leader's memory (`rounds`); the event it waits for becomes a change of the draft,
+with answers that are sent once that is applied. If the log does not accept the change, all waiting calls are decided
+again.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ DRAFT_BYTES = 1 << 20
 
 
 class AwakeTime(Protocol):
-    """The time in which somebody could have been heard (µs)."""
+    """Time in which heartbeats could have been received (µs); it stops while the node is stalled."""
 
     awake_us: int
 
@@ -55,10 +56,10 @@ class ClassicBounds:
     """Bounds of one leader's memory.
 
     Arguments:
-        calls: that may wait, and ids that may be given to members that have not come back with them.
-        call_bytes: of all calls that wait.
-        grace_us: for how long another leader may have gone on after this one began.
-        name: begins the ids that are given here; no other leader's begin so.
+        calls: maximum number of calls that may wait, and of ids assigned to members that have not joined with them yet.
+        call_bytes: maximum size of all calls that wait.
+        grace_us: maximum time that another leader may have continued after this one began.
+        name: prefix of the ids that are assigned here; no other leader uses it.
     """
 
     calls: int
@@ -68,11 +69,11 @@ class ClassicBounds:
 
 
 class ClassicDecisions:
-    """What one leader of a coordinator's log decides of classic groups.
+    """Decides calls of classic groups for one leader of a coordinator's log.
 
     Arguments:
-        clock: of sessions.
-        authorizer: decides who may still take part when a round ends; None: everybody.
+        clock: clock of sessions.
+        authorizer: decides which members may still take part when a round ends; None if all may.
     """
 
     def __init__(self, clock: AwakeTime, bounds: ClassicBounds, authorizer: Authorizer | None = None) -> None:
@@ -82,7 +83,7 @@ class ClassicDecisions:
         self._authorizer = authorizer
         self._born = clock.awake_us
         self._ids = 0
-        #: By group and member: its session (µs).
+        #: Session timeouts by group and member (µs).
         self._sessions: dict[tuple[str, str], int] = {}
         #: Groups whose rounds may be complete.
         self._touched: dict[str, None] = {}
@@ -91,13 +92,13 @@ class ClassicDecisions:
     # -- calls --------------------------------------------------------------------------------------------------------
 
     def heard(self, group_id: str, member_id: str) -> None:
-        """A member gave a sign of life."""
+        """Extends the session of a member."""
         session_us = self._sessions.get((group_id, member_id))
         if session_us is not None:
             self.rounds.deadlines.put((Due.SESSION, group_id, member_id), self._clock.awake_us + session_us)
 
     def decide(self, draft: ClassicDraft, call: ClassicCall) -> ProtoMessage | None:
-        """Decides a call; None: it waits, or nobody waits for it."""
+        """Decides a call; returns None if it waits, or if its client no longer does."""
         if not call.is_expected:
             return None
         request = call.request
@@ -113,12 +114,12 @@ class ClassicDecisions:
         return answers.refused(request, outcome) if isinstance(outcome, errors_pb2.Error) else outcome
 
     def take_answers(self) -> list[tuple[ClassicCall, ProtoMessage]]:
-        """Answers to calls that have waited, to be given with the decision that is being made."""
+        """Removes and returns the answers to calls that have waited, for the current decision."""
         answered, self._answered = self._answered, []
         return answered
 
     def client_gone(self, request_id: int) -> None:
-        """Nobody waits for that answer any more: who joined by it has not joined."""
+        """Forgets a request whose client is gone. If it was a join, that is withdrawn."""
         self.rounds.take_request(request_id)
 
     # -- joining ------------------------------------------------------------------------------------------------------
@@ -146,7 +147,7 @@ class ClassicDecisions:
         others = {key: each for key, each in everyone.items() if key not in (member.member_id, former)}
         joining = self.rounds.of(group_id)
         joining_type = joining.protocol_type if joining is not None else ""
-        # One who was alone may have come back with another type than the log knows.
+        # A member that was alone may have joined with another type than the log has.
         common_type = (joining_type or classic.protocol_type) if others else ""
         before = classic.members.get(former or member.member_id)
         refused = check_others(request, common_type, member, others.values()) or check_room(
@@ -160,10 +161,10 @@ class ClassicDecisions:
         return self._take_in(draft, call, classic)
 
     def _check_busy(self) -> errors_pb2.Error | None:
-        """Why nobody may wait here now, or None."""
+        """Returns the error if no further call may wait here now; None otherwise."""
         if len(self.rounds) < self._bounds.calls and self.rounds.waiting_bytes < self._bounds.call_bytes:
             return None
-        return error(ErrorCode.SERVER_BUSY, f"{len(self.rounds)} members wait here: try again later")
+        return error(ErrorCode.SERVER_BUSY, f"{len(self.rounds)} members wait here already: try again later")
 
     def _new_id(self, name: str) -> str:
         self._ids += 1
@@ -177,15 +178,17 @@ class ClassicDecisions:
         request: groups_pb2.JoinClassicGroupRequest,
         classic: ClassicGroup,
     ) -> ProtoMessage | errors_pb2.Error:
-        """A new member is given an id, and counts once it has come back with it (KIP-394): otherwise each try of a
-        client that does not get its answer would leave a member behind."""
+        """Assigns an id to a new member, which counts once it has joined with it (KIP-394): otherwise each attempt of a
+        client that does not receive its response would leave a member behind."""
         group_id, rounds = request.group_id, self.rounds
         if rounds.named_count >= self._bounds.calls:
-            return error(ErrorCode.SERVER_BUSY, f"{rounds.named_count} members are to come back: try again later")
+            return error(
+                ErrorCode.SERVER_BUSY, f"{rounds.named_count} members have yet to join with their ids: try again later"
+            )
         if len(rounds.named(group_id)) + len(classic.members) >= draft.limits.members:
             return error(
                 ErrorCode.GROUP_MAX_SIZE_REACHED,
-                f"group {group_id} has {draft.limits.members} members, or is about to: stop others first",
+                f"group {group_id} has {draft.limits.members} members, counting those about to join: stop others first",
             )
         member_id = self._new_id(call.client.client_id)
         rounds.name(group_id, member_id, self._clock.awake_us + request.session_timeout_ms * 1000)
@@ -200,7 +203,7 @@ class ClassicDecisions:
         classic: ClassicGroup,
         former: str,
     ) -> ProtoMessage | None:
-        """A static member is another process by now (KIP-345): what the one before it waits for it does not get."""
+        """Replaces a static member by its new process (KIP-345); calls of the former process that wait are refused."""
         group_id, member = call.group_id, call.member
         assert member is not None
         fenced = answers.fenced_instance(group_id, member.instance_id)
@@ -219,7 +222,7 @@ class ClassicDecisions:
         return self._take_in(draft, call, after)
 
     def _take_in(self, draft: ClassicDraft, call: ClassicCall, classic: ClassicGroup) -> ProtoMessage | None:
-        """A member joins, for the first time or again: it waits for the others, unless nothing is to change."""
+        """Joins a member, for the first time or again: it waits for the others, unless nothing has to change."""
         group_id, member = call.group_id, call.member
         assert member is not None
         known = classic.members.get(member.member_id)
@@ -235,7 +238,7 @@ class ClassicDecisions:
     def _begin_round(
         self, draft: ClassicDraft, group_id: str, classic: ClassicGroup, joining: ClassicMember | None = None
     ) -> None:
-        """Members are to join; a round that is under way goes on."""
+        """Starts a round of joins, or continues the one that is under way."""
         if classic.stage != JOINING:
             draft.put_classic(group_id, classic.joining())
         for _, call in self.rounds.take_syncs(group_id):
@@ -257,14 +260,14 @@ class ClassicDecisions:
             return
         now = self._clock.awake_us
         limit = now + longest_us(classic, {"": joining} if joining is not None else {})
-        # A leader before this one may still answer heartbeats for a moment: nobody is left out within it.
+        # An earlier leader may still answer heartbeats for a moment: no member is left out within it.
         due = min(limit, now + delay_ms * 1000) if is_first else max(limit, self._born + self._bounds.grace_us)
         self.rounds.open(group_id, JoinRound(is_first, limit), due)
 
     # -- the end of a round -------------------------------------------------------------------------------------------
 
     def settle(self, draft: ClassicDraft) -> None:
-        """Finishes rounds in which all have joined by now, as far as the draft has room."""
+        """Finishes rounds in which all members have joined, as far as the draft has space."""
         touched, self._touched = self._touched, {}
         for group_id in touched:
             if draft.size_bytes >= DRAFT_BYTES:
@@ -279,8 +282,7 @@ class ClassicDecisions:
         return bool(joining.joins) and joining.joins.keys() >= classic.members.keys()
 
     def _round_due(self, draft: ClassicDraft, group_id: str) -> None:
-        """The time of a round is over; a first one goes on for as long as others come, within the time of its
-        members."""
+        """Ends a round at its deadline. A first round is extended while further members join, up to its limit."""
         joining, now = self.rounds.of(group_id), self._clock.awake_us
         if joining is not None and joining.is_first and joining.has_new and now < joining.limit:
             joining.has_new = False
@@ -293,7 +295,7 @@ class ClassicDecisions:
             self._finish(draft, group_id)
 
     def _finish(self, draft: ClassicDraft, group_id: str) -> None:
-        """A round is over: who has joined is the next generation. Static members that have not stay until their
+        """Ends a round: the members that have joined form the next generation. Absent static members stay until their
         sessions end."""
         classic = draft.classic(group_id)
         ended = self.rounds.close(group_id)
@@ -308,9 +310,12 @@ class ClassicDecisions:
         members = {**absent, **joined}
         protocol = choose_protocol(list(members.values()))
         if protocol is None:
-            # A member that waited with other protocols than it had is gone: those who stay know nothing of those.
+            # A member that waited with other protocols than it had is gone, and the absent members do not support
+            # those.
             members, protocol = joined, choose_protocol(list(joined.values()))
-        assert ended is not None and protocol is not None, "each of them was let in for what it shares with the others"
+        assert ended is not None and protocol is not None, (
+            "each member was admitted because it shares a protocol with the others"
+        )
         leader = classic.leader if classic.leader in joined else next(iter(joined))
         protocol_type = next(iter(joins.values())).request.protocol_type  # type: ignore[union-attr]
         after = classic.next_round(members, protocol_type, protocol, leader)
@@ -318,20 +323,21 @@ class ClassicDecisions:
         self._answered += [(call, answers.joined(after, member_id)) for member_id, call in joins.items()]
 
     def _allowed(self, ended: JoinRound | None) -> dict[str, ClassicCall]:
-        """Joins of those who still wait, and may still read for the group."""
+        """Returns the joins whose clients still wait, and may still read for the group."""
         joins = ended.joins.items() if ended is not None else ()
         return {member_id: call for member_id, call in joins if call.is_expected and self._may_take_part(call)}
 
     def _may_take_part(self, call: ClassicCall) -> bool:
-        """Whether the client of a call that has waited may do so as the rules are now; else it is told so."""
-        principal, asked = call.client.principal, (ACL_OPERATION_READ, ACL_RESOURCE_GROUP, call.group_id)
-        if self._authorizer is None or self._authorizer.may(principal, *asked):
+        """True if the client of a call that has waited is still authorized; otherwise the call is refused."""
+        principal, permission = call.client.principal, (ACL_OPERATION_READ, ACL_RESOURCE_GROUP, call.group_id)
+        if self._authorizer is None or self._authorizer.may(principal, *permission):
             return True
-        self._refuse(call, not_authorized(principal, *asked))
+        self._refuse(call, not_authorized(principal, *permission))
         return False
 
     def _remove_absent(self, draft: ClassicDraft, group_id: str, classic: ClassicGroup, static: Members) -> None:
-        """Nobody has joined: without static members that may come back the group is empty."""
+        """Removes absent members when no member has joined: without static members, which may return, the group is
+        empty."""
         if not static:
             draft.put_classic(group_id, classic.emptied())
             return
@@ -340,7 +346,7 @@ class ClassicDecisions:
         if gone:
             draft.put_classic(group_id, after)
         self._open_round(group_id, after, draft.limits.initial_rebalance_delay_ms, is_first=False)
-        # At least so long that no turn is for nothing, however short their rebalance timeouts are.
+        # Long enough that the next round is not in vain, however short their rebalance timeouts are.
         self.rounds.deadlines.put(
             (Due.ROUND, group_id, ""), self._clock.awake_us + self._sync_time_us(draft.limits, after)
         )
@@ -380,7 +386,7 @@ class ClassicDecisions:
     def _assign(
         self, draft: ClassicDraft, request: groups_pb2.SyncClassicGroupRequest, classic: ClassicGroup
     ) -> ProtoMessage | errors_pb2.Error:
-        """The leader has assigned: everybody who waits gets their part."""
+        """Stores the leader's assignment and answers all syncs that wait."""
         group_id = request.group_id
         parts = {row.member_id: row.assignment for row in request.assignments if row.member_id in classic.members}
         refused = check_assignment(draft, group_id, classic, parts)
@@ -429,7 +435,7 @@ class ClassicDecisions:
         row: groups_pb2.LeavingClassicMember,
         leaving: list[str],
     ) -> errors_pb2.Error | None:
-        """One member is to leave. Returns why it does not, or None."""
+        """Adds a member to those that leave. Returns the error if it cannot leave; None otherwise."""
         refused = check_names(row.member_id, row.instance_id)
         if refused is not None:
             return refused
@@ -449,7 +455,7 @@ class ClassicDecisions:
         return None
 
     def _remove(self, draft: ClassicDraft, group_id: str, member_ids: Iterable[str]) -> None:
-        """Members are no more: the others are to join."""
+        """Removes members: the others must join again."""
         classic = draft.classic(group_id)
         gone = list(member_ids)
         if classic is None or not gone:
@@ -472,12 +478,12 @@ class ClassicDecisions:
     # -- time ---------------------------------------------------------------------------------------------------------
 
     def on_time(self, draft: ClassicDraft) -> None:
-        """Does what is due."""
+        """Handles the deadlines that have passed."""
         now = self._clock.awake_us
         for due, group_id, name in list(self.rounds.deadlines.take_due(now)):
             classic = draft.classic(group_id)
             if due is Due.SESSION:
-                # Set anew, lest nothing come of it: the log may not take the change.
+                # Set again, because the log may not accept the change.
                 self.rounds.deadlines.put((due, group_id, name), now + self._sessions[group_id, name])
                 if not self.rounds.is_waiting(group_id, name):
                     self._remove(draft, group_id, [name])
@@ -498,16 +504,16 @@ class ClassicDecisions:
 
     @property
     def next_deadline(self) -> int | None:
-        """When something is due, on the awake clock."""
+        """Time at which something is due, on the awake clock."""
         return self._clock.awake_us if self._touched else self.rounds.deadlines.next_deadline
 
-    # -- what the log says --------------------------------------------------------------------------------------------
+    # -- applied changes ----------------------------------------------------------------------------------------------
 
     def begin(self, groups: Iterable[tuple[str, ClassicGroup]], limits: ConsumerGroupLimits) -> list[ClassicCall]:
-        """A leadership begins, or the log has not taken what was decided: sessions and rounds begin anew.
+        """Starts a leadership, or restarts sessions and rounds after the log has not accepted a decision.
 
         Returns:
-            Calls that waited, to be decided again.
+            Calls that waited, which must be decided again.
         """
         waiting = list(self.rounds.take_all())
         for group_id, classic in groups:
@@ -519,11 +525,11 @@ class ClassicDecisions:
     def applied(
         self, group_id: str, removed: Iterable[str], classic: ClassicGroup | None, limits: ConsumerGroupLimits
     ) -> None:
-        """The log has changed a group.
+        """Follows a change of a group in the log.
 
         Arguments:
-            removed: members that are no more.
-            classic: what the group is now; None when it is classic no more.
+            removed: members that were removed.
+            classic: the group after the change; None if it is no longer classic.
         """
         for member_id in removed:
             self._sessions.pop((group_id, member_id), None)
@@ -542,17 +548,17 @@ class ClassicDecisions:
             self._open_round(group_id, classic, limits.initial_rebalance_delay_ms, is_first=not classic.members)
 
     def _watch(self, group_id: str, member: ClassicMember, grace_us: int = 0) -> None:
-        """A member's session begins, again."""
+        """Starts or restarts a member's session."""
         session_us = self._sessions[group_id, member.member_id] = member.session_timeout_ms * 1000
         due = self._clock.awake_us + session_us + grace_us
         self.rounds.deadlines.put((Due.SESSION, group_id, member.member_id), due)
 
     @property
     def members(self) -> int:
-        """How many members all classic groups have together."""
+        """Number of members in all classic groups."""
         return len(self._sessions)
 
     def _refuse(self, call: ClassicCall | None, problem: errors_pb2.Error) -> None:
-        """A call that waited is refused, at once: that is no matter of the log."""
+        """Refuses a call that waited, immediately, because no change of the log is involved."""
         if call is not None:
             call.answer(answers.refused(call.request, problem))

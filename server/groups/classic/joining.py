@@ -1,4 +1,4 @@
-"""Who joins a classic group, and whether it fits among the others."""
+"""Checks of a member that joins a classic group, on its own and against the other members."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from quorumlog.v1.groups_pb2 import JoinClassicGroupRequest
 
 Members: TypeAlias = Mapping[str, ClassicMember]
 
-#: An assignment so small is taken also where the coordinator keeps as much as it may: groups that it has go on.
+#: An assignment of up to this size is accepted even if the coordinator is full, so that existing groups continue.
 _SMALL_ASSIGNMENT_BYTES = 16 << 10
 
 
 def member_of_join(
     call: ClassicCall, request: JoinClassicGroupRequest, member_id: str, limits: ConsumerGroupLimits
 ) -> ClassicMember:
-    """The member that a join makes. Of several protocols of one name the first counts."""
+    """Returns the member of a join request. Of several protocols with the same name, the first counts."""
     protocols: dict[str, bytes] = {}
     for protocol in request.protocols:
         protocols.setdefault(protocol.name, protocol.metadata)
@@ -43,7 +43,7 @@ def member_of_join(
 
 
 def holder_of(classic: ClassicGroup, joins: Members, instance_id: str) -> str | None:
-    """The member that has a static name; of two, the one that waits in a round came later."""
+    """Returns the member that has a static name; of two, the one that waits in a round, because it is newer."""
     waiting = (member.member_id for member in joins.values() if member.instance_id == instance_id)
     return next(waiting, classic.instances.get(instance_id))
 
@@ -51,7 +51,7 @@ def holder_of(classic: ClassicGroup, joins: Members, instance_id: str) -> str | 
 def check_identity(
     request: JoinClassicGroupRequest, classic: ClassicGroup, rounds: ClassicRounds
 ) -> errors_pb2.Error | None:
-    """Why a member that names an id is not who it says, or None."""
+    """Returns the error if the ids of a member do not match; None if they do."""
     group_id, member_id, instance_id = request.group_id, request.member_id, request.instance_id
     joins = rounds.joins(group_id)
     if instance_id:
@@ -65,9 +65,9 @@ def check_identity(
 
 
 def check_group(draft: ClassicDraft, group_id: str) -> errors_pb2.Error | None:
-    """Why there cannot be a classic group of this id now, or None."""
+    """Returns the error if there cannot be a classic group of this id now; None if there can."""
     if not draft.has_classic_groups:
-        problem = "not all nodes know classic groups yet: upgrade the cluster's features"
+        problem = "not all nodes support classic groups yet: upgrade the cluster's features"
         return error(ErrorCode.UNSUPPORTED_VERSION, problem)
     if draft.has_consumers(group_id):
         return error(
@@ -77,8 +77,7 @@ def check_group(draft: ClassicDraft, group_id: str) -> errors_pb2.Error | None:
     if not draft.exists(group_id) and draft.is_full:
         return error(
             ErrorCode.GROUP_MAX_SIZE_REACHED,
-            f"the coordinator of group {group_id} keeps {draft.limits.groups} groups and takes no more: delete groups"
-            " that nobody needs",
+            f"the coordinator of group {group_id} has its limit of {draft.limits.groups} groups: delete unused groups",
         )
     return None
 
@@ -86,10 +85,10 @@ def check_group(draft: ClassicDraft, group_id: str) -> errors_pb2.Error | None:
 def check_others(
     request: JoinClassicGroupRequest, common_type: str, member: ClassicMember, others: Iterable[ClassicMember]
 ) -> errors_pb2.Error | None:
-    """Why a member cannot take part in what the others do, or None.
+    """Returns the error if a member does not share a protocol with the others; None if it does.
 
     Arguments:
-        common_type: the protocol type of the others; empty where nobody has said.
+        common_type: the protocol type of the others; empty without others.
     """
     group_id, protocol_type = request.group_id, request.protocol_type
     if common_type and common_type != protocol_type:
@@ -101,8 +100,8 @@ def check_others(
     if common is not None and common.isdisjoint(member.names):
         return error(
             ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
-            f"the members of group {group_id} all know {', '.join(sorted(common))}, and this one does not: give it one"
-            " of their protocols",
+            f"the members of group {group_id} all support {', '.join(sorted(common))}, but this one does not: configure"
+            " one of these protocols",
         )
     return None
 
@@ -110,24 +109,24 @@ def check_others(
 def check_room(
     draft: ClassicDraft, group_id: str, member: ClassicMember, before: ClassicMember | None, others: Members
 ) -> errors_pb2.Error | None:
-    """Why a group does not take a member, or None.
+    """Returns the error if a group cannot accept a member; None if it can.
 
     Arguments:
-        before: what it was so far, or whose place it takes; None: it is new.
-        others: all but this one.
+        before: its former state, or the member whose place it takes; None if it is new.
+        others: all members but this one.
     """
     limits = draft.limits
     if len(others) >= limits.members:
         return error(
             ErrorCode.GROUP_MAX_SIZE_REACHED,
-            f"group {group_id} has {limits.members} members and takes no more: stop others first",
+            f"group {group_id} has {limits.members} members and accepts no more: stop others first",
         )
     size = member.size_bytes + sum(each.size_bytes for each in others.values())
     if size > limits.classic_group_bytes:
         return error(
             ErrorCode.GROUP_MAX_SIZE_REACHED,
-            f"the members of group {group_id} say {size} bytes of themselves, at most {limits.classic_group_bytes} are"
-            " taken: stop others first",
+            f"the metadata of the members of group {group_id} have {size} bytes, and the limit is"
+            f" {limits.classic_group_bytes}: stop others first",
         )
     grows = member.size_bytes - (before.size_bytes if before is not None else 0)
     if grows > 0 and not draft.has_room_for(grows):
@@ -138,16 +137,16 @@ def check_room(
 def check_assignment(
     draft: ClassicDraft, group_id: str, classic: ClassicGroup, parts: Mapping[str, bytes]
 ) -> errors_pb2.Error | None:
-    """Why a group does not take what its leader assigns, or None.
+    """Returns the error if a group cannot accept the assignment of its leader; None if it can.
 
     Arguments:
-        parts: by member.
+        parts: assignments by member.
     """
     limits, size = draft.limits, sum(map(len, parts.values()))
     if size > limits.classic_group_bytes:
         return error(
             ErrorCode.GROUP_MAX_SIZE_REACHED,
-            f"the assignment has {size} bytes, at most {limits.classic_group_bytes} are taken",
+            f"the assignment has {size} bytes: send at most {limits.classic_group_bytes}",
         )
     grows = size - sum(map(len, classic.assignments.values()))
     if size > _SMALL_ASSIGNMENT_BYTES and not draft.has_room_for(grows):

@@ -1,4 +1,4 @@
-"""What all members of a classic group can take part in, and which of it they like best."""
+"""Choice of a classic group's protocol: one that all members support, by their preferences."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from quorumlog.server.groups.classic.classic_group import ClassicMember
 
 
 def common_protocols(members: Iterable[ClassicMember]) -> frozenset[str] | None:
-    """What all of them know; None of nobody."""
-    # Of a thousand members most know the same.
+    """Returns the protocols that all of these members support; None without members."""
+    # Most of a thousand members have the same set.
     known = {member.names for member in members}
     return frozenset.intersection(*known) if known else None
 
 
 def choose_protocol(members: Sequence[ClassicMember]) -> str | None:
-    """The protocol that all members know and for which most vote: each for what it likes best of that. Among equals the
-    first by name. None when there is no such protocol."""
+    """Returns the protocol that all members support and that has most votes: each member votes for the first of its own
+    that all support. A tie goes to the first by name. None if there is no such protocol."""
     common = common_protocols(members)
     if not common:
         return None

@@ -1,4 +1,4 @@
-"""The topics that the consumers of a classic group name in what they say of themselves."""
+"""The topics in the metadata of a classic group's consumers."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from quorumlog.wire.kafka.consumer_protocol import CONSUMER_PROTOCOL_TYPE, topic
 
 
 def wants_the_same(group: ClassicGroup, before: ClassicMember, after: ClassicMember) -> bool:
-    """Whether a static member that came back wants what it did before.
+    """True if a static member that has returned has the subscription that it had before.
 
-    Consumers say beside their topics what they own, and of which generation that is: whoever starts anew owns nothing.
-    Brokers look at the names of protocols alone. Of members that are no consumers nobody can tell.
+    Consumers report their owned partitions and their generation with the topics: a process that has just started owns
+    none. Kafka's brokers compare only the names of protocols. The metadata of other members than consumers is opaque.
     """
     if before.protocols == after.protocols:
         return True
@@ -28,14 +28,15 @@ def _same_topics(before: bytes, after: bytes) -> bool:
 
 
 def topics_named_by(group: ClassicGroup) -> frozenset[str] | None:
-    """The names of the topics that a group's members subscribe to; None where nobody can tell: it may be any."""
+    """Returns the names of the topics that a group's members subscribe to; None if they are unknown, so that it may be
+    any."""
     if not group.members:
         return frozenset()
     if group.protocol_type != CONSUMER_PROTOCOL_TYPE:
         return None
     names: set[str] = set()
     for member in group.members.values():
-        # In a round of joins the protocol is still that of the round before, which all of them know.
+        # In a round of joins the protocol is still that of the previous round, which all members support.
         topics = topics_in(member.metadata(group.protocol))
         if topics is None:
             return None

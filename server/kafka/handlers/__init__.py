@@ -1,4 +1,4 @@
-"""What Kafka's requests mean here: each becomes messages as gRPC would have brought them, and their replies its answer.
+"""Handlers of Kafka's requests: each request becomes the messages of gRPC clients, and their replies its response.
 
 - `dispatch`: which function serves which API.
 - `handler`: how a request is served without a thread or a clock.

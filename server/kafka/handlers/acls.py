@@ -1,5 +1,4 @@
-"""Rules of who may do what: DescribeAcls, CreateAcls and DeleteAcls. Kafka's numbers are ours, and rules are for all
-hosts."""
+"""DescribeAcls, CreateAcls and DeleteAcls. The numbers are the same as Kafka's; every ACL applies to all hosts."""
 
 from __future__ import annotations
 
@@ -29,7 +28,7 @@ from quorumlog.v1 import acls_pb2
 from quorumlog.v1.errors_pb2 import Error
 from quorumlog.wire.request_limits import MAX_ACL_FILTERS, MAX_ACLS_CHANGED
 
-#: Of the hosts from which somebody may do something: all.
+#: The only host that an ACL can have.
 EVERY_HOST = "*"
 _TIMEOUT_MS = 30_000
 
@@ -53,10 +52,10 @@ def describe_acls(call: KafkaCall[DescribeAclsRequest]) -> Steps[DescribeAclsRes
 
 
 def create_acls(call: KafkaCall[CreateAclsRequest]) -> Steps[CreateAclsResponse]:
-    """Answers CreateAcls. A rule that is there already stays as it is."""
+    """Answers CreateAcls. An ACL that exists is not an error."""
     creations = call.message.creations
     if len(creations) > MAX_ACLS_CHANGED:
-        refused = f"{len(creations)} rules are to be created: give at most {MAX_ACLS_CHANGED} in one request"
+        refused = f"{len(creations)} ACLs to create exceed the limit: send at most {MAX_ACLS_CHANGED} in one request"
         return CreateAclsResponse(results=[AclCreationResult(KafkaError.INVALID_REQUEST, refused) for _ in creations])
     results = [AclCreationResult(KafkaError.NONE, None) for _ in creations]
     waiting = []
@@ -65,7 +64,7 @@ def create_acls(call: KafkaCall[CreateAclsRequest]) -> Steps[CreateAclsResponse]
             waiting.append((_rule(creation), result))
         else:
             result.error_code = KafkaError.INVALID_REQUEST
-            result.error_message = f"rules are for all hosts here: give the host {EVERY_HOST}"
+            result.error_message = f"ACLs for a single host are not supported: set host to {EVERY_HOST}"
     outcomes = yield from each_by_itself([rule for rule, _ in waiting], _create)
     for (_, result), problem in zip(waiting, outcomes, strict=True):
         if problem is not None:
@@ -74,15 +73,15 @@ def create_acls(call: KafkaCall[CreateAclsRequest]) -> Steps[CreateAclsResponse]
 
 
 def delete_acls(call: KafkaCall[DeleteAclsRequest]) -> Steps[DeleteAclsResponse]:
-    """Answers DeleteAcls: what each filter means, and of many rules the first 1,000."""
+    """Answers DeleteAcls: each filter deletes what matches it, of many ACLs the first 1,000."""
     filters = call.message.filters
     if len(filters) > MAX_ACL_FILTERS:
-        refused = f"{len(filters)} filters say which rules to delete: give at most {MAX_ACL_FILTERS} in one request"
+        refused = f"{len(filters)} filters exceed the limit: send at most {MAX_ACL_FILTERS} in one request"
         return DeleteAclsResponse(
             filter_results=[DeleteAclsFilterResult(KafkaError.INVALID_REQUEST, refused) for _ in filters]
         )
     results = [DeleteAclsFilterResult(KafkaError.NONE, None) for _ in filters]
-    # No rule is for one host only.
+    # No ACL is for a single host, so filters for one match nothing.
     meant = [
         (each, result) for each, result in zip(filters, results, strict=True) if _means_every_host(each.host_filter)
     ]
@@ -108,7 +107,7 @@ def _create(rules: Sequence[acls_pb2.Acl]) -> Steps[Error | None]:
 
 
 def _rule(creation: AclCreation) -> acls_pb2.Acl:
-    # Numbers that nobody knows are taken, and refused by the node.
+    # Unknown numbers are passed on; the node refuses them.
     return acls_pb2.Acl(
         resource_type=creation.resource_type,  # type: ignore[arg-type]
         resource_name=creation.resource_name,
@@ -122,7 +121,7 @@ def _rule(creation: AclCreation) -> acls_pb2.Acl:
 def _filter(wanted: DescribeAclsRequest | DeleteAclsFilter) -> acls_pb2.AclFilter:
     pattern = wanted.pattern_type_filter
     if pattern == acls_pb2.ACL_PATTERN_MATCH and wanted.resource_name_filter is None:
-        pattern = acls_pb2.ACL_PATTERN_ANY  # Whatever the name, its pattern matches.
+        pattern = acls_pb2.ACL_PATTERN_ANY  # Any name's pattern matches
     return acls_pb2.AclFilter(
         resource_type=wanted.resource_type_filter,  # type: ignore[arg-type]
         resource_name=wanted.resource_name_filter,

@@ -1,8 +1,11 @@
-"""DescribeQuorum and DescribeLogDirs: the voters of the metadata and how far each of them is (KIP-595, KIP-836,
-KIP-853), and what replicas take in the one data directory of a node.
+"""DescribeQuorum and DescribeLogDirs.
 
-To Kafka's clients the metadata are the only partition of a topic, which is in no list of topics. Entries of ours are
-counted from one, so the index of the last is the offset behind it.
+DescribeQuorum reports the voters of the metadata quorum and how far each has replicated (KIP-595, KIP-836, KIP-853);
+DescribeLogDirs reports the disk use of replicas in a node's only data directory.
+
+To Kafka's clients, the metadata log is the only partition of an internal topic that no listing includes. Its entries
+are
+numbered from 1, so the index of the last entry equals the log end offset.
 """
 
 from __future__ import annotations
@@ -33,7 +36,7 @@ from quorumlog.wire.request_limits import MAX_ITEMS
 from quorumlog.wire.topic_names import METADATA_TOPIC
 
 METADATA_PARTITION = 0
-#: What the address of a node is called. Its own way of naming listeners is not told to Kafka's clients.
+#: Listener name in node addresses. Our own names of listeners are not exposed to Kafka's clients.
 _LISTENER = "KAFKA"
 _NOBODY = _NEVER = -1
 
@@ -51,9 +54,9 @@ def describe_quorum(call: KafkaCall[DescribeQuorumRequest]) -> Steps[DescribeQuo
                 partition.error_code = KafkaError.UNKNOWN_TOPIC_OR_PARTITION
                 partition.error_message = f"only partition {METADATA_PARTITION} of {METADATA_TOPIC} has a quorum"
             elif metadata is not None:
-                # Few bytes must not ask for much: the replicas are told once.
+                # A small request must not produce a large response: the replicas are described once.
                 partition.error_code = KafkaError.INVALID_REQUEST
-                partition.error_message = "asked for twice"
+                partition.error_message = "the request names the partition twice"
             else:
                 metadata = partition
         topics.append(QuorumTopic(topic.topic_name, partitions))
@@ -73,9 +76,9 @@ def _partition(number: int) -> QuorumPartition:
 
 def _fill(partition: QuorumPartition, quorum: admin_pb2.DescribeQuorumResponse) -> None:
     if quorum.leader_id == _NOBODY:
-        # What a node hears of the others without a leader has no place here; clients ask again.
+        # Without a leader, a node's own knowledge of the others does not fit the response; clients retry.
         partition.error_code = KafkaError.LEADER_NOT_AVAILABLE
-        partition.error_message = "the metadata quorum has no leader, or none that answers"
+        partition.error_message = "the metadata quorum has no leader, or it does not respond"
         return
     partition.leader_id = quorum.leader_id
     partition.leader_epoch = kafka_epoch(quorum.leader_epoch)
@@ -87,10 +90,11 @@ def _fill(partition: QuorumPartition, quorum: admin_pb2.DescribeQuorumResponse) 
 
 
 def _state(replica: admin_pb2.QuorumReplica, quorum: admin_pb2.DescribeQuorumResponse, end: int) -> QuorumReplicaState:
-    """A replica of the metadata.
+    """Describes a replica of the metadata.
 
     Arguments:
-        end: of the leader's log. When a replica had all of the log is known of those only that have it now.
+        end: log end index of the leader. The time of the last catch-up is known only of replicas that are caught up
+            now.
     """
     leads = replica.node_id == quorum.leader_id
     heard_ms = quorum.described_at_ms - replica.last_contact_ms if replica.last_contact_ms >= 0 else _NEVER
@@ -104,7 +108,7 @@ def _state(replica: admin_pb2.QuorumReplica, quorum: admin_pb2.DescribeQuorumRes
 
 
 def _nodes(cluster: KafkaClusterView, replicas: Iterable[admin_pb2.QuorumReplica]) -> Iterable[QuorumNode]:
-    """Where Kafka's clients reach those who have the metadata, as far as they do."""
+    """Yields the Kafka addresses of the nodes that replicate the metadata; nodes without one are left out."""
     for node_id in dict.fromkeys(each.node_id for each in replicas):
         address = cluster.kafka_address(node_id)
         if address is not None:
@@ -112,14 +116,14 @@ def _nodes(cluster: KafkaClusterView, replicas: Iterable[admin_pb2.QuorumReplica
 
 
 def describe_log_dirs(call: KafkaCall[DescribeLogDirsRequest]) -> Steps[DescribeLogDirsResponse]:
-    """Answers DescribeLogDirs page by page; the node serves others between two pages."""
+    """Answers DescribeLogDirs page by page; the node serves other requests between two pages."""
     wanted = call.message.topics
     places = [
         admin_pb2.PartitionName(topic=name, partition=number)
         for name, number in dict.fromkeys((each.topic, number) for each in wanted or () for number in each.partitions)
     ]
     if len(places) > MAX_ITEMS:
-        # To look for each in all that there are is less than to ask in parts.
+        # Filtering all partitions is cheaper than asking in parts.
         places, chosen = [], {(each.topic, each.partition) for each in places}
     else:
         chosen = None

@@ -1,6 +1,6 @@
-"""What a client may do to groups and the cluster, as the sets of bits that Kafka tells it in (KIP-430).
+"""Operations that a client may perform on groups and the cluster, as bit sets (KIP-430).
 
-What it may do to topics comes with their metadata.
+Those on topics are part of topic metadata.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from quorumlog.v1.acls_pb2 import (
     CheckAclsResponse,
 )
 
-#: Operations have Kafka's numbers, which are those of the bits.
+#: ACL operations have Kafka's numbers, which are also their positions in the bit set.
 _OF_GROUPS = (ACL_OPERATION_READ, ACL_OPERATION_DELETE, ACL_OPERATION_DESCRIBE)
 _OF_THE_CLUSTER = (
     ACL_OPERATION_CREATE, ACL_OPERATION_ALTER, ACL_OPERATION_DESCRIBE, ACL_OPERATION_DESCRIBE_CONFIGS,
@@ -35,14 +35,14 @@ _CLUSTER = "kafka-cluster"
 
 
 def group_operations(group_ids: Iterable[str]) -> Steps[list[int]]:
-    """What the client may do to consumer groups."""
+    """Returns the operations that the client may perform on each consumer group."""
     return (yield from _operations(ACL_RESOURCE_GROUP, list(group_ids), _OF_GROUPS))
 
 
 def cluster_operations() -> Steps[int]:
-    """What the client may do to the cluster."""
-    (found,) = yield from _operations(ACL_RESOURCE_CLUSTER, [_CLUSTER], _OF_THE_CLUSTER)
-    return found
+    """Returns the operations that the client may perform on the cluster."""
+    (operations,) = yield from _operations(ACL_RESOURCE_CLUSTER, [_CLUSTER], _OF_THE_CLUSTER)
+    return operations
 
 
 def _operations(
@@ -58,5 +58,5 @@ def _operations(
 
 
 def _is_allowed(reply: CheckAclsResponse) -> bool:
-    """Whether the client may do that: where nobody is asked for permission, whatever the rules say."""
+    """True if the operation is allowed, or if the node does not enforce ACLs at all."""
     return reply.allowed or not (reply.enforced or reply.HasField("error"))

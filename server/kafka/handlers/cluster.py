@@ -1,4 +1,4 @@
-"""What Kafka's clients are told of nodes and topics: Metadata and DescribeCluster."""
+"""Metadata and DescribeCluster: nodes and topics as reported to Kafka's clients."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from quorumlog.v1 import admin_pb2, data_plane_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 
 _NOBODY = -1
-#: The leader epoch of a partition that is new.
+#: Leader epoch of a new partition that has had no leader.
 _NEVER_LED = 0
-#: Up to this version a request for no topics asks for all of them.
+#: Up to this version, a request for no topics asks for all of them.
 _NONE_MEANS_ALL = 0
-#: From this version on an error about a topic that was named by its id leaves the name out.
+#: From this version on, an error about a topic requested by id omits the topic's name.
 _LEAVES_NAME_OUT = 12
-#: Of a topic that is created because it was mentioned.
+#: Timeout for creating a topic because it was mentioned.
 _CREATION_TIMEOUT_MS = 10_000
 _BROKERS = 1
-#: A client asks who leads as soon as its connection to the leader breaks, and a node hears of that a few milliseconds
-#: after the client. Named once more, a leader that is gone costs librdkafka a second.
+#: A client requests metadata as soon as its connection to the leader breaks, and a node notices the failure a few
+#: milliseconds after the client. If the failed leader is named once more, librdkafka loses a second.
 _SETTLE_MS = 20
 
 
@@ -74,7 +74,7 @@ def describe_topics(call: KafkaCall[MetadataRequest]) -> Steps[MetadataResponse]
             if each.host and (not each.fenced or each.fenced_lately)
         ],
         cluster_id=cluster.cluster_id or None,
-        # Any node takes changes.
+        # Any node accepts topic changes.
         controller_id=call.cluster.node_id if cluster.brokers else _NOBODY,
         topics=[*topics, *nameless],
     )
@@ -87,7 +87,9 @@ def describe_nodes(call: KafkaCall[DescribeClusterRequest]) -> Steps[DescribeClu
     """Answers DescribeCluster."""
     if call.message.endpoint_type != _BROKERS:
         return DescribeClusterResponse(
-            error_code=KafkaError.UNSUPPORTED_VERSION, error_message="only brokers are told of", endpoint_type=_BROKERS
+            error_code=KafkaError.UNSUPPORTED_VERSION,
+            error_message="only brokers are described: set endpoint_type to 1",
+            endpoint_type=_BROKERS,
         )
     cluster = yield from ask(data_plane_pb2.MetadataRequest(), data_plane_pb2.MetadataResponse)
     response = DescribeClusterResponse(
@@ -111,7 +113,10 @@ def _may_be_created(topic: data_plane_pb2.TopicMetadata) -> bool:
 def _after_creation(
     call: KafkaCall[MetadataRequest], question: data_plane_pb2.MetadataRequest, missing: Iterable[str]
 ) -> Steps[data_plane_pb2.MetadataResponse]:
-    """The cluster once topics that were mentioned are created. One that cannot be is as unknown as before."""
+    """Creates topics that were mentioned and returns the metadata after that.
+
+    A topic that cannot be created is reported as unknown, as before.
+    """
     topics = [
         admin_pb2.NewTopic(name=name, num_partitions=1, replication_factor=call.cluster.default_replicas)
         for name in missing
@@ -119,14 +124,14 @@ def _after_creation(
     yield from ask(
         admin_pb2.CreateTopicsRequest(topics=topics, timeout_ms=_CREATION_TIMEOUT_MS), admin_pb2.CreateTopicsResponse
     )
-    # Until this node knows of them.
+    # Wait until this node has applied their creation.
     certain = data_plane_pb2.MetadataRequest(linearizable=True, timeout_ms=_CREATION_TIMEOUT_MS)
     yield from ask(certain, data_plane_pb2.MetadataResponse)
     return (yield from ask(question, data_plane_pb2.MetadataResponse))
 
 
 def _no_name(call: KafkaCall[MetadataRequest]) -> str | None:
-    """The name of a topic that has none, from the version on that may leave it out."""
+    """Returns the name of a topic that has none: null, in versions that allow it."""
     return None if call.version >= _LEAVES_NAME_OUT else ""
 
 
@@ -139,7 +144,7 @@ def _topic(
     if topic.HasField("error"):
         code, name = kafka_code(topic.error), topic.name
         if name in by_id:
-            # Who asked by id is not told a name by an error.
+            # A topic requested by id must not have its name revealed by an error.
             return MetadataResponseTopic(KafkaError.UNKNOWN_TOPIC_ID, name=_no_name(call), topic_id=by_id[name])
         return MetadataResponseTopic(code, name=name)
     partitions = []
@@ -165,14 +170,14 @@ def _topic(
 
 
 def shown_leader(cluster: KafkaClusterView, partition: data_plane_pb2.PartitionMetadata) -> tuple[KafkaError, int]:
-    """Who leads a partition, as far as Kafka's clients can go there; or that nobody does."""
+    """Returns the leader to report to Kafka's clients, or LEADER_NOT_AVAILABLE if they cannot reach one."""
     leader = partition.leader
     if leader == _NOBODY and partition.leader_epoch == _NEVER_LED and partition.replicas:
-        # Who has just created a topic would come back after a pause only. It is elected in a moment.
+        # The client that has just created a topic would retry only after a pause, but the election takes a moment.
         leader = partition.replicas[0]
     elif partition.leader_lost:
-        # Kafka's clients take a leader that is named for one that leads, and ask no more until they have failed at it.
-        # librdkafka then waits for up to a second. Of one that is not available it asks again after 0.1 s.
+        # Kafka's clients trust a reported leader, and do not refresh metadata until a request to it fails; librdkafka
+        # then waits for up to a second. If the leader is not available, it refreshes after 0.1 s.
         leader = _NOBODY
     if leader == _NOBODY or cluster.kafka_address(leader) is None:
         return KafkaError.LEADER_NOT_AVAILABLE, _NOBODY

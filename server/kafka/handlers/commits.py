@@ -1,5 +1,7 @@
-"""Committed offsets of groups: OffsetCommit, OffsetFetch and OffsetDelete. Groups keep ids of topics; clients name
-topics by them from version 10 on, before that by name."""
+"""OffsetCommit, OffsetFetch and OffsetDelete: committed offsets of groups.
+
+Groups store topic ids; clients name topics by id from version 10 on, and by name before that.
+"""
 
 from __future__ import annotations
 
@@ -35,19 +37,19 @@ from quorumlog.server.kafka.handlers.topic_names import by_id, find_topics, kafk
 from quorumlog.v1 import groups_pb2
 
 _NOTHING_COMMITTED = -1
-#: From these versions on an error is the group's, and a request is about several groups.
+#: From these versions on, an error applies to a group, and a request may name several groups.
 _ERROR_OF_GROUP, _MANY_GROUPS = 2, 8
-#: From these on members of groups whose coordinator assigns may ask, and topics are named by their ids.
+#: From these versions on, members of KIP-848 groups may send the request, and topics are named by their ids.
 _MEMBER_EPOCHS, _TOPIC_IDS = 9, 10
 _NO_MEMBER_EPOCH = -1
 _Wanted = Sequence[OffsetFetchRequestTopic | OffsetFetchRequestTopics] | None
-#: A topic as a client names it: by name, or by id.
+#: A topic as a client names it: by name or by id.
 _Named = str | bytes
 _Found = dict[_Named, bytes | KafkaError]
 
 
 class _Question(NamedTuple):
-    """What is asked of one group, and by whom."""
+    """A request about one group, with the member that sends it."""
 
     group_id: str
     topics: _Wanted
@@ -56,7 +58,7 @@ class _Question(NamedTuple):
 
 
 def commit(call: KafkaCall[OffsetCommitRequest]) -> Steps[OffsetCommitResponse]:
-    """Answers OffsetCommit. Offsets are kept for as long as the nodes' settings say."""
+    """Answers OffsetCommit. Offsets are retained for as long as the nodes' settings say."""
     request = call.message
     topics: _Found = {}
     if call.version < _TOPIC_IDS:
@@ -72,7 +74,7 @@ def commit(call: KafkaCall[OffsetCommitRequest]) -> Steps[OffsetCommitResponse]:
     responses = []
     for topic in request.topics:
         partitions = []
-        # Of an id that no topic has the coordinator says so.
+        # The coordinator reports an id that no topic has.
         found = topic.topic_id if call.version >= _TOPIC_IDS else topics[topic.name]
         for each in topic.partitions:
             answer = OffsetCommitResponsePartition(each.partition_index)
@@ -97,7 +99,7 @@ def commit(call: KafkaCall[OffsetCommitRequest]) -> Steps[OffsetCommitResponse]:
 
 
 def _tell_by_version(call: KafkaCall[OffsetCommitRequest], topics: Iterable[OffsetCommitResponseTopic]) -> None:
-    """Has errors as clients of the version know them."""
+    """Replaces error codes with those that clients of the version understand."""
     for topic in topics:
         for answer in topic.partitions:
             if call.version >= _TOPIC_IDS:
@@ -107,7 +109,7 @@ def _tell_by_version(call: KafkaCall[OffsetCommitRequest], topics: Iterable[Offs
 
 
 def fetch_committed(call: KafkaCall[OffsetFetchRequest]) -> Steps[OffsetFetchResponse]:
-    """Answers OffsetFetch. Without transactions every committed offset is stable."""
+    """Answers OffsetFetch. Without transactions, every committed offset is stable."""
     request = call.message
     if call.version >= _MANY_GROUPS:
         wanted = [
@@ -117,7 +119,7 @@ def fetch_committed(call: KafkaCall[OffsetFetchRequest]) -> Steps[OffsetFetchRes
         wanted = [_Question(request.group_id, request.topics)]
     group_ids = [each.group_id for each in wanted]
     if len(set(group_ids)) < len(group_ids):
-        # Few bytes repeat a name, and all that a group has committed would answer each time.
+        # A small request that repeats a name must not return the offsets of the group many times.
         return OffsetFetchResponse(
             groups=[OffsetFetchResponseGroup(each, (), KafkaError.INVALID_REQUEST) for each in group_ids]
         )
@@ -151,7 +153,7 @@ def delete_committed(call: KafkaCall[OffsetDeleteRequest]) -> Steps[OffsetDelete
     reply = yield from ask(question, groups_pb2.DeleteOffsetsResponse)
     if reply.HasField("error"):
         return OffsetDeleteResponse(error_code=group_code(reply.error))
-    # A partition has one, however often and in whatever order it is named.
+    # Outcomes are looked up by partition: a request may name one repeatedly and in any order.
     outcomes = {(result.topic_id, result.partition): group_code(result.error) for result in reply.results}
     for topic_id, answer in waiting:
         answer.error_code = outcomes[topic_id, answer.partition_index]
@@ -176,7 +178,7 @@ def _name(call: KafkaCall[OffsetFetchRequest], topic: OffsetFetchRequestTopic | 
 def _find(
     call: KafkaCall[OffsetFetchRequest], topics: Iterable[OffsetFetchRequestTopic | OffsetFetchRequestTopics]
 ) -> Steps[_Found]:
-    """The ids of topics, or why there are none."""
+    """Returns the ids of topics, or the error for each that cannot be resolved."""
     found: _Found = {}
     if call.version >= _TOPIC_IDS:
         for topic_id in {topic.topic_id for topic in topics if isinstance(topic, OffsetFetchRequestTopics)}:
@@ -218,7 +220,7 @@ def _group(
     for name, numbers in places:
         partitions = []
         refused = found.get(name)
-        # A topic without a name is one of which nothing is committed.
+        # A topic without a name has no committed offsets.
         is_told = by_ids or refused is KafkaError.TOPIC_AUTHORIZATION_FAILED
         code = refused if isinstance(refused, KafkaError) and is_told else KafkaError.NONE
         for number in numbers:
@@ -246,7 +248,7 @@ def _places(committed: Iterable[tuple[_Named, int]]) -> list[tuple[_Named, list[
 
 
 def _of_one_group(call: KafkaCall[OffsetFetchRequest], group: OffsetFetchResponseGroup) -> OffsetFetchResponse:
-    """The answer to a request about one group, as it was before version 8."""
+    """Converts the response about a group to the form used before version 8."""
     if group.error_code != KafkaError.NONE and call.version < _ERROR_OF_GROUP:
         topics = [
             OffsetFetchResponseTopic(

@@ -1,7 +1,8 @@
-"""Groups whose coordinator assigns (KIP-848): ConsumerGroupHeartbeat and ConsumerGroupDescribe.
+"""ConsumerGroupHeartbeat and ConsumerGroupDescribe: groups whose coordinator assigns partitions (KIP-848).
 
-The protocol is ours too, so members of Kafka's clients and of our own share a group. Kafka's say only what has changed,
-and hear news with their next heartbeat: the requests behind one that waits would wait with it.
+Our own clients use the same protocol, so members of both kinds share a group. Members that use Kafka's clients send
+only what has changed, and receive assignments with their next heartbeat: heartbeats are not held back, because the
+requests sent after one would wait, too.
 """
 
 from __future__ import annotations
@@ -31,14 +32,14 @@ from quorumlog.v1 import groups_pb2
 
 _JOINS = 0
 _NOT_CHANGED = -1
-#: From this version on a member brings its id.
+#: From this version on, members generate their own ids.
 _BRINGS_ID = 1
 _CONSUMER_MEMBER = 1
 _DEAD = "Dead"
 
 
 def heartbeat(call: KafkaCall[ConsumerGroupHeartbeatRequest]) -> Steps[ConsumerGroupHeartbeatResponse]:
-    """Answers ConsumerGroupHeartbeat, at once."""
+    """Answers ConsumerGroupHeartbeat, immediately."""
     problem = _problem_of(call)
     if problem:
         return ConsumerGroupHeartbeatResponse(error_code=KafkaError.INVALID_REQUEST, error_message=problem)
@@ -58,21 +59,21 @@ def heartbeat(call: KafkaCall[ConsumerGroupHeartbeatRequest]) -> Steps[ConsumerG
 
 
 def _problem_of(call: KafkaCall[ConsumerGroupHeartbeatRequest]) -> str:
-    """What is wrong with a heartbeat by Kafka's own rules; the coordinator has more. Empty: nothing."""
+    """Returns what violates Kafka's rules for a heartbeat, or an empty text. The coordinator checks further rules."""
     request = call.message
     if not request.member_id and (call.version >= _BRINGS_ID or request.member_epoch != _JOINS):
-        return "a member has an id, which it brings itself"
+        return "member id missing: generate one and send it with every heartbeat"
     for name, value in (("static name", request.instance_id), ("rack", request.rack_id)):
         if value == "":
-            return f"an empty {name} is none: leave it out"
+            return f"empty {name}: leave it out"
     if request.member_epoch != _JOINS:
         return ""
     if request.rebalance_timeout_ms == _NOT_CHANGED:
-        return "a member that joins says how long it may take to give partitions up"
+        return "rebalance timeout missing: set it when joining the group"
     if request.subscribed_topic_names is None and request.subscribed_topic_regex is None:
-        return "a member that joins says what it subscribes to, by name or by a regular expression"
+        return "subscription missing: set topic names or a regular expression when joining the group"
     if request.topic_partitions is None or request.topic_partitions:
-        return "a member that joins says that it owns nothing: give all partitions up first"
+        return "a joining member must own no partitions: revoke all of them and send an empty list"
     return ""
 
 
@@ -108,8 +109,8 @@ def _question(request: ConsumerGroupHeartbeatRequest) -> groups_pb2.GroupHeartbe
 
 
 def describe(call: KafkaCall[ConsumerGroupDescribeRequest]) -> Steps[ConsumerGroupDescribeResponse]:
-    """Answers ConsumerGroupDescribe. A classic group is none here: clients ask for it by DescribeGroups then."""
-    # Few bytes repeat a name, and many would answer each time: a group is described once.
+    """Answers ConsumerGroupDescribe. For a classic group it returns an error; clients then use DescribeGroups."""
+    # A small request that repeats a name must not return many descriptions: each group is described once.
     group_ids = list(dict.fromkeys(call.message.group_ids))
     question = groups_pb2.DescribeGroupsRequest(group_ids=group_ids, timeout_ms=GROUP_TIMEOUT_MS)
     reply = yield from ask(question, groups_pb2.DescribeGroupsResponse)
@@ -120,9 +121,9 @@ def describe(call: KafkaCall[ConsumerGroupDescribeRequest]) -> Steps[ConsumerGro
         )
     groups = [_described(each) for each in reply.groups]
     if call.message.include_authorized_operations:
-        told = [each for each in groups if each.error_code == KafkaError.NONE]
-        operations = yield from group_operations(each.group_id for each in told)
-        for group, allowed in zip(told, operations, strict=True):
+        described = [each for each in groups if each.error_code == KafkaError.NONE]
+        operations = yield from group_operations(each.group_id for each in described)
+        for group, allowed in zip(described, operations, strict=True):
             group.authorized_operations = allowed
     return ConsumerGroupDescribeResponse(groups=groups)
 
@@ -131,7 +132,7 @@ def _described(group: groups_pb2.GroupDescription) -> DescribedConsumerGroup:
     if group.HasField("error"):
         return DescribedConsumerGroup(group_code(group.error), group.error.message, group.group_id)
     if group.kind == groups_pb2.GROUP_KIND_CLASSIC:
-        other = f"group {group.group_id} is a classic one: ask for it by DescribeGroups"
+        other = f"group {group.group_id} is a classic group: describe it with DescribeGroups"
         return DescribedConsumerGroup(KafkaError.GROUP_ID_NOT_FOUND, other, group.group_id)
     return DescribedConsumerGroup(
         group_id=group.group_id,
@@ -159,7 +160,7 @@ def _described(group: groups_pb2.GroupDescription) -> DescribedConsumerGroup:
 
 
 def _assignment(rows: Iterable[groups_pb2.TopicPartitions]) -> DescribedAssignment:
-    """Partitions of topics that there are: of one that was deleted clients have no name."""
+    """Converts an assignment, without partitions of deleted topics: these have no name."""
     return DescribedAssignment(
         [DescribedTopicPartitions(each.topic_id, each.topic, list(each.partitions)) for each in rows if each.topic]
     )

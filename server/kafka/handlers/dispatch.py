@@ -1,4 +1,4 @@
-"""Who serves which API, in which versions."""
+"""Table of the supported APIs: the function that serves each, and the highest version."""
 
 from __future__ import annotations
 
@@ -84,16 +84,16 @@ from quorumlog.server.kafka.handlers.configs import topic_configs
 from quorumlog.server.kafka.handlers.handler import KafkaCall, Steps
 from quorumlog.server.kafka.version_table import VersionTable
 
-#: Serves a request. Its type is that of the API which it stands beside.
+#: Function that serves a request. The request's type is that of its key in the table.
 _Serve = Callable[[KafkaCall[Any]], Steps[KafkaMessage | None]]
 
 
 class ServedApi(NamedTuple):
-    """An API that is served.
+    """A supported API.
 
     Arguments:
-        highest: the last version of which all fields are honoured; None: the last that can be read.
-        blocks_pipeline: no request behind it is begun before it is answered.
+        highest: the last version of which all fields are honoured; None: the last that the codec can read.
+        blocks_pipeline: no later request of the connection is started before this one is answered.
     """
 
     serve: _Serve
@@ -101,10 +101,10 @@ class ServedApi(NamedTuple):
     blocks_pipeline: bool = False
 
 
-#: By the key of the API.
+#: By API key.
 SERVED: dict[int, ServedApi] = {
     ProduceRequest.API_KEY: ServedApi(produce.produce),
-    # What answers hold is the most that a connection takes, and clients have one such request at a time.
+    # Responses may be as large as a connection allows, and clients have one such request in flight.
     FetchRequest.API_KEY: ServedApi(fetch.fetch, blocks_pipeline=True),
     ListOffsetsRequest.API_KEY: ServedApi(offsets.list_offsets),
     OffsetForLeaderEpochRequest.API_KEY: ServedApi(epochs.find_epoch_ends),
@@ -144,7 +144,7 @@ SERVED: dict[int, ServedApi] = {
     AlterUserScramCredentialsRequest.API_KEY: ServedApi(users.alter_users),
     DescribeClientQuotasRequest.API_KEY: ServedApi(quotas.describe_quotas),
     AlterClientQuotasRequest.API_KEY: ServedApi(quotas.alter_quotas),
-    # What comes behind them may need what they bring.
+    # Later requests may depend on the outcome of authentication.
     SaslHandshakeRequest.API_KEY: ServedApi(sign_in.shake_hands, blocks_pipeline=True),
     SaslAuthenticateRequest.API_KEY: ServedApi(sign_in.authenticate, blocks_pipeline=True),
 }
@@ -152,10 +152,10 @@ _OF_SIGN_IN = (SaslHandshakeRequest.API_KEY, SaslAuthenticateRequest.API_KEY)
 
 
 def served_versions(*, asks_to_sign_in: bool = False) -> VersionTable:
-    """The APIs that are served, in the versions in which they are.
+    """Returns the supported APIs with their versions.
 
     Arguments:
-        asks_to_sign_in: those of sign-in among them.
+        asks_to_sign_in: include the APIs for authentication.
     """
     wanted = [key for key in SERVED if asks_to_sign_in or key not in _OF_SIGN_IN]
     cut = {key: served.highest for key, served in SERVED.items() if served.highest is not None and key in wanted}

@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch: where leader epochs end, by which consumers notice that their position is not in the log."""
+"""OffsetForLeaderEpoch: end offsets of leader epochs, by which consumers detect log truncation."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from quorumlog.v1 import data_plane_pb2
 
 _END_OF_EPOCH = -4
 _TIMEOUT_MS = 30_000
-#: Ids of replicas begin here; consumers say -1, older ones nothing.
+#: Lowest id of a replica; consumers send -1, or nothing in old versions.
 _FIRST_REPLICA = 0
 
 
 def find_epoch_ends(call: KafkaCall[OffsetForLeaderEpochRequest]) -> Steps[OffsetForLeaderEpochResponse]:
-    """Answers OffsetForLeaderEpoch (KIP-320). An epoch that a log does not know of has -1, and ends at -1."""
+    """Answers OffsetForLeaderEpoch (KIP-320). An epoch unknown to the log yields epoch -1 and end offset -1."""
     request = call.message
     topics = yield from find_topics(call.cluster, (topic.topic for topic in request.topics))
     wanted: dict[tuple[bytes, int], data_plane_pb2.ListOffsetsPartition] = {}
@@ -55,7 +55,7 @@ def find_epoch_ends(call: KafkaCall[OffsetForLeaderEpochRequest]) -> Steps[Offse
         reply = yield from ask(question, data_plane_pb2.ListOffsetsResponse)
         for result in reply.results:
             place = result.topic_id, result.partition
-            if not result.unfinished:  # One answer looks up only so many.
+            if not result.unfinished:  # One response resolves a limited number.
                 _fill(answers[place], result)
                 del wanted[place]
     return OffsetForLeaderEpochResponse(topics=response)

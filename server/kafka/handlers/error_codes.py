@@ -1,4 +1,4 @@
-"""The error codes that Kafka's clients know."""
+"""Error codes of Kafka's protocol."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class KafkaError(IntEnum):
     INVALID_REGULAR_EXPRESSION = 128
 
 
-#: Those that are called otherwise in Kafka, or that Kafka does not have.
+#: Codes with a different name in Kafka, or without an equivalent there.
 _OTHER_NAMES = {
     ErrorCode.SERVER_BUSY: KafkaError.REQUEST_TIMED_OUT,
     ErrorCode.RECORD_TOO_LARGE: KafkaError.MESSAGE_TOO_LARGE,
@@ -116,20 +116,20 @@ _FAULTS = {
 
 
 def kafka_code(error: errors_pb2.Error) -> KafkaError:
-    """Kafka's code of an error. An error that is not there has ``NONE``."""
+    """Returns Kafka's code of an error; ``NONE`` for an empty one."""
     return _CODES.get(error.code, KafkaError.UNKNOWN_SERVER_ERROR)
 
 
 def group_code(error: errors_pb2.Error) -> KafkaError:
-    """The same for who asks a group's coordinator: that it is busy, or late, is said otherwise there."""
+    """Returns the code for requests to a group's coordinator, which have their own codes for overload and timeouts."""
     if error.code in _BUSY:
         return KafkaError.COORDINATOR_LOAD_IN_PROGRESS
     if error.code == ErrorCode.REQUEST_TIMED_OUT:
-        # As brokers say it whose log is not replicated in time. Members of Java's end for a time-out.
+        # Brokers return this if their log is not replicated in time. A timeout would make members that use Java stop.
         return KafkaError.COORDINATOR_NOT_AVAILABLE
     return kafka_code(error)
 
 
 def code_of_fault(fault: KafkaBatchFault) -> KafkaError:
-    """Kafka's code of what is wrong with a batch."""
+    """Returns Kafka's code of an invalid batch."""
     return _FAULTS[fault]

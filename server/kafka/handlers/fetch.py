@@ -1,4 +1,4 @@
-"""Fetch: requests that stand for themselves, and those of sessions (KIP-227)."""
+"""Fetch: requests without a session, and incremental ones (KIP-227)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from quorumlog.server.kafka.handlers.topic_names import find_topics
 from quorumlog.v1 import data_plane_pb2
 from quorumlog.wire.entry import parse_header
 
-#: Epochs of requests that belong to no session, and of those that would begin one.
+#: Session epochs of requests without a session, and of those that start one.
 _SESSIONLESS, _BEGINS = -1, 0
 _CONSUMER = -1
 _FIRST_WITH_SESSIONS = 7
@@ -58,7 +58,7 @@ def fetch(call: KafkaCall[FetchRequest]) -> Steps[FetchResponse]:
 
 
 def _refused(call: KafkaCall[FetchRequest], code: KafkaError) -> FetchResponse:
-    """What cannot be served as a whole; before version 7 it is said of each partition."""
+    """Returns the response to a request that fails as a whole; before version 7, each partition has the error."""
     if call.version >= _FIRST_WITH_SESSIONS:
         return FetchResponse(error_code=code)
     return FetchResponse(
@@ -74,7 +74,7 @@ def _refused(call: KafkaCall[FetchRequest], code: KafkaError) -> FetchResponse:
 def _question(call: KafkaCall[FetchRequest]) -> data_plane_pb2.FetchRequest:
     request = call.message
     return data_plane_pb2.FetchRequest(
-        # Who wants no bytes at least has them already. To the node that says nothing of how many.
+        # A client that requires no minimum of bytes must not wait; the node has no such rule.
         max_wait_ms=max(0, request.max_wait_ms) if request.min_bytes > 0 else 0,
         min_bytes=max(0, request.min_bytes),
         max_bytes=max(1, request.max_bytes),
@@ -83,21 +83,21 @@ def _question(call: KafkaCall[FetchRequest]) -> data_plane_pb2.FetchRequest:
 
 
 def _find(call: KafkaCall[FetchRequest], topics: Iterable[str | bytes]) -> Steps[dict[str | bytes, bytes | KafkaError]]:
-    """The ids of topics, by what the request calls them."""
-    found: dict[str | bytes, bytes | KafkaError] = {}
+    """Returns topic ids by the names or ids that the request has."""
+    resolved: dict[str | bytes, bytes | KafkaError] = {}
     names = []
     for topic in topics:
         if isinstance(topic, str):
             names.append(topic)
         else:
-            found[topic] = topic
+            resolved[topic] = topic
     if names:
-        found.update((yield from find_topics(call.cluster, names)))
-    return found
+        resolved.update((yield from find_topics(call.cluster, names)))
+    return resolved
 
 
 def _refusal(number: int, wish: WantedFetch, topic: bytes | KafkaError) -> KafkaError | None:
-    """Why a partition cannot be asked for, if so."""
+    """Returns the error of a partition that cannot be fetched, or None."""
     if isinstance(topic, KafkaError):
         return topic
     if number < 0:
@@ -119,7 +119,7 @@ def _wish(wanted: FetchPartition) -> WantedFetch:
     return WantedFetch(wanted.fetch_offset, wanted.current_leader_epoch, wanted.partition_max_bytes)
 
 
-# -- a request that stands for itself -----------------------------------------------------------------------------
+# -- requests without a session --------------------------------------------------------------------------------
 
 
 def _fetch_by_itself(call: KafkaCall[FetchRequest]) -> Steps[FetchResponse]:
@@ -151,7 +151,7 @@ def _fetch_by_itself(call: KafkaCall[FetchRequest]) -> Steps[FetchResponse]:
     if not answers and not question.ends_session:
         return response
     if len(answers) < sum(len(topic.partitions) for topic in request.topics):
-        question.max_wait_ms = 0  # There is something to say already.
+        question.max_wait_ms = 0  # There is already something to report.
     reply = yield from ask(question, data_plane_pb2.FetchResponse)
     told = [(answers[result.topic_id, result.partition], result) for result in reply.results]
     for answer, result in told:
@@ -162,11 +162,11 @@ def _fetch_by_itself(call: KafkaCall[FetchRequest]) -> Steps[FetchResponse]:
     return response
 
 
-# -- sessions -----------------------------------------------------------------------------------------------------
+# -- sessions --------------------------------------------------------------------------------------------------
 
 
 def _begin_session(call: KafkaCall[FetchRequest], fetches: ConnectionFetches) -> Steps[FetchResponse | None]:
-    """Begins a session, and answers of all of its partitions; None where there is no room for one."""
+    """Starts a session and answers for all of its partitions; None if the limit for sessions is reached."""
     request, by_id = call.message, call.version >= BY_ID
     session = fetches.begin(
         (
@@ -179,7 +179,7 @@ def _begin_session(call: KafkaCall[FetchRequest], fetches: ConnectionFetches) ->
     if session is None:
         return None
     question = _question(call)
-    question.tells_all = True  # Clients take no less of the first answer.
+    question.tells_all = True  # Clients expect every partition in the first response.
     refused = yield from _name_due(call, session, question)
     reply = yield from _ask_in_session(session, question)
     if reply.HasField("error"):
@@ -194,7 +194,7 @@ def _begin_session(call: KafkaCall[FetchRequest], fetches: ConnectionFetches) ->
 def _go_on(
     call: KafkaCall[FetchRequest], fetches: ConnectionFetches, session: KafkaFetchSession
 ) -> Steps[FetchResponse]:
-    """Answers the next request of a session: of what is new."""
+    """Answers the next request of a session with what has changed."""
     question = _question(call)
     gone = _take_changes(call.message, session, fetches.most_partitions)
     if gone is None:
@@ -203,7 +203,7 @@ def _go_on(
     for topic_id, number in gone:
         question.forgotten.add(topic_id=topic_id, partition=number)
     if not session.partitions:
-        # Nothing is left of it: it is over, as in Kafka.
+        # The session is empty, which ends it, as in Kafka.
         fetches.end()
         question = data_plane_pb2.FetchRequest(ends_session=True)
         fetches.ended = False
@@ -214,7 +214,7 @@ def _go_on(
     refused = yield from _name_due(call, session, question)
     reply = yield from _ask_in_session(session, question)
     if reply.HasField("error"):
-        # The node's session has made way for others, or it takes no more partitions: the consumer begins anew.
+        # The node's session was evicted, or accepts no more partitions: the consumer starts another one.
         fetches.end()
         return _refused(call, KafkaError.FETCH_SESSION_ID_NOT_FOUND)
     told, is_busy = yield from _take_results(call, session, reply)
@@ -223,20 +223,20 @@ def _go_on(
 
 
 def _take_changes(request: FetchRequest, session: KafkaFetchSession, most: int) -> list[tuple[bytes, int]] | None:
-    """Takes note of what a consumer wants otherwise than before.
+    """Applies a consumer's changes to its session.
 
     Arguments:
-        most: how many partitions the session may have.
+        most: maximum number of partitions of the session.
 
     Returns:
-        What is to leave the node's session; None if there is no room for what is new.
+        The partitions to remove from the node's session; None if the additions exceed the limit.
     """
     forgotten = [
         (topic.topic_id if session.by_id else topic.topic, number)
         for topic in request.forgotten_topics_data
         for number in topic.partitions
     ]
-    # What it does not want any more makes room, though it goes last: it may be named on both lists.
+    # Removed partitions free capacity although they are removed last: a partition may be on both lists.
     most += len(session.partitions.keys() & forgotten)
     for topic in request.topics:
         name = topic.topic_id if session.by_id else topic.topic
@@ -250,7 +250,7 @@ def _take_changes(request: FetchRequest, session: KafkaFetchSession, most: int) 
 def _name_due(
     call: KafkaCall[FetchRequest], session: KafkaFetchSession, question: data_plane_pb2.FetchRequest
 ) -> Steps[dict[KeptPartition, PartitionData]]:
-    """Names to the node what its session does not have as the consumer wants it; returns what is refused here."""
+    """Adds the partitions that the node's session has differently to the request; returns those refused here."""
     due = list(session.due)
     session.due.clear()
     topics = yield from _find(call, dict.fromkeys(each.topic for each in due))
@@ -260,7 +260,7 @@ def _name_due(
         refusal = _refusal(each.number, each.wish, found)
         if refusal is None and found == each.topic_id and each.known == each.wish:
             continue
-        # A name may mean another topic by now.
+        # The name may belong to another topic by now.
         place = None if refusal is None and found == each.topic_id else session.lose(each)
         if place is not None:
             question.forgotten.add(topic_id=place[0], partition=place[1])
@@ -269,7 +269,7 @@ def _name_due(
             _add(question, found, each.number, each.wish)
         else:
             refused[each] = answer_of(each.number, refusal)
-            session.due[each] = None  # It may be otherwise next time.
+            session.due[each] = None  # The outcome may differ next time.
     if refused:
         question.max_wait_ms = 0
     return refused
@@ -286,7 +286,7 @@ def _ask_in_session(
 def _take_results(
     call: KafkaCall[FetchRequest], session: KafkaFetchSession, reply: data_plane_pb2.FetchResponse
 ) -> Steps[tuple[dict[KeptPartition, PartitionData | None], bool]]:
-    """What the node has to say; None of what is to be asked again. And whether it was too busy to say all."""
+    """Processes the node's results. Returns the answers (None: nothing new), and whether it was too busy for some."""
     told: dict[KeptPartition, PartitionData | None] = {}
     answers: list[tuple[PartitionData, data_plane_pb2.FetchResult]] = []
     for result in reply.results:
@@ -302,7 +302,7 @@ def _take_results(
         answer = told[kept] = answer_of(kept.number)
         fill(call, answer, result)
         answers.append((answer, result))
-    # Without its records a consumer stays where it is, and the node is told so.
+    # A consumer that receives no records stays at its offset; the node's session is reset to that.
     return told, not (yield from put_records(call, answers))
 
 

@@ -1,14 +1,13 @@
-"""What a connection remembers of a consumer's fetches between them, so that the consumer says only what changes, and
-is told only what is new (KIP-227).
+"""State of incremental fetch sessions (KIP-227): clients send and receive only what has changed.
 
-A session belongs to its connection, which has one at most: it ends with it, nobody else can go on with it, and whose it
-is needs no proof of its own. A consumer that has connected anew, or is told that its session is not known, begins
-another; Kafka's clients always had to reckon with that.
+A session belongs to its connection, which has at most one: it ends with the connection, no other client can continue
+it, and it needs no separate authentication. A consumer that has reconnected, or receives an error that its session is
+unknown, starts another one; Kafka's clients always have to be prepared for that.
 
-Beneath it the node has a session of the same stream (``server/requests/fetch_sessions.py``). It knows what there is to
-say; this one knows what the consumer has asked for. They differ in one point: positions of the node's move past what it
-sends, those of Kafka's stay until the consumer names another. So a partition is named to the node again where the two
-have come apart.
+Below it, the node has a session of the same stream (``server/requests/fetch_sessions.py``). That session tracks what
+is new; this one tracks what the consumer has requested. They differ in one respect: the node's positions advance past
+the records that it sends, and Kafka's stay until the consumer names another offset. So a partition is sent to the node
+again where the two differ.
 """
 
 from __future__ import annotations
@@ -19,15 +18,15 @@ from typing import NamedTuple
 
 from quorumlog.wire.request_limits import MAX_ITEMS
 
-#: What is kept of all sessions of a port, together.
+#: Limit shared by all sessions of a listener.
 MOST_KEPT_PARTITIONS = 100_000
-#: Epochs of sessions count on from 1, and begin there again.
+#: Session epochs start at 1, and wrap around to it.
 _FIRST_EPOCH, _LAST_EPOCH = 1, (1 << 31) - 1
 _NO_SESSION = 0
 
 
 class WantedFetch(NamedTuple):
-    """What a consumer wants of a partition."""
+    """Parameters with which a consumer fetches a partition."""
 
     fetch_offset: int
     leader_epoch: int
@@ -40,8 +39,8 @@ class KeptPartition:
 
     Arguments:
         topic: its name, or from version 13 on its id.
-        topic_id: by which the node's session has it; None: it has not.
-        known: what the node's session goes by: its position moves on with what is sent.
+        topic_id: key in the node's session; None: the node's session does not have it.
+        known: parameters in the node's session; their offset advances with the records sent.
     """
 
     topic: str | bytes
@@ -57,10 +56,10 @@ class KafkaFetchSession:
 
     Arguments:
         by_id: topics are named by their ids.
-        epoch: of the consumer's next request.
-        node_epoch: of the last request of the node's session.
-        due: partitions that may be elsewhere in the node's session than the consumer wants, or not be in it.
-        at_node: those that are in it, by topic id and number.
+        epoch: expected epoch of the consumer's next request.
+        node_epoch: epoch of the last request in the node's session.
+        due: partitions whose parameters may differ in the node's session, or that may be missing from it.
+        at_node: partitions of the node's session, by topic id and number.
     """
 
     number: int
@@ -72,7 +71,7 @@ class KafkaFetchSession:
     at_node: dict[tuple[bytes, int], KeptPartition] = field(default_factory=dict)
 
     def want(self, topic: str | bytes, number: int, wish: WantedFetch, most: int) -> bool:
-        """The consumer wants this of a partition from now on; False if that would be one more than ``most``."""
+        """Adds a partition or changes its parameters; False if that would exceed ``most`` partitions."""
         kept = self.partitions.get((topic, number))
         if kept is None:
             if len(self.partitions) >= most:
@@ -83,7 +82,7 @@ class KafkaFetchSession:
         return True
 
     def forget(self, topic: str | bytes, number: int) -> tuple[bytes, int] | None:
-        """The consumer does not want a partition any more. Returns by what the node's session has it, if it has."""
+        """Removes a partition. Returns its key in the node's session, or None if it is not there."""
         kept = self.partitions.pop((topic, number), None)
         if kept is None:
             return None
@@ -91,7 +90,7 @@ class KafkaFetchSession:
         return self.lose(kept)
 
     def lose(self, kept: KeptPartition) -> tuple[bytes, int] | None:
-        """A partition is in the node's session no more. Returns by what it was there, if it was."""
+        """Marks a partition as removed from the node's session. Returns its key there, or None if it was not there."""
         if kept.topic_id is None:
             return None
         place = kept.topic_id, kept.number
@@ -102,28 +101,29 @@ class KafkaFetchSession:
         return None
 
     def put_at_node(self, kept: KeptPartition, topic_id: bytes) -> None:
-        """The node's session is told what the consumer wants of a partition."""
+        """Records that the node's session now has the consumer's parameters of a partition."""
         kept.topic_id, kept.known = topic_id, kept.wish
         self.at_node[topic_id, kept.number] = kept
 
     def moved(self, kept: KeptPartition, next_offset: int) -> None:
-        """The node has sent records of a partition: up to before an offset."""
+        """Records that the node has sent a partition's records before an offset."""
         assert kept.known is not None
         kept.known = kept.known._replace(fetch_offset=next_offset)
         self.due[kept] = None
 
     def next_epoch(self) -> None:
-        """A request of the session is taken."""
+        """Advances the epoch after a request was accepted."""
         self.epoch = _FIRST_EPOCH if self.epoch == _LAST_EPOCH else self.epoch + 1
 
 
 class FetchSessionSpace:
-    """How many partitions the sessions of a port's connections keep, and the numbers of sessions.
+    """Session numbers, and the limit shared by the partitions of all sessions of a listener.
 
     Arguments:
-        limit: of partitions.
-        first: the number of the first session. Another one for each start of a node keeps a consumer that has connected
-            anew from being taken for another.
+        limit: number of partitions.
+        first: number of the first session. It should differ on each start of a node, so that a consumer that reconnects
+            is
+            not mistaken for another.
     """
 
     def __init__(self, limit: int = MOST_KEPT_PARTITIONS, first: int = 1) -> None:
@@ -133,30 +133,34 @@ class FetchSessionSpace:
 
     @property
     def kept(self) -> int:
-        """Partitions that are kept."""
+        """Number of partitions in all sessions."""
         return self._kept
 
     def most_of(self, size: int) -> int:
-        """How many partitions a session of so many may have. It is asked before any is added: a request names as many
-        as fit into its bytes."""
+        """Returns how many partitions a session of the given size may have.
+
+        It is called before any is added, because a request can name as many as fit into its bytes.
+        """
         return min(MAX_ITEMS, self._limit - self._kept + size)
 
     def resize(self, before: int, now: int) -> None:
-        """A session has so many partitions now, where it had others before."""
-        assert now <= max(before, self.most_of(before)), f"{now} partitions of a session, where there were {before}"
+        """Accounts for a session whose number of partitions has changed."""
+        assert now <= max(before, self.most_of(before)), (
+            f"a session grew from {before} to {now} partitions, above its limit"
+        )
         self._kept += now - before
 
     def next_number(self) -> int:
-        """The number of a new session."""
+        """Returns the number of a new session."""
         self._number = self._number % _LAST_EPOCH + 1
         return self._number
 
 
 class ConnectionFetches:
-    """The session of one connection, if it has one.
+    """The fetch session of a connection, if it has one.
 
     Attributes:
-        ended: the node does not know yet that there is none any more.
+        ended: the session has ended, and the node has not been notified yet.
     """
 
     def __init__(self, space: FetchSessionSpace) -> None:
@@ -166,12 +170,12 @@ class ConnectionFetches:
         self.ended = False
 
     def find(self, number: int) -> KafkaFetchSession | None:
-        """The session of that number, if it is this connection's."""
+        """Returns the session of that number, or None if it is not this connection's."""
         session = self._session
         return session if session is not None and session.number == number else None
 
     def begin(self, wanted: Iterable[tuple[str | bytes, int, WantedFetch]], *, by_id: bool) -> KafkaFetchSession | None:
-        """A new session, in the place of the one that there was; None where there is no room for it."""
+        """Starts a session in place of the previous one; None if it would be empty or exceed the limit."""
         self.end()
         session, most = KafkaFetchSession(_NO_SESSION, by_id), self.most_partitions
         if not all(session.want(topic, number, wish, most) for topic, number, wish in wanted) or not session.partitions:
@@ -180,22 +184,22 @@ class ConnectionFetches:
         self._space.resize(0, self._size)
         session.number = self._space.next_number()
         self._session = session
-        self.ended = False  # The node's session, if there is one, begins anew with it.
+        self.ended = False  # The node replaces its session, if any, when this one starts.
         return session
 
     @property
     def most_partitions(self) -> int:
-        """How many partitions the session may have."""
+        """Maximum number of partitions of the session."""
         return self._space.most_of(self._size)
 
     def resized(self) -> None:
-        """The session has more partitions, or fewer."""
+        """Accounts for partitions added to or removed from the session."""
         size = 0 if self._session is None else len(self._session.partitions)
         self._space.resize(self._size, size)
         self._size = size
 
     def end(self) -> None:
-        """Forgets the session."""
+        """Ends the session."""
         if self._session is not None:
             self.ended = True
             self._session = None

@@ -1,4 +1,4 @@
-"""Groups as operators see them: ListGroups, DescribeGroups and DeleteGroups, of both kinds of group."""
+"""ListGroups, DescribeGroups and DeleteGroups, for both kinds of group."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from quorumlog.server.kafka.handlers.memberships import GROUP_TIMEOUT_MS
 from quorumlog.v1 import groups_pb2
 
 K = TypeVar("K")
-#: As Kafka calls them.
+#: Kafka's names of states.
 STATES = {
     groups_pb2.GROUP_EMPTY: "Empty",
     groups_pb2.GROUP_ASSIGNING: "Assigning",
@@ -40,9 +40,9 @@ STATES = {
 }
 _KINDS = {groups_pb2.GROUP_KIND_CONSUMER: "consumer", groups_pb2.GROUP_KIND_CLASSIC: "classic"}
 _DEAD = "Dead"
-#: What members of our own clients' groups agree on.
+#: Kafka's protocol type of consumers, which our own clients' groups report.
 _CONSUMER = "consumer"
-#: From this version on a group that is not there is an error; before it was dead.
+#: From this version on, a missing group is an error; before, it is reported as dead.
 _SAYS_NOT_FOUND = 6
 _VERSION_0 = Struct(">hi")
 _COUNT = Struct(">i")
@@ -55,7 +55,7 @@ def list_groups(call: KafkaCall[ListGroupsRequest]) -> Steps[ListGroupsResponse]
     states = _named(STATES, request.states_filter)
     kinds = _named(_KINDS, request.types_filter)
     if (request.states_filter and not states) or (request.types_filter and not kinds):
-        return ListGroupsResponse()  # Nothing is of a kind that is not known here.
+        return ListGroupsResponse()  # No group has an unknown state or kind.
     question = groups_pb2.ListGroupsRequest(timeout_ms=GROUP_TIMEOUT_MS)
     question.states.extend(states)
     question.kinds.extend(kinds)
@@ -77,7 +77,7 @@ def list_groups(call: KafkaCall[ListGroupsRequest]) -> Steps[ListGroupsResponse]
 
 def describe_groups(call: KafkaCall[DescribeGroupsRequest]) -> Steps[DescribeGroupsResponse]:
     """Answers DescribeGroups."""
-    # Few bytes repeat a name, and many would answer each time: a group is described once.
+    # A small request that repeats a name must not return many descriptions: each group is described once.
     group_ids = list(dict.fromkeys(call.message.groups))
     question = groups_pb2.DescribeGroupsRequest(group_ids=group_ids, timeout_ms=GROUP_TIMEOUT_MS)
     reply = yield from ask(question, groups_pb2.DescribeGroupsResponse)
@@ -88,9 +88,9 @@ def describe_groups(call: KafkaCall[DescribeGroupsRequest]) -> Steps[DescribeGro
         )
     groups = [_described(call, each) for each in reply.groups]
     if call.message.include_authorized_operations:
-        told = [each for each in groups if each.error_code == KafkaError.NONE]
-        operations = yield from group_operations(each.group_id for each in told)
-        for group, allowed in zip(told, operations, strict=True):
+        described = [each for each in groups if each.error_code == KafkaError.NONE]
+        operations = yield from group_operations(each.group_id for each in described)
+        for group, allowed in zip(described, operations, strict=True):
             group.authorized_operations = allowed
     return DescribeGroupsResponse(groups=groups)
 
@@ -139,7 +139,7 @@ def _described(call: KafkaCall[DescribeGroupsRequest], group: groups_pb2.GroupDe
 
 
 def _assignment(member: groups_pb2.MemberDescription) -> bytes:
-    """What a member of our own clients' groups has, as Kafka's consumers write that (ConsumerProtocolAssignment)."""
+    """Encodes the assignment of our own clients' member as Kafka's consumers do (ConsumerProtocolAssignment)."""
     parts = [_VERSION_0.pack(0, len(member.assignment))]
     for topic in member.assignment:
         parts += [pack_string(topic.topic), _COUNT.pack(len(topic.partitions)), *map(_COUNT.pack, topic.partitions)]

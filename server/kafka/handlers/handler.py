@@ -1,8 +1,9 @@
-"""How a request of a Kafka client is served: in steps, between which somebody else asks the node, or works.
+"""Steps: how a handler serves a request without I/O of its own.
 
-Whoever serves a request is a generator. It yields questions to the node and gets the replies to them in that order, or
-work that takes long and gets what comes of it. What it returns is the answer. The first step is made as the request
-comes, so requests reach the node in the order in which clients sent them.
+A handler is a generator. It yields questions to the node and is sent the replies in that order, or it yields long work
+and is sent the result. Its return value is the response. The first step runs when the request arrives, so requests
+reach
+the node in the order in which clients sent them.
 """
 
 from __future__ import annotations
@@ -23,48 +24,48 @@ T = TypeVar("T")
 RequestT = TypeVar("RequestT", bound=KafkaMessage)
 ReplyT = TypeVar("ReplyT", bound=ProtoMessage)
 
-#: Questions that are with the node at a time for one request.
+#: Questions of one request that the node processes at a time.
 MOST_QUESTIONS_AT_ONCE = 64
 
 
 class KafkaClusterView(Protocol):
-    """What a node knows of its cluster at this moment."""
+    """The current cluster metadata, limited to what the client may see."""
 
     @property
     def node_id(self) -> int:
-        """Of the node that is asked."""
+        """Id of the node that serves the client."""
 
     def topic_id(self, name: str) -> bytes | None:
-        """The id of a topic, if there is one of that name."""
+        """Returns the id of a topic, or None if no topic has that name."""
 
     def topic_name(self, topic_id: bytes) -> str | None:
-        """The name of a topic, if there is one of that id."""
+        """Returns the name of a topic, or None if no topic has that id."""
 
     @property
     def default_replicas(self) -> int:
-        """Of a topic, where its creator does not say how many."""
+        """Replication factor of a topic whose creator does not specify one."""
 
     def topic_configs(self, name: str) -> Mapping[str, str] | None:
-        """What is set of a topic's configuration; None where there is no such topic."""
+        """Returns the overrides in a topic's configuration; None if the topic does not exist."""
 
     def topic_names(self) -> Iterable[str]:
-        """Of all topics: which of them a client may know of is the node's to say."""
+        """Returns the names of all topics that the client may know of."""
 
     def partition_count(self, name: str) -> int:
-        """Partitions of a topic; 0 where there is none of that name."""
+        """Returns the number of partitions of a topic; 0 if no topic has that name."""
 
     def kafka_address(self, node_id: int) -> tuple[str, int] | None:
-        """Host and port at which Kafka's clients reach a node, if they do."""
+        """Returns host and port of a node's Kafka listener, or None if it has none."""
 
 
 @dataclass(slots=True, frozen=True)
 class KafkaCall(Generic[RequestT]):
-    """A request that is to be served.
+    """A request to serve.
 
     Arguments:
         creates_topics: unknown topics are created when clients mention them.
-        sign_in: how far the connection is with that; None: nobody signs in on it by password.
-        fetches: what the connection remembers of fetches; None: nothing.
+        sign_in: state of the connection's authentication; None: clients do not authenticate with a password.
+        fetches: the connection's fetch session; None: sessions are not supported.
     """
 
     message: RequestT
@@ -76,17 +77,17 @@ class KafkaCall(Generic[RequestT]):
 
 
 class Questions(NamedTuple):
-    """Asks the node something; it is sent as many replies."""
+    """A step that sends messages to the node; the handler is sent as many replies."""
 
     messages: Sequence[ProtoMessage]
 
 
 class LongWork(NamedTuple):
-    """Has something done beside all else; it is sent what that returns.
+    """A step that runs work on a worker thread; the handler is sent its result.
 
     Arguments:
-        is_password: a password is hashed, perhaps a stranger's: that waits for others of its kind only.
-        size_bytes: of what is kept in memory for it until it is done.
+        is_password: the work hashes a password, possibly of an unauthenticated client: it competes only with its kind.
+        size_bytes: memory held until it is done.
     """
 
     work: Callable[[], object]
@@ -94,12 +95,12 @@ class LongWork(NamedTuple):
     size_bytes: int = 0
 
 
-#: A part of serving a request that comes to something.
+#: A generator that serves a request, or a part of it, and returns a result.
 Steps: TypeAlias = Generator[Questions | LongWork, object, T]
 
 
 class RefusedAsAWholeError(Exception):
-    """The node has refused a question as a whole: nothing can be answered."""
+    """Raised if the node refuses a question as a whole, so that the request cannot be answered."""
 
     def __init__(self, error: Error) -> None:
         super().__init__(error.message)
@@ -107,31 +108,31 @@ class RefusedAsAWholeError(Exception):
 
 
 class TooMuchWorkError(Exception):
-    """So much waits to be worked on that this is not taken: what needs it is to be asked for again."""
+    """Raised if too much work is pending: the client has to retry what needs this work."""
 
 
 class KafkaConnectionRefusedError(Exception):
-    """A request cannot be answered in a way that the client understands: its connection has to end."""
+    """Raised if no response would be understood by the client: its connection has to be closed."""
 
 
 def ask(message: ProtoMessage, kind: type[ReplyT]) -> Steps[ReplyT]:
-    """Asks the node one thing.
+    """Asks the node one question.
 
     Raises:
-        RefusedAsAWholeError: it does not answer that.
+        RefusedAsAWholeError: the node refuses it.
     """
     (reply,) = yield from ask_all((message,), kind)
     return reply
 
 
 def ask_all(messages: Sequence[ProtoMessage], kind: type[ReplyT]) -> Steps[list[ReplyT]]:
-    """Asks the node several things that do not depend on each other, so many at a time.
+    """Asks the node several independent questions, with a limit on those in flight.
 
     Raises:
-        RefusedAsAWholeError: it does not answer one of them.
-        KafkaConnectionRefusedError: one of them is about more than a node takes at once.
+        RefusedAsAWholeError: the node refuses one of them.
+        KafkaConnectionRefusedError: one of them has more items than a node accepts.
     """
-    found: list[ReplyT] = []
+    collected: list[ReplyT] = []
     for message in messages:
         _check_size(message)
     for begin in range(0, len(messages), MOST_QUESTIONS_AT_ONCE):
@@ -140,15 +141,15 @@ def ask_all(messages: Sequence[ProtoMessage], kind: type[ReplyT]) -> Steps[list[
             if isinstance(reply, Error):
                 raise RefusedAsAWholeError(reply)
             assert isinstance(reply, kind), f"a {type(reply).__name__} is no {kind.__name__}"
-            found.append(reply)
-    return found
+            collected.append(reply)
+    return collected
 
 
 def hash_password(work: Callable[[], T]) -> Steps[T]:
-    """Has a password hashed.
+    """Hashes a password on a worker thread.
 
     Raises:
-        KafkaConnectionRefusedError: too many others are.
+        KafkaConnectionRefusedError: too many passwords are being hashed.
     """
     done = yield LongWork(work, is_password=True)
     return cast("T", done)
@@ -158,18 +159,18 @@ def _check_size(message: ProtoMessage) -> None:
     for field, value in message.ListFields():
         if field.is_repeated and len(value) > MAX_ITEMS:
             raise KafkaConnectionRefusedError(
-                f"{field.name} has {len(value)} items, at most {MAX_ITEMS} are taken: ask in parts"
+                f"{field.name} has {len(value)} items, the maximum is {MAX_ITEMS}: split the request"
             )
 
 
 def work_on(work: Callable[[], T], size_bytes: int) -> Steps[T]:
-    """Has something done that takes long.
+    """Runs long work on a worker thread.
 
     Arguments:
-        size_bytes: of what is kept in memory for it until it is done.
+        size_bytes: memory held until it is done.
 
     Raises:
-        TooMuchWorkError: so much of that is kept already that this is not done.
+        TooMuchWorkError: too much memory is held by pending work.
     """
     done = yield LongWork(work, size_bytes=size_bytes)
     return cast("T", done)

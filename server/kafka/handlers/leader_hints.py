@@ -1,4 +1,4 @@
-"""Who leads a partition now, said beside the error that somebody else was asked (KIP-951)."""
+"""The current leader, reported beside the error that another node was asked (KIP-951)."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _NOBODY = -1
 
 
 def leader_hint(error: errors_pb2.Error, cluster: KafkaClusterView, make: Callable[[int, int], T]) -> T | None:
-    """What an error says of the leader, where Kafka's clients reach that.
+    """Returns the leader named in an error, or None if Kafka's clients cannot reach it.
 
     Arguments:
-        make: makes it of a node id and a leader epoch.
+        make: constructs the result from a node id and a leader epoch.
     """
     if not error.HasField("leader") or error.leader.node_id == _NOBODY:
         return None
@@ -29,14 +29,14 @@ def leader_hint(error: errors_pb2.Error, cluster: KafkaClusterView, make: Callab
 def endpoints(
     errors: Iterable[errors_pb2.Error], cluster: KafkaClusterView, make: Callable[[int, str, int], T]
 ) -> list[T]:
-    """The addresses of the leaders that errors name.
+    """Returns the addresses of the leaders that errors name.
 
     Arguments:
-        make: makes one of a node id, a host and a port.
+        make: constructs one from a node id, a host and a port.
     """
-    found = []
+    addresses = []
     for node_id in dict.fromkeys(error.leader.node_id for error in errors if error.HasField("leader")):
         address = cluster.kafka_address(node_id)
         if address is not None:
-            found.append(make(node_id, *address))
-    return found
+            addresses.append(make(node_id, *address))
+    return addresses

@@ -1,4 +1,4 @@
-"""Classic groups as their members see them: FindCoordinator, JoinGroup, SyncGroup, Heartbeat and LeaveGroup."""
+"""FindCoordinator, JoinGroup, SyncGroup, Heartbeat and LeaveGroup: membership of classic groups."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ from quorumlog.server.kafka.handlers.handler import KafkaCall, Steps, ask
 from quorumlog.v1 import groups_pb2
 
 _GROUP, _TRANSACTION, _SHARE = 0, 1, 2
-#: Coordinators that do not exist here. librdkafka retries ``init_transactions`` after most errors until its timeout,
-#: and shows none of them. This one ends it at once; Java's client, aiokafka and kafka-python report it as well.
+#: Kinds of coordinator that are not supported. librdkafka retries ``init_transactions`` after most errors until its
+#: timeout, and reports none of them. This error stops it immediately; Java's client, aiokafka and kafka-python report
+#: it, too.
 _REFUSED = {
     _TRANSACTION: (
         KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
@@ -33,12 +34,12 @@ _REFUSED = {
     ),
     _SHARE: (KafkaError.INVALID_REQUEST, "share groups are not supported: use a consumer group"),
 }
-_UNKNOWN_KIND = (KafkaError.INVALID_REQUEST, "unknown kind of coordinator: ask for that of a group")
+_UNKNOWN_KIND = (KafkaError.INVALID_REQUEST, "unknown kind of coordinator: set key_type to 0 (group)")
 _NOBODY = -1
-#: From these versions on requests and answers are about several at once, or say more.
+#: Versions from which on requests and responses name several at once, or have further fields.
 _MANY_KEYS, _MANY_LEAVE = 4, 3
 _NAMED_FIRST, _NULL_PROTOCOL, _SKIPS_ASSIGNMENT = 4, 7, 9
-#: How long a coordinator may take where the request says nothing, and how long members wait for their leader.
+#: Timeout of a coordinator where the request has none, and timeout of members that wait for their leader's assignment.
 GROUP_TIMEOUT_MS = 10_000
 _SYNC_TIMEOUT_MS = 300_000
 
@@ -69,7 +70,9 @@ def _find(group_ids: list[str]) -> Steps[list[FoundCoordinator]]:
         if each.HasField("error"):
             found.append(_nobody(group_id, group_code(each.error), each.error.message))
         elif each.node_id == _NOBODY or not each.host:
-            found.append(_nobody(group_id, KafkaError.COORDINATOR_NOT_AVAILABLE, "nobody coordinates it now"))
+            found.append(
+                _nobody(group_id, KafkaError.COORDINATOR_NOT_AVAILABLE, "the group has no coordinator at the moment")
+            )
         else:
             found.append(FoundCoordinator(group_id, each.node_id, each.host, each.port, error_message=None))
     return found
@@ -80,7 +83,7 @@ def _nobody(key: str, code: KafkaError, why: str) -> FoundCoordinator:
 
 
 def join(call: KafkaCall[JoinGroupRequest]) -> Steps[JoinGroupResponse]:
-    """Answers JoinGroup: when the round is over."""
+    """Answers JoinGroup, when the rebalance round is complete."""
     request = call.message
     question = groups_pb2.JoinClassicGroupRequest(
         group_id=request.group_id,
@@ -115,7 +118,7 @@ def join(call: KafkaCall[JoinGroupRequest]) -> Steps[JoinGroupResponse]:
 
 
 def sync(call: KafkaCall[SyncGroupRequest]) -> Steps[SyncGroupResponse]:
-    """Answers SyncGroup: when the leader has assigned."""
+    """Answers SyncGroup, when the leader has assigned partitions."""
     request = call.message
     question = groups_pb2.SyncClassicGroupRequest(
         group_id=request.group_id,
@@ -133,7 +136,8 @@ def sync(call: KafkaCall[SyncGroupRequest]) -> Steps[SyncGroupResponse]:
     reply = yield from ask(question, groups_pb2.SyncClassicGroupResponse)
     if reply.HasField("error"):
         code = group_code(reply.error)
-        # No broker tells this who syncs, and Java's consumer ends for it. Who joins again is told the same round.
+        # Brokers never return it for SyncGroup, and Java's consumer stops for it. A member that rejoins gets the same
+        # round.
         is_busy = code is KafkaError.COORDINATOR_LOAD_IN_PROGRESS
         return SyncGroupResponse(error_code=KafkaError.REBALANCE_IN_PROGRESS if is_busy else code)
     return SyncGroupResponse(
@@ -153,8 +157,8 @@ def heartbeat(call: KafkaCall[GroupHeartbeatRequest]) -> Steps[GroupHeartbeatRes
     )
     reply = yield from ask(question, groups_pb2.ClassicHeartbeatResponse)
     code = group_code(reply.error)
-    # Members expect no such error here: aiokafka's end for it, sarama's join again. What there is to know the next
-    # heartbeat tells.
+    # Members do not expect this error here: aiokafka's stop for it, sarama's rejoin. The next heartbeat reports what
+    # there is.
     is_busy = code is KafkaError.COORDINATOR_LOAD_IN_PROGRESS
     return GroupHeartbeatResponse(error_code=KafkaError.NONE if is_busy else code)
 

@@ -1,4 +1,4 @@
-"""ListOffsets: where partitions begin and end, and where they pass a time."""
+"""ListOffsets: first and last offsets of partitions, and offsets by timestamp."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from quorumlog.wire.entry import CorruptEntryError, parse_header
 from quorumlog.wire.kafka.translation import find_time_in, last_latest_in
 
 _EARLIEST, _LATEST_TIME, _EARLIEST_LOCAL = -2, -3, -4
-#: The latest offset in remote storage, and the earliest that is to go there.
+#: The latest offset in remote storage, and the earliest that has not been moved there.
 _ELSEWHERE = (-5, -6)
 _LOWEST = min(_ELSEWHERE)
 _CONSUMER = -1
@@ -28,7 +28,7 @@ _MOST_TIMEOUT_MS = 600_000
 
 
 def list_offsets(call: KafkaCall[ListOffsetsRequest]) -> Steps[ListOffsetsResponse]:
-    """Answers ListOffsets. Without transactions both levels of isolation see the same."""
+    """Answers ListOffsets. Without transactions, both isolation levels return the same."""
     request = call.message
     topics = yield from find_topics(call.cluster, (topic.name for topic in request.topics))
     timeout_ms = min(request.timeout_ms, _MOST_TIMEOUT_MS) if request.timeout_ms > 0 else _DEFAULT_TIMEOUT_MS
@@ -50,7 +50,9 @@ def list_offsets(call: KafkaCall[ListOffsetsRequest]) -> Steps[ListOffsetsRespon
             elif (found, wanted.partition_index) in answers or wanted.timestamp < _LOWEST:
                 answer.error_code = KafkaError.INVALID_REQUEST
             elif wanted.timestamp in _ELSEWHERE:
-                pass  # All of a log is here: what is not answers with -1, as in Kafka without remote storage.
+                # The whole log is local: queries for remote storage are answered with -1, as in Kafka without tiered
+                # storage.
+                pass
             else:
                 answers[found, wanted.partition_index] = answer
                 question.partitions.add(
@@ -68,7 +70,7 @@ def list_offsets(call: KafkaCall[ListOffsetsRequest]) -> Steps[ListOffsetsRespon
             place = result.topic_id, result.partition
             again = yield from _fill(answers[place], asked[place], result)
             if again is not None:
-                # What was looked at holds no such record, or was all that one answer may look at.
+                # The searched part has no such record, or the limit of one reply was reached.
                 question.partitions.add().CopyFrom(asked[place])
                 question.partitions[-1].first_offset = again
     return ListOffsetsResponse(topics=response)
@@ -79,7 +81,7 @@ def _fill(
     asked: data_plane_pb2.ListOffsetsPartition,
     result: data_plane_pb2.ListOffsetsResult,
 ) -> Steps[int | None]:
-    """Fills in what was found; returns from where on to look further, if so."""
+    """Fills in an offset; returns the offset from which to search further, or None."""
     if result.HasField("error"):
         answer.error_code = kafka_code(result.error)
         return None

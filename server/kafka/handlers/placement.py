@@ -1,5 +1,4 @@
-"""Where replicas are and who leads: ElectLeaders, AlterPartitionReassignments and ListPartitionReassignments. Any node
-takes them."""
+"""ElectLeaders, AlterPartitionReassignments and ListPartitionReassignments. Any node accepts them."""
 
 from __future__ import annotations
 
@@ -32,7 +31,7 @@ from quorumlog.wire.request_limits import MAX_CHANGE_TARGETS, MAX_ITEMS
 
 _Place = tuple[str, int]
 _Item = TypeVar("_Item")
-#: Before this version there is no other election than that of the preferred leader.
+#: Before this version, the only kind of election is that of preferred leaders.
 _SAYS_ELECTION = 1
 
 
@@ -45,13 +44,13 @@ class _Election(IntEnum):
 
 
 def elect_leaders(call: KafkaCall[ElectLeadersRequest]) -> Steps[ElectLeadersResponse]:
-    """Answers ElectLeaders: hands leaderships over to preferred leaders. An unclean election would lose records."""
+    """Answers ElectLeaders: transfers leadership to preferred leaders. Refuses unclean ones: they lose records."""
     request, wanted = call.message, call.message.topic_partitions
-    # Of partitions that are named twice, one answer is enough.
+    # Partitions that are named twice are answered once.
     places = list(dict.fromkeys((each.topic, number) for each in wanted or () for number in each.partitions))
     if call.version >= _SAYS_ELECTION and request.election_type != _Election.PREFERRED:
-        refused = "only preferred leaders are elected: an unclean election would lose what was acknowledged"
-        # Said of each partition, for there the reason has room.
+        refused = "unclean elections are not supported, they would lose acknowledged records: elect preferred leaders"
+        # Reported for each partition, where the response has a message.
         code = KafkaError.NONE if places else KafkaError.INVALID_REQUEST
         return _elected(code, ((place, KafkaError.INVALID_REQUEST, refused) for place in places))
     timeout_ms = within_limits(request.timeout_ms)
@@ -67,7 +66,7 @@ def elect_leaders(call: KafkaCall[ElectLeadersRequest]) -> Steps[ElectLeadersRes
         for each in reply.results:
             code, message = kafka_code(each.error), each.error.message or None
             outcomes.append(((each.topic, each.partition), code, message))
-    # Who may not is told so of every partition, and of the request as a whole.
+    # Denied authorization is reported for every partition and for the request as a whole.
     is_refused = any(code is KafkaError.CLUSTER_AUTHORIZATION_FAILED for _, code, _ in outcomes)
     return _elected(KafkaError.CLUSTER_AUTHORIZATION_FAILED if is_refused else KafkaError.NONE, outcomes)
 
@@ -88,7 +87,7 @@ def _elected(code: KafkaError, outcomes: Iterable[tuple[_Place, KafkaError, str 
 def alter_reassignments(
     call: KafkaCall[AlterPartitionReassignmentsRequest],
 ) -> Steps[AlterPartitionReassignmentsResponse]:
-    """Answers AlterPartitionReassignments: moves that begin, and moves that are cancelled."""
+    """Answers AlterPartitionReassignments: starts and cancels moves."""
     request = call.message
     named = Counter((topic.name, each.partition_index) for topic in request.topics for each in topic.partitions)
     responses = []
@@ -103,8 +102,12 @@ def alter_reassignments(
             if named[place] > 1:
                 _refuse(outcome, KafkaError.INVALID_REQUEST, "the request names the partition twice")
             elif each.replicas is not None and not each.replicas:
-                # No nodes would be taken for a move that is cancelled.
-                _refuse(outcome, KafkaError.INVALID_REPLICA_ASSIGNMENT, "a partition on no nodes: name at least one")
+                # The node would interpret an empty list as a cancellation.
+                _refuse(
+                    outcome,
+                    KafkaError.INVALID_REPLICA_ASSIGNMENT,
+                    "the list of replicas is empty: name at least one node",
+                )
             else:
                 waiting[place] = outcome
                 wishes.append(admin_pb2.Reassignment(topic=place[0], partition=place[1], replicas=each.replicas or ()))
@@ -133,7 +136,7 @@ def alter_reassignments(
 def list_reassignments(
     call: KafkaCall[ListPartitionReassignmentsRequest],
 ) -> Steps[ListPartitionReassignmentsResponse]:
-    """Answers ListPartitionReassignments: of all partitions, or of those that it names. Witnesses are no replicas."""
+    """Answers ListPartitionReassignments, for all partitions or those named. Witnesses are not reported as replicas."""
     wanted = call.message.topics
     question = admin_pb2.ListReassignmentsRequest(timeout_ms=within_limits(call.message.timeout_ms))
     reply = yield from ask(question, admin_pb2.ListReassignmentsResponse)

@@ -1,4 +1,4 @@
-"""Produce and InitProducerId. Each batch is checked record by record before the node gets it."""
+"""Produce and InitProducerId. Each batch is validated record by record before it is passed to the node."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ from quorumlog.wire.kafka.produced import entry_of_produced, is_checked_quickly
 
 _NO_ACKS, _OWN_ACK = 0, 1
 _NO_OFFSET = -1
-#: From this version on topics are named by their ids.
+#: From this version on, topics are named by their ids.
 _BY_ID = 13
-#: What a producer reads as "nothing was appended, try again" where that is so.
+#: Errors for which the producer gets one that means "nothing was appended, retry".
 _NOT_APPENDED = frozenset((ErrorCode.SERVER_BUSY, ErrorCode.THROTTLING_QUOTA_EXCEEDED))
 
 
@@ -43,7 +43,7 @@ def produce(call: KafkaCall[ProduceRequest]) -> Steps[ProduceResponse | None]:
     """Answers Produce.
 
     Returns:
-        None where the client wants no answer.
+        None if the client wants no response.
 
     Raises:
         KafkaConnectionRefusedError: it wants none, and something failed.
@@ -52,7 +52,8 @@ def produce(call: KafkaCall[ProduceRequest]) -> Steps[ProduceResponse | None]:
     response = ProduceResponse([])
     by_place: dict[tuple[bytes, int], PartitionProduceResponse] = {}
     question = data_plane_pb2.ProduceRequest(
-        # Of what is not acknowledged the node says nothing. Its own word costs no other's, and tells us of a failure.
+        # The node reports nothing for acks=0. With the leader's acknowledgement alone, failures are reported and no
+        # replica has to be waited for.
         acks=request.acks or _OWN_ACK,
         timeout_ms=max(0, request.timeout_ms),
     )
@@ -70,11 +71,11 @@ def produce(call: KafkaCall[ProduceRequest]) -> Steps[ProduceResponse | None]:
                 _fail(answer, found)
                 continue
             if (found, each.index) in by_place:
-                _fail(answer, KafkaError.INVALID_REQUEST, "the request names a partition twice")
+                _fail(answer, KafkaError.INVALID_REQUEST, "the request names the partition twice")
                 continue
             by_place[found, each.index] = answer
             if not each.records:
-                _fail(answer, KafkaError.INVALID_RECORD, "there is no batch")
+                _fail(answer, KafkaError.INVALID_RECORD, "the batch is empty: send at least one record")
             elif _may_be_taken(answer, request.transactional_id):
                 produced.append(_Produced(found, each.records, answer))
         answered.partition_responses = answers
@@ -101,9 +102,9 @@ def produce(call: KafkaCall[ProduceRequest]) -> Steps[ProduceResponse | None]:
 
 
 def init_producer_id(call: KafkaCall[InitProducerIdRequest]) -> Steps[InitProducerIdResponse]:
-    """Answers InitProducerId: a new id for each producer. What it had before goes on as what that was."""
+    """Answers InitProducerId: a new id for each call. A producer's previous id remains valid."""
     if call.message.transactional_id is not None:
-        # As FindCoordinator says; clients end for it instead of trying again.
+        # The same error as for FindCoordinator; clients stop for it instead of retrying.
         return InitProducerIdResponse(error_code=KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     reply = yield from ask(data_plane_pb2.InitProducerIdRequest(), data_plane_pb2.InitProducerIdResponse)
     if reply.HasField("error"):
@@ -116,9 +117,9 @@ def _key(call: KafkaCall[ProduceRequest], topic: TopicProduceData) -> str | byte
 
 
 def _find(call: KafkaCall[ProduceRequest]) -> Steps[dict[str | bytes, bytes | KafkaError]]:
-    """The ids of the topics of a request, by what it calls them."""
+    """Returns topic ids by the names or ids that the request has."""
     if call.version >= _BY_ID:
-        # The node knows what to say of one that is not there.
+        # The node reports ids that do not exist.
         return {topic.topic_id: topic.topic_id for topic in call.message.topic_data}
     found: dict[str | bytes, bytes | KafkaError] = {}
     found.update((yield from find_topics(call.cluster, (topic.name for topic in call.message.topic_data))))
@@ -126,7 +127,7 @@ def _find(call: KafkaCall[ProduceRequest]) -> Steps[dict[str | bytes, bytes | Ka
 
 
 class _Produced(NamedTuple):
-    """A batch of a request, and the answer about it."""
+    """A batch of a request, with its response."""
 
     topic_id: bytes
     records: Buffer
@@ -134,7 +135,7 @@ class _Produced(NamedTuple):
 
 
 def _may_be_taken(answer: PartitionProduceResponse, transactional_id: str | None) -> bool:
-    """False if a batch is refused whatever is in it: then the answer says why."""
+    """False if a batch is refused regardless of its content: then the response has the error."""
     if transactional_id is not None:
         _fail(
             answer,
@@ -147,9 +148,9 @@ def _may_be_taken(answer: PartitionProduceResponse, transactional_id: str | None
 
 
 def _entries(produced: Sequence[_Produced]) -> Steps[list[tuple[_Produced, bytes]]]:
-    """Batches as the node takes them, in their order, without those that no reader could read: their answers say why.
+    """Converts batches for the node, in their order, without those that no consumer could read: these get an error.
 
-    Decompressing takes time that other clients of the node would wait for, so it is done beside all else.
+    Decompression would delay the node's other clients, so it runs on a worker thread.
     """
     checked: dict[int, bytes | KafkaBatchError] = {}
     slow = []
@@ -165,7 +166,7 @@ def _entries(produced: Sequence[_Produced]) -> Steps[list[tuple[_Produced, bytes
             checked.update(zip(slow, results, strict=True))
         except TooMuchWorkError as problem:
             for place in slow:
-                # Nothing was appended, and it may be in a moment.
+                # Nothing was appended, and a retry may succeed in a moment.
                 _fail(produced[place].answer, KafkaError.NOT_ENOUGH_REPLICAS, str(problem))
     entries = []
     for place, result in sorted(checked.items()):
@@ -198,7 +199,7 @@ def _fill(
         answer.log_append_time_ms = result.log_append_time_ms
         answer.log_start_offset = result.log_start_offset
         if result.base_offset == _NO_OFFSET:
-            # Appended before, and nobody knows where any more: a producer takes that for success.
+            # A duplicate whose offset is no longer known: producers count this error as success.
             _fail(answer, KafkaError.DUPLICATE_SEQUENCE_NUMBER)
         return
     code = _retried(result.error)
@@ -207,7 +208,8 @@ def _fill(
     _fail(answer, code, result.error.message)
     answer.current_leader = leader_hint(result.error, call.cluster, ProduceResponseLeaderIdAndEpoch)
     if code is KafkaError.UNKNOWN_PRODUCER_ID:
-        # Java's producer begins another epoch then. Told no log start it would send the same again until it gives up.
+        # Java's producer then starts another epoch. Without a log start offset it would retry the same batch until it
+        # gives up.
         answer.log_start_offset = result.log_start_offset
 
 

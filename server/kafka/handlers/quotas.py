@@ -1,4 +1,4 @@
-"""How much clients may do: DescribeClientQuotas and AlterClientQuotas. Only users have quotas."""
+"""DescribeClientQuotas and AlterClientQuotas. Only users have quotas."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class _Match(IntEnum):
     ANY = 2
 
 
-# -- shown --------------------------------------------------------------------------------------------------------
+# -- describing ------------------------------------------------------------------------------------------------
 
 
 def describe_quotas(call: KafkaCall[DescribeClientQuotasRequest]) -> Steps[DescribeClientQuotasResponse]:
@@ -49,7 +49,7 @@ def describe_quotas(call: KafkaCall[DescribeClientQuotasRequest]) -> Steps[Descr
     refused = _problem_with_components(components)
     if refused is not None:
         return DescribeClientQuotasResponse(error_code=refused[0], error_message=refused[1], entries=None)
-    # An address or a client id has no quota.
+    # Addresses and client ids have no quotas.
     none_fits = any(each.entity_type != _USER for each in components) or (call.message.strict and not components)
     principals = [_principal_of(each) for each in components if each.match_type != _Match.ANY]
     question = quotas_pb2.DescribeClientQuotasRequest(principals=principals, timeout_ms=_TIMEOUT_MS)
@@ -70,20 +70,20 @@ def describe_quotas(call: KafkaCall[DescribeClientQuotasRequest]) -> Steps[Descr
 def _problem_with_components(components: Sequence[QuotaComponent]) -> tuple[KafkaError, str] | None:
     kinds = [each.entity_type for each in components]
     if len(set(kinds)) < len(kinds):
-        return KafkaError.INVALID_REQUEST, "a type of entity is named twice"
+        return KafkaError.INVALID_REQUEST, "the request names an entity type twice"
     for each in components:
         if each.entity_type not in (_USER, _CLIENT_ID, _IP):
-            return KafkaError.UNSUPPORTED_VERSION, "a type of entity is unknown: users have quotas"
+            return KafkaError.UNSUPPORTED_VERSION, "unknown entity type: only users have quotas"
         is_named = each.match is not None
         if each.match_type not in list(_Match) or is_named != (each.match_type == _Match.EXACT):
-            return KafkaError.INVALID_REQUEST, "an exact match has a name, and no other has one"
+            return KafkaError.INVALID_REQUEST, "set a name for an exact match, and only for that"
     return None
 
 
 def _principal_of(component: QuotaComponent) -> str:
     if component.match_type == _Match.DEFAULT:
         return _DEFAULT
-    # Nobody is called like that: it stands for the default.
+    # No user has that name: in Kafka it stands for the default.
     return _PREFIX if component.match == _EVERYBODY else f"{_PREFIX}{component.match}"
 
 
@@ -91,15 +91,15 @@ def _name_of(principal: str) -> str | None:
     return None if principal == _DEFAULT else principal.removeprefix(_PREFIX)
 
 
-# -- changed ------------------------------------------------------------------------------------------------------
+# -- altering --------------------------------------------------------------------------------------------------
 
 
 def alter_quotas(call: KafkaCall[AlterClientQuotasRequest]) -> Steps[AlterClientQuotasResponse]:
-    """Answers AlterClientQuotas: each user by itself."""
+    """Answers AlterClientQuotas: each user succeeds or fails independently."""
     entries, waiting, count = [], [], len(call.message.entries)
     refused = None
     if count > MAX_QUOTAS_CHANGED:
-        refused = f"{count} entities are to be changed: give at most {MAX_QUOTAS_CHANGED} in one request"
+        refused = f"{count} entities exceed the limit: send at most {MAX_QUOTAS_CHANGED} in one request"
     for each in call.message.entries:
         entity = [AlterClientQuotasResponseEntityData(one.entity_type, one.entity_name) for one in each.entity]
         entry = AlterClientQuotasResponseEntryData(KafkaError.NONE, None, entity)
@@ -126,9 +126,9 @@ def alter_quotas(call: KafkaCall[AlterClientQuotasRequest]) -> Steps[AlterClient
 
 def _problem_with_entity(entity: Sequence[AlterClientQuotasRequestEntityData]) -> str | None:
     if [each.entity_type for each in entity] != [_USER]:
-        return "users have quotas, and neither client ids nor addresses: name one user, or the default"
+        return "only users have quotas: name one user, or the default"
     if entity[0].entity_name == _EVERYBODY:
-        return "nobody is called *: the default has no name"
+        return "* is not a valid user: omit the name for the default"
     return None
 
 

@@ -1,7 +1,7 @@
-"""Sign-in: SaslHandshake and SaslAuthenticate (KIP-152, KIP-368). Both mechanisms become the node's two calls of SCRAM.
+"""SaslHandshake and SaslAuthenticate (KIP-152, KIP-368). Both mechanisms use the node's two SCRAM calls.
 
-With PLAIN a client sends its password, over TLS only. It is hashed here as a client of SCRAM would hash it, so a node
-has one way to check a password, with one set of waits and one audit log.
+With PLAIN, a client sends its password, over TLS only. It is hashed here as a SCRAM client would hash it, so a node has
+one way to verify a password, with one backoff and one audit log.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from quorumlog.wire.scram import (
 
 PLAIN = "PLAIN"
 MECHANISMS = (MECHANISM, PLAIN)
-#: What the node says of an attempt that was wrong. All else is not about who the client is: it may try again.
+#: Errors for failed authentication. All others do not depend on the client's identity: it may retry.
 _WRONG = (ErrorCode.SASL_AUTHENTICATION_FAILED, ErrorCode.INVALID_REQUEST)
-#: From this version on a client is told when to sign in again.
+#: From this version on, the response has the session lifetime.
 _TELLS_LIFETIME = 1
 
 
 class _NotSignedInError(Exception):
-    """An attempt has failed, and the connection with it. Repeats nothing that was secret."""
+    """Raised if authentication fails, which closes the connection. The message contains no secret."""
 
     def __init__(self, problem: str, code: KafkaError = KafkaError.SASL_AUTHENTICATION_FAILED) -> None:
         super().__init__(problem)
@@ -54,7 +54,7 @@ def shake_hands(call: KafkaCall[SaslHandshakeRequest]) -> Steps[SaslHandshakeRes
     if wanted in MECHANISMS:
         sign_in.mechanism = wanted
         return SaslHandshakeResponse(KafkaError.NONE, list(MECHANISMS))
-    sign_in.failure = f"it asks for a mechanism that is not served: {wanted[:50]!r}"
+    sign_in.failure = f"SASL mechanism not supported: {wanted[:50]!r}"
     return SaslHandshakeResponse(KafkaError.UNSUPPORTED_SASL_MECHANISM, list(MECHANISMS))
 
 
@@ -62,7 +62,7 @@ def authenticate(call: KafkaCall[SaslAuthenticateRequest]) -> Steps[SaslAuthenti
     """Answers SaslAuthenticate.
 
     Raises:
-        KafkaConnectionRefusedError: the client has to try again later, on another connection.
+        KafkaConnectionRefusedError: the client has to retry later, on another connection.
     """
     sign_in = _of(call)
     try:
@@ -77,13 +77,15 @@ def authenticate(call: KafkaCall[SaslAuthenticateRequest]) -> Steps[SaslAuthenti
 
 def _of(call: KafkaCall[SaslHandshakeRequest] | KafkaCall[SaslAuthenticateRequest]) -> KafkaSignIn:
     if call.sign_in is None:
-        raise KafkaConnectionRefusedError("nobody signs in here by password")
+        raise KafkaConnectionRefusedError("password authentication is not enabled on this listener")
     return call.sign_in
 
 
 def _authenticated(sign_in: KafkaSignIn, said: str) -> Steps[SaslAuthenticateResponse]:
     if not sign_in.mechanism:
-        raise _NotSignedInError("SaslHandshake comes before SaslAuthenticate", KafkaError.ILLEGAL_SASL_STATE)
+        raise _NotSignedInError(
+            "SaslAuthenticate before SaslHandshake: send SaslHandshake first", KafkaError.ILLEGAL_SASL_STATE
+        )
     if sign_in.mechanism == PLAIN:
         response = yield from _by_password(sign_in, said)
         response.auth_bytes = b""
@@ -98,10 +100,10 @@ def _authenticated(sign_in: KafkaSignIn, said: str) -> Steps[SaslAuthenticateRes
 
 
 def _by_password(sign_in: KafkaSignIn, said: str) -> Steps[SaslAuthenticateResponse]:
-    """PLAIN (RFC 4616)."""
+    """Authenticates with PLAIN (RFC 4616)."""
     parts = said.split("\0")
     if len(parts) != 3 or not parts[1] or parts[0] not in ("", parts[1]):
-        raise _NotSignedInError("this is no sign-in by PLAIN: a user and a password, for nobody else")
+        raise _NotSignedInError("invalid PLAIN message: send a user and a password, without another authorization id")
     first = ClientFirst(parts[1], sign_in.draw_nonce())
     try:
         password = prepared(parts[2])
@@ -120,13 +122,13 @@ def _final(first: ClientFirst, server_first: ServerFirst, keys: SaltedKeys) -> s
 
 
 def _begin(sign_in: KafkaSignIn, client_first: str) -> Steps[str]:
-    """What the node answers to SCRAM's first message."""
+    """Returns the node's answer to SCRAM's first message."""
     try:
         user = ClientFirst.of(client_first).user
     except ScramMessageError as problem:
-        raise _NotSignedInError(f"this is no sign-in by {MECHANISM}: {problem}") from None
+        raise _NotSignedInError(f"invalid {MECHANISM} message: {problem}") from None
     if sign_in.token and user != sign_in.user:
-        raise _NotSignedInError("a connection stays with the user who has signed in on it")
+        raise _NotSignedInError("the user of a connection cannot change: reauthenticate as the same user, or reconnect")
     sign_in.user = user
     reply = yield from ask(BeginScramRequest(client_first=client_first), BeginScramResponse)
     if reply.HasField("error"):
@@ -135,7 +137,7 @@ def _begin(sign_in: KafkaSignIn, client_first: str) -> Steps[str]:
 
 
 def _finish(sign_in: KafkaSignIn, client_first: str, client_final: str) -> Steps[SaslAuthenticateResponse]:
-    """Begins a session of the client's, or renews the one that it has."""
+    """Starts the client's session, or renews the existing one."""
     request = FinishScramRequest(client_first=client_first, client_final=client_final, session_token=sign_in.token)
     reply = yield from ask(request, FinishScramResponse)
     if reply.HasField("error"):
@@ -152,7 +154,7 @@ def _failed(error: Error) -> Exception:
 
 
 def _text(said: bytes) -> str:
-    """What was said; text that is no sign-in where it is none."""
+    """Decodes a message; an oversized one becomes text that is invalid in every mechanism."""
     if len(said) > 2 * MAX_MESSAGE_LENGTH:
         return ""
     return bytes(said).decode(errors="replace")

@@ -1,4 +1,4 @@
-"""Changes that nodes make as a whole or not at all, and that Kafka's clients want each by itself."""
+"""Independent results for changes that nodes apply all or nothing."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from quorumlog.server.kafka.handlers.handler import Steps
 from quorumlog.v1.errors_pb2 import Error, ErrorCode
 
 ItemT = TypeVar("ItemT")
-#: A whole change is refused with one of these because of one thing in it, perhaps.
+#: Errors that may be caused by a single item of a change.
 _BECAUSE_OF_ONE = frozenset((ErrorCode.INVALID_REQUEST, ErrorCode.POLICY_VIOLATION))
 
 
 def each_by_itself(
     items: Sequence[ItemT], change: Callable[[Sequence[ItemT]], Steps[Error | None]]
 ) -> Steps[list[Error | None]]:
-    """Has things changed, all at once where that can be, and says of each why it was not, or None.
+    """Applies changes, all at once if possible, and returns for each the error, or None.
 
-    What is refused as a whole is asked for again in halves: one thing of many costs few questions.
+    A batch that is refused is split into halves: with few invalid items it takes few questions.
 
     Arguments:
-        items: as many as one question takes.
-        change: asks for some of them, and comes to why they were refused, all of them.
+        items: at most as many as one question may have.
+        change: applies some of them; returns the error for which all of them were refused, or None.
     """
     outcomes: list[Error | None] = []
-    # The halves that come next stand last.
+    # A stack: the part to try next is last.
     waiting = [items] if items else []
     while waiting:
         part = waiting.pop()

@@ -1,4 +1,4 @@
-"""DescribeTopicPartitions: topics in the order of their names, as many partitions as one page has (KIP-966)."""
+"""DescribeTopicPartitions: pages of topics, ordered by name, with a limit on partitions (KIP-966)."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from quorumlog.server.kafka.handlers.handler import KafkaCall, KafkaClusterView,
 from quorumlog.server.kafka.handlers.topic_names import kafka_epoch
 from quorumlog.v1 import data_plane_pb2
 
-#: Partitions of a page at most, whatever is asked for: Kafka's ``max.request.partition.size.limit``.
+#: Maximum number of partitions of a page, whatever the request says: Kafka's ``max.request.partition.size.limit``.
 MOST_PARTITIONS = 2_000
-#: Topics that the node is asked for at a time.
+#: Topics that are requested from the node at a time.
 TOPICS_AT_ONCE = 500
 
 
 def describe_topic_partitions(
     call: KafkaCall[DescribeTopicPartitionsRequest],
 ) -> Steps[DescribeTopicPartitionsResponse]:
-    """Answers DescribeTopicPartitions. Without names all topics are meant that the client may know of."""
+    """Answers DescribeTopicPartitions. Without names it describes all topics that the client may know of."""
     request, cursor = call.message, call.message.cursor
     everything = not request.topics
     if cursor is not None and cursor.partition_index < 0:
@@ -44,14 +44,14 @@ def describe_topic_partitions(
         reply = yield from ask(question, data_plane_pb2.MetadataResponse)
         alive = {each.node_id for each in reply.brokers if not each.fenced}
         for topic in reply.topics:
-            # A topic that was deleted, or hidden from this client, since its name was read.
+            # Skip a topic that was deleted, or hidden from this client, since its name was read.
             if page.next_begin is None and not (everything and topic.HasField("error")):
                 page.add(topic, alive)
     return DescribeTopicPartitionsResponse(topics=page.topics, next_cursor=page.next_begin)
 
 
 def _part(cluster: KafkaClusterView, names: Sequence[str], left: int) -> list[str]:
-    """As many topics as fill what is left of a page, and no more at a time than a node describes in a moment."""
+    """Returns the topics that fill the rest of a page, but no more than a node describes in a moment."""
     part: list[str] = []
     for name in names[:TOPICS_AT_ONCE]:
         if part and left <= 0:
@@ -62,11 +62,11 @@ def _part(cluster: KafkaClusterView, names: Sequence[str], left: int) -> list[st
 
 
 class _Page:
-    """A page as it is filled.
+    """A page that is being filled.
 
     Attributes:
-        next_begin: where the next one begins, once this one is full and there is more.
-        left: partitions that it may still have.
+        next_begin: start of the next page, once this one is full and more partitions follow.
+        left: number of partitions that it may still have.
     """
 
     def __init__(self, cluster: KafkaClusterView, begin: PageBegin | None, left: int) -> None:
@@ -77,7 +77,7 @@ class _Page:
         self.next_begin: NextPageBegin | None = None
 
     def add(self, topic: data_plane_pb2.TopicMetadata, alive: set[int]) -> None:
-        """The next topic in order, as much of it as has room."""
+        """Appends the next topic, with as many partitions as fit."""
         if self.left <= 0:
             self.next_begin = NextPageBegin(topic.name, 0)
             return
@@ -112,7 +112,7 @@ class _Page:
             kafka_epoch(partition.leader_epoch),
             list(partition.replicas),
             list(partition.isr),
-            # Whoever has a majority's votes has all that was acknowledged: there are no such sets.
+            # A candidate with a majority of votes has every acknowledged record: Raft has no such sets.
             eligible_leader_replicas=(),
             last_known_elr=(),
             offline_replicas=[node for node in partition.replicas if node not in alive],

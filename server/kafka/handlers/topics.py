@@ -1,4 +1,4 @@
-"""Changes of topics: CreateTopics, DeleteTopics, CreatePartitions and DeleteRecords. Any node takes them."""
+"""CreateTopics, DeleteTopics, CreatePartitions and DeleteRecords. Any node accepts them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from quorumlog.v1 import admin_pb2, data_plane_pb2
 _DEFAULT = -1
 _ONE_PARTITION = 1
 _MOST_TIMEOUT_MS = 600_000
-#: From this version on topics to be deleted may be named by their ids, and answers say what was created.
+#: From these versions on, topics to delete may be named by id, and responses describe created topics.
 _BY_ID, _SAYS_CREATED = 6, 5
 _UNKNOWN_LOW_WATERMARK = -1
 
@@ -124,7 +124,7 @@ def delete_topics(call: KafkaCall[DeleteTopicsRequest]) -> Steps[DeleteTopicsRes
                     result = waiting[each.name]
                     result.error_code = kafka_code(each.error)
                     if question is by_id and result.error_code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-                        result.name = None  # Who asked by id is not told a name by an error.
+                        result.name = None  # A topic requested by id must not have its name revealed by an error.
                     else:
                         result.error_message = each.error.message
     return DeleteTopicsResponse(responses=results)
@@ -161,7 +161,7 @@ def create_partitions(call: KafkaCall[CreatePartitionsRequest]) -> Steps[CreateP
 
 
 def delete_records(call: KafkaCall[DeleteRecordsRequest]) -> Steps[DeleteRecordsResponse]:
-    """Answers DeleteRecords: of the partitions that this node leads."""
+    """Answers DeleteRecords, for the partitions that this node leads."""
     request = call.message
     topics = yield from find_topics(call.cluster, (topic.name for topic in request.topics))
     question = admin_pb2.DeleteRecordsRequest(timeout_ms=within_limits(request.timeout_ms))
@@ -195,7 +195,7 @@ def delete_records(call: KafkaCall[DeleteRecordsRequest]) -> Steps[DeleteRecords
 
 
 def within_limits(timeout_ms: int) -> int:
-    """How long the node may take: what a request says, within what nodes allow."""
+    """Clamps a request's timeout to what nodes accept."""
     return max(0, min(timeout_ms, _MOST_TIMEOUT_MS))
 
 
@@ -204,7 +204,8 @@ def _new_topic(topic: CreatableTopic, default_replicas: int) -> admin_pb2.NewTop
         replicas = _assignments(topic.assignments)
         if (topic.num_partitions, topic.replication_factor) != (_DEFAULT, _DEFAULT):
             raise RefusedConfigError(
-                "with assignments the numbers of partitions and replicas are -1", KafkaError.INVALID_REQUEST
+                "replica assignments given: set the numbers of partitions and replicas to -1",
+                KafkaError.INVALID_REQUEST,
             )
         partitions = factor = _DEFAULT
     else:
@@ -222,13 +223,14 @@ def _assignments(given: Sequence[CreatableReplicaAssignment]) -> list[admin_pb2.
     by_number = {each.partition_index: each for each in given}
     if sorted(by_number) != list(range(len(given))):
         raise RefusedConfigError(
-            "assignments are not of the partitions from 0 on", KafkaError.INVALID_REPLICA_ASSIGNMENT
+            "replica assignments are incomplete: number the partitions consecutively from 0",
+            KafkaError.INVALID_REPLICA_ASSIGNMENT,
         )
     return [admin_pb2.ReplicaAssignment(replicas=by_number[number].broker_ids) for number in range(len(given))]
 
 
 def _tell_configs(call: KafkaCall[CreateTopicsRequest], created: dict[str, CreatableTopicResult]) -> Steps[None]:
-    """Waits until this node knows of topics that were created, and tells their configurations."""
+    """Waits until this node has applied the creation of topics, and fills in their configurations."""
     question = data_plane_pb2.MetadataRequest(linearizable=True, timeout_ms=within_limits(call.message.timeout_ms))
     yield from ask(question, data_plane_pb2.MetadataResponse)
     if call.version < _SAYS_CREATED:

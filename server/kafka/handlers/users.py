@@ -1,4 +1,4 @@
-"""Users who sign in by password: DescribeUserScramCredentials and AlterUserScramCredentials."""
+"""DescribeUserScramCredentials and AlterUserScramCredentials: users that authenticate with a password."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class _Mechanism(IntEnum):
     SCRAM_SHA_512 = 2
 
 
-# -- shown --------------------------------------------------------------------------------------------------------
+# -- describing ------------------------------------------------------------------------------------------------
 
 
 def describe_users(
@@ -63,30 +63,36 @@ def _described(
     name: str, user: credentials_pb2.UserScramCredential | None, times: int
 ) -> DescribeUserScramCredentialsResult:
     if times > 1:
-        return DescribeUserScramCredentialsResult(name, KafkaError.DUPLICATE_RESOURCE, "the user is named twice")
+        return DescribeUserScramCredentialsResult(
+            name, KafkaError.DUPLICATE_RESOURCE, "the request names the user twice"
+        )
     if user is None:
-        return DescribeUserScramCredentialsResult(name, KafkaError.RESOURCE_NOT_FOUND, "there is no such user")
+        return DescribeUserScramCredentialsResult(name, KafkaError.RESOURCE_NOT_FOUND, "the user does not exist")
     info = CredentialInfo(_Mechanism.SCRAM_SHA_256, user.iterations)
     return DescribeUserScramCredentialsResult(name, KafkaError.NONE, None, [info])
 
 
-# -- changed ------------------------------------------------------------------------------------------------------
+# -- altering --------------------------------------------------------------------------------------------------
 
 
 def alter_users(call: KafkaCall[AlterUserScramCredentialsRequest]) -> Steps[AlterUserScramCredentialsResponse]:
-    """Answers AlterUserScramCredentials: each user by itself."""
+    """Answers AlterUserScramCredentials: each user succeeds or fails independently."""
     request = call.message
     changes: list[ScramCredentialDeletion | ScramCredentialUpsertion] = [*request.deletions, *request.upsertions]
     times = Counter(each.name for each in changes)
     results = {name: AlterUserScramCredentialsResult(name, KafkaError.NONE, None) for name in times}
     if len(times) > MAX_CREDENTIALS_CHANGED:
-        refused = f"{len(times)} users are to be changed: give at most {MAX_CREDENTIALS_CHANGED} in one request"
+        refused = f"{len(times)} users exceed the limit: send at most {MAX_CREDENTIALS_CHANGED} in one request"
         for result in results.values():
             result.error_code, result.error_message = KafkaError.INVALID_REQUEST, refused
         return AlterUserScramCredentialsResponse(results=list(results.values()))
     deletions, upsertions = [], []
     for each in changes:
-        problem = _problem_with(each) if times[each.name] == 1 else (KafkaError.DUPLICATE_RESOURCE, "is named twice")
+        problem = (
+            _problem_with(each)
+            if times[each.name] == 1
+            else (KafkaError.DUPLICATE_RESOURCE, "the request names the user twice")
+        )
         if problem is not None:
             results[each.name].error_code, results[each.name].error_message = problem
         elif isinstance(each, ScramCredentialUpsertion):
@@ -98,7 +104,7 @@ def alter_users(call: KafkaCall[AlterUserScramCredentialsRequest]) -> Steps[Alte
     for credential, refusal in zip(upsertions, outcomes, strict=True):
         if refusal is not None:
             code, result = kafka_code(refusal), results[credential.user]
-            # What is wrong with it is the name, the salt or the number of iterations.
+            # Invalid can be its name, its salt or its number of iterations.
             result.error_code = KafkaError.UNACCEPTABLE_CREDENTIAL if code is KafkaError.INVALID_REQUEST else code
             result.error_message = refusal.message
     return AlterUserScramCredentialsResponse(results=list(results.values()))
@@ -107,19 +113,19 @@ def alter_users(call: KafkaCall[AlterUserScramCredentialsRequest]) -> Steps[Alte
 def _problem_with(change: ScramCredentialDeletion | ScramCredentialUpsertion) -> tuple[KafkaError, str] | None:
     if change.mechanism != _Mechanism.SCRAM_SHA_256:
         if isinstance(change, ScramCredentialDeletion) and change.mechanism == _Mechanism.SCRAM_SHA_512:
-            return KafkaError.RESOURCE_NOT_FOUND, "nobody has a password of that mechanism"
-        return KafkaError.UNSUPPORTED_SASL_MECHANISM, "only SCRAM-SHA-256 is known"
+            return KafkaError.RESOURCE_NOT_FOUND, "no user has credentials of that mechanism"
+        return KafkaError.UNSUPPORTED_SASL_MECHANISM, "unsupported mechanism: use SCRAM-SHA-256"
     if isinstance(change, ScramCredentialDeletion):
         return None
     if len(change.salted_password) != KEY_BYTES:
-        return KafkaError.UNACCEPTABLE_CREDENTIAL, f"the salted password is not {KEY_BYTES} bytes"
+        return KafkaError.UNACCEPTABLE_CREDENTIAL, f"the salted password must have {KEY_BYTES} bytes"
     if change.iterations < 1:
-        return KafkaError.UNACCEPTABLE_CREDENTIAL, "a password is hashed once at least"
+        return KafkaError.UNACCEPTABLE_CREDENTIAL, "the number of iterations must be at least 1"
     return None
 
 
 def _credential(change: ScramCredentialUpsertion) -> credentials_pb2.ScramCredential:
-    """What nodes keep. The salted password itself, by which somebody could sign in, goes no further than here."""
+    """Derives what nodes store. The salted password, with which one could authenticate, is not passed on."""
     keys = keys_of_salted(change.salted_password)
     return credentials_pb2.ScramCredential(
         user=change.name,
@@ -131,7 +137,7 @@ def _credential(change: ScramCredentialUpsertion) -> credentials_pb2.ScramCreden
 
 
 def _delete(names: Sequence[str], results: dict[str, AlterUserScramCredentialsResult]) -> Steps[None]:
-    """Has users deleted, one by one: only so it is said who was there."""
+    """Deletes users one by one: only then is it reported which of them existed."""
     questions = [
         credentials_pb2.AlterUserScramCredentialsRequest(deletions=[name], timeout_ms=_TIMEOUT_MS) for name in names
     ]
@@ -141,7 +147,7 @@ def _delete(names: Sequence[str], results: dict[str, AlterUserScramCredentialsRe
         if reply.HasField("error"):
             result.error_code, result.error_message = kafka_code(reply.error), reply.error.message
         elif not reply.deleted:
-            result.error_code, result.error_message = KafkaError.RESOURCE_NOT_FOUND, "there is no such user"
+            result.error_code, result.error_message = KafkaError.RESOURCE_NOT_FOUND, "the user does not exist"
 
 
 def _upsert(credentials: Sequence[credentials_pb2.ScramCredential]) -> Steps[Error | None]:

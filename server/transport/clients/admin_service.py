@@ -1,4 +1,4 @@
-"""Administration: every call is one request to the node."""
+"""Administration service: every call is one request to the node."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SERVICE = "quorumlog.v1.Admin"
 
 
 def admin_handlers(requests: ClientRequests, meters: Meters) -> Handlers:
-    """What the gRPC server serves."""
+    """Returns the handlers for the gRPC server."""
     kinds = {
         "CreateTopics": admin_pb2.CreateTopicsRequest,
         "DeleteTopics": admin_pb2.DeleteTopicsRequest,

@@ -1,4 +1,4 @@
-"""Requests of clients that the node works on: each is bounded, answered once, and forgotten when its client goes."""
+"""Pending requests of clients: bounded, answered once, and dropped when their client disconnects."""
 
 from __future__ import annotations
 
@@ -21,36 +21,36 @@ from quorumlog.server.step.events import (
 from quorumlog.server.step.request_context import UNKNOWN_CLIENT, RequestContext
 from quorumlog.server.transport.clients.request_times import RequestTimes
 
-#: What a client reads whose request was under way when the node stopped.
-STOPPING = "the node is stopping: ask another one"
+#: Error for requests in progress when the node stops.
+STOPPING = "the node is stopping: send the request to another node"
 
-#: Requests, and bytes of requests, that the node works on at once for all clients together.
+#: Limits shared by all clients, on requests in progress and their bytes.
 MAX_PENDING_REQUESTS = 20_000
 MAX_PENDING_BYTES = 256 << 20
 
 
 class NodeStoppingError(Exception):
-    """The node stops; the request may or may not have taken effect."""
+    """Raised if the node stops before it answers; the request may or may not have taken effect."""
 
 
 class WatchedStream(Protocol):
-    """A stream of a client, of which the node may say something."""
+    """A client's stream that the node can end or pause."""
 
     def end(self, ended: EndedStream) -> None:
-        """Its client is not let in any more."""
+        """Ends the stream because the client's session has ended."""
 
     def pause(self, is_paused: bool) -> None:
-        """It is to be read no further, or to be read again."""
+        """Pauses or resumes reading the stream."""
 
 
 class ClientRequests:
-    """Gives requests their numbers and brings replies back.
+    """Assigns numbers to requests and delivers replies.
 
     Arguments:
-        emit: takes events for the node.
+        emit: receives events for the node.
 
     Attributes:
-        times: where the time of requests goes.
+        times: latencies of requests, by stage.
     """
 
     def __init__(self, emit: Callable[[Event], None]) -> None:
@@ -63,35 +63,35 @@ class ClientRequests:
         self.closed = asyncio.Event()
 
     def has_room_for(self, size_bytes: int) -> bool:
-        """Whether another request of this size may be submitted."""
+        """True if another request of this size may be submitted."""
         return len(self._pending) < MAX_PENDING_REQUESTS and self._pending_bytes + size_bytes <= MAX_PENDING_BYTES
 
     def open_stream(self) -> int:
-        """The number of a new stream."""
+        """Returns the number of a new stream."""
         return next(self._numbers)
 
     def watch_stream(self, stream: int, watched: WatchedStream) -> None:
-        """Has a stream told when the node ends it or holds it up, until it is closed."""
+        """Registers a stream for the node's notifications to end or pause it, until it is closed."""
         self._streams[stream] = watched
 
     def close_stream(self, stream: int, *, is_known: bool) -> None:
-        """A stream has ended; its requests have been abandoned.
+        """Removes a stream that has ended, after its requests were abandoned.
 
         Arguments:
-            is_known: the node has heard of it.
+            is_known: the node keeps state of the stream and has to be notified.
         """
         self._streams.pop(stream, None)
         if is_known:
             self._emit(StreamClosed(stream))
 
     def end_stream(self, ended: EndedStream) -> None:
-        """The node lets a client in no more."""
+        """Delivers the node's notification that a client's session has ended."""
         watched = self._streams.get(ended.stream)
         if watched is not None:
             watched.end(ended)
 
     def pause_stream(self, pause: StreamPause) -> None:
-        """The node has a client wait, or no longer."""
+        """Delivers the node's notification to pause or resume a client."""
         watched = self._streams.get(pause.stream)
         if watched is not None:
             watched.pause(pause.is_paused)
@@ -105,10 +105,10 @@ class ClientRequests:
         client: RequestContext = UNKNOWN_CLIENT,
         arrived_us: int = 0,
     ) -> int:
-        """Hands a request to the node; returns its number. ``on_reply`` is called once, or never after ``abandon``.
+        """Submits a request to the node and returns its number. ``on_reply`` is called once; never after ``abandon``.
 
         Arguments:
-            arrived_us: when it came, by the clock of the node's steps, where that is to be told; else 0.
+            arrived_us: arrival time on the clock of the node's steps, for traced requests; otherwise 0.
         """
         number = next(self._numbers)
         self._pending[number] = (size_bytes, on_reply)
@@ -120,11 +120,11 @@ class ClientRequests:
     def submit_unanswered(
         self, message: ProtoMessage, size_bytes: int, stream: int = 0, client: RequestContext = UNKNOWN_CLIENT
     ) -> None:
-        """Hands over a request that has no reply (acks=0)."""
+        """Submits a request that has no reply (acks=0)."""
         self._emit(ClientRequest(next(self._numbers), message, stream, client, size_bytes))
 
     def deliver(self, reply: Reply) -> None:
-        """Brings a reply to whoever waits for it, if anybody still does."""
+        """Delivers a reply, unless the request was abandoned."""
         entry = self._pending.pop(reply.request_id, None)
         if entry is not None:
             self._pending_bytes -= entry[0]
@@ -132,7 +132,7 @@ class ClientRequests:
             entry[1](reply)
 
     def abandon(self, number: int) -> None:
-        """Nobody waits for this reply any more."""
+        """Drops the reply to a request and notifies the node."""
         self.times.abandoned(number)
         entry = self._pending.pop(number, None)
         if entry is not None:
@@ -140,7 +140,7 @@ class ClientRequests:
             self._emit(ClientGone(number))
 
     def close(self) -> None:
-        """The node is stopping: whoever waits for a reply waits in vain."""
+        """Wakes all callers that wait for a reply: the node is stopping."""
         self.closed.set()
 
     async def ask(
@@ -149,7 +149,7 @@ class ClientRequests:
         """Submits a request and waits for its reply.
 
         Raises:
-            TimeoutError: none came in time; the node has been told that nobody waits.
+            TimeoutError: no reply in time; the request is abandoned.
             NodeStoppingError: the node stopped before it answered.
         """
         answer: asyncio.Future[ProtoMessage] = asyncio.get_running_loop().create_future()

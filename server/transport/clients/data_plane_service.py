@@ -1,4 +1,4 @@
-"""The data plane: streams of produce and fetch requests, and the unary calls beside them."""
+"""Data-plane service: streams of produce and fetch requests, and unary calls."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from quorumlog.v1.errors_pb2 import ErrorCode
 from quorumlog.wire.request_limits import MAX_ITEMS
 
 SERVICE = "quorumlog.v1.DataPlane"
-#: Requests of one stream that are not yet answered. Past this the stream is not read.
+#: Limits on unanswered requests of a stream, beyond which the stream is not read.
 MAX_PRODUCES_PER_STREAM = 256
 MAX_FETCHES_PER_STREAM = 16
-#: Streams that clients may have open at once.
+#: Limit shared by the open streams of all clients.
 MAX_STREAMS = 8_192
 
 
 class DataPlaneService:
-    """Produce, Fetch and the unary calls beside them."""
+    """Serves Produce, Fetch and the unary calls of the data plane."""
 
     def __init__(self, requests: ClientRequests, limits: NodeLimits, meters: Meters) -> None:
         self._requests = requests
@@ -40,11 +40,11 @@ class DataPlaneService:
 
     @property
     def open_streams(self) -> int:
-        """Streams that are being served."""
+        """Number of streams being served."""
         return self._streams.open
 
     def handlers(self) -> Handlers:
-        """What the gRPC server serves."""
+        """Returns the handlers for the gRPC server."""
         handlers = {
             "Produce": grpc.stream_stream_rpc_method_handler(self.produce),
             "Fetch": grpc.stream_stream_rpc_method_handler(self.fetch),
@@ -82,7 +82,7 @@ class DataPlaneService:
         elif request.acks == 0:
             stream.submit_unanswered(request, len(data))
         else:
-            # The clock that the node is stepped by (`Driver`).
+            # The clock of the node's steps (`Driver`).
             arrived_us = time.monotonic_ns() // 1_000 if request.trace else 0
             stream.submit(request, len(data), arrived_us=arrived_us)
 
@@ -102,7 +102,7 @@ class DataPlaneService:
         self._meters.requests_refused += 1
         busy = error(ErrorCode.SERVER_BUSY, BUSY)
         if request.session_epoch > 0:
-            # The session on the node stays where it was, and refuses the request after this one.
+            # The node's session keeps its epoch, and refuses the request after this one.
             stream.answer(pb.FetchResponse(correlation_id=request.correlation_id, error=busy))
             return
         results = [pb.FetchResult(topic_id=p.topic_id, partition=p.partition, error=busy) for p in request.partitions]
@@ -112,16 +112,20 @@ class DataPlaneService:
         self._meters.fetch_bytes += size_bytes
 
     async def _check_shape(self, context: Context, items: list[tuple[bytes, int]], name: str) -> None:
-        """Refuses what no client library sends: the node would have nothing sensible to answer it with."""
+        """Refuses requests that no client library sends: the node has no meaningful answer to them."""
         if not items:
             await invalid(context, f"the request has no {name}: send at least one")
         if len(items) > MAX_ITEMS:
-            await invalid(context, f"the request names {len(items)} partitions, at most {MAX_ITEMS}")
+            await invalid(
+                context, f"the request names {len(items)} partitions, the maximum is {MAX_ITEMS}: split the request"
+            )
         if len(set(items)) != len(items):
             await invalid(context, f"the request names a partition twice: send one {name} for each")
         for topic_id, partition in items:
             if len(topic_id) != TOPIC_ID_BYTES:
-                await invalid(context, f"a topic id has {len(topic_id)} bytes, not {TOPIC_ID_BYTES}: ask Metadata")
+                await invalid(
+                    context, f"a topic id has {len(topic_id)} bytes, not {TOPIC_ID_BYTES}: request it with Metadata"
+                )
             if partition < 0:
                 await invalid(context, f"partition {partition}: partitions are numbered from 0")
 

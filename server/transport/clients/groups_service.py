@@ -1,4 +1,4 @@
-"""Consumer groups: a stream of heartbeats, and unary calls."""
+"""Consumer-group service: a stream of heartbeats, and unary calls."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from quorumlog.v1 import groups_pb2 as pb
 from quorumlog.v1.errors_pb2 import ErrorCode
 
 SERVICE = "quorumlog.v1.Groups"
-#: Heartbeats of one stream that are not yet answered, one of each member that it serves: past this it is not read.
+#: Limit on unanswered heartbeats of a stream, one for each member that it serves; beyond that it is not read.
 MAX_HEARTBEATS_PER_STREAM = 2_048
-#: Streams that members may have open at once.
+#: Limit shared by the open streams of all members.
 MAX_STREAMS = 8_192
-#: Bytes of one heartbeat: a thousand topics by name, ten thousand partitions.
+#: Maximum size of a heartbeat: it fits a thousand topics by name, or ten thousand partitions.
 MAX_HEARTBEAT_BYTES = 1 << 20
 
 
 class GroupsService:
-    """Heartbeats of members, and the unary calls beside them."""
+    """Serves heartbeats of members, and the unary calls of groups."""
 
     def __init__(self, requests: ClientRequests, meters: Meters) -> None:
         self._requests = requests
@@ -31,7 +31,7 @@ class GroupsService:
         self._streams = OpenStreams(MAX_STREAMS)
 
     def handlers(self) -> Handlers:
-        """What the gRPC server serves."""
+        """Returns the handlers for the gRPC server."""
         kinds = {
             "FindCoordinators": pb.FindCoordinatorsRequest,
             "FetchOffsets": pb.FetchOffsetsRequest,
@@ -71,7 +71,7 @@ class GroupsService:
         if len(data) > MAX_HEARTBEAT_BYTES:
             problem = error(
                 ErrorCode.INVALID_REQUEST,
-                f"the heartbeat has {len(data)} bytes, at most {MAX_HEARTBEAT_BYTES} are taken: subscribe by pattern",
+                f"the heartbeat has {len(data)} bytes, the maximum is {MAX_HEARTBEAT_BYTES}: subscribe by pattern",
             )
         elif not self._requests.has_room_for(len(data)):
             problem = error(ErrorCode.SERVER_BUSY, BUSY)

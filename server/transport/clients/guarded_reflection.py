@@ -1,4 +1,4 @@
-"""Reflection for those who may describe the cluster: it shows every request that a node takes."""
+"""gRPC reflection for callers that may describe the cluster: it lists every request that a node accepts."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from quorumlog.v1.acls_pb2 import (
 )
 from quorumlog.v1.errors_pb2 import Error, ErrorCode
 
-#: How long the node may take to decide.
+#: Timeout of the authorization check (s).
 _DECISION_S = 5.0
-#: The cluster's name among resources; a name of Kafka's.
+#: Kafka's resource name of the cluster.
 _CLUSTER_NAME = "kafka-cluster"
 
 
 class GuardedReflection(ReflectionServicer):  # type: ignore[misc]  # it has no types
-    """Asks the node whether a caller may describe the cluster, and reflects then.
+    """Reflection service that first checks whether the caller may describe the cluster.
 
     Arguments:
         names: of the services.
-        requests: the way to the node.
+        requests: submits the check to the node.
     """
 
     def __init__(self, names: Sequence[str], requests: ClientRequests) -> None:
@@ -42,7 +42,7 @@ class GuardedReflection(ReflectionServicer):  # type: ignore[misc]  # it has no 
     async def ServerReflectionInfo(  # gRPC's name
         self, request_iterator: AsyncIterable[reflection_pb2.ServerReflectionRequest], context: Any
     ) -> AsyncIterator[reflection_pb2.ServerReflectionResponse]:
-        """Serves one stream of questions."""
+        """Serves one stream of reflection requests."""
         await refuse_ended(context)
         question = CheckAclsRequest(
             operation=ACL_OPERATION_DESCRIBE, resource_type=ACL_RESOURCE_CLUSTER, resource_name=_CLUSTER_NAME
@@ -50,7 +50,7 @@ class GuardedReflection(ReflectionServicer):  # type: ignore[misc]  # it has no 
         caller = origin_of(context)
         answer = await self._requests.ask(question, question.ByteSize(), _DECISION_S, caller)
         if isinstance(answer, Error):
-            await refuse(context, answer)  # The caller is not let in.
+            await refuse(context, answer)  # Authentication failed.
         assert isinstance(answer, CheckAclsResponse)
         if answer.enforced and not answer.allowed:
             problem = f"{caller.principal} has no permission for Describe on Cluster: an administrator can allow it"
@@ -60,5 +60,5 @@ class GuardedReflection(ReflectionServicer):  # type: ignore[misc]  # it has no 
 
 
 def guard_reflection(names: Sequence[str], requests: ClientRequests, server: object) -> None:
-    """Has a gRPC server reflect, to those who may describe the cluster."""
+    """Adds reflection to a gRPC server, for callers that may describe the cluster."""
     reflection_pb2_grpc.add_ServerReflectionServicer_to_server(GuardedReflection(names, requests), server)

@@ -1,8 +1,8 @@
-"""Bidirectional streams of clients: requests in, replies out in the order in which they are ready.
+"""Bidirectional streams of clients: requests in, replies out as soon as each is ready.
 
-A stream holds a bounded number of requests, counted until their answers are written: a client that does not read its
-answers is not read from either. Messages are parsed here and not by gRPC, so that bytes which are none are answered
-with a status, and a reply is serialized once.
+A stream holds a limited number of requests, counted until their answers are written: a client that does not read its
+answers is not read from, either. Messages are parsed here and not by gRPC, so that malformed bytes are answered with a
+status, and a reply is serialized once.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from quorumlog.v1.errors_pb2 import Error, ErrorCode
 
 Request = TypeVar("Request", bound=ProtoMessage)
 
-#: A client that takes no more of an answer for so long is gone, or means no good: its connection may well answer pings.
+#: A client that reads nothing for this long has failed or is malicious; its connection may still answer pings.
 SLOW_READER_S = 60.0
-#: A certificate is valid in the second of its end, too.
+#: A certificate is valid up to and including the second of its end.
 _PAST_S = 0.1
 
 
 class OpenStreams:
-    """The streams of one service that clients have open.
+    """The open streams of one service.
 
     Arguments:
-        limit: how many there may be at once.
+        limit: maximum number at a time.
     """
 
     def __init__(self, limit: int) -> None:
@@ -49,7 +49,7 @@ class OpenStreams:
         self.open = 0
 
     async def serve(self, stream: RequestStream, take: Callable[[bytes, RequestStream], Awaitable[None]]) -> None:
-        """Serves one stream to its end, unless there are as many as there may be.
+        """Serves one stream until it ends, or refuses it if too many are open.
 
         Arguments:
             take: called with each message.
@@ -68,8 +68,8 @@ class RequestStream:
     """One stream of requests and replies.
 
     Arguments:
-        limit: unanswered requests at which reading stops.
-        client: who speaks.
+        limit: number of unanswered requests at which reading pauses.
+        client: identity of the client.
     """
 
     def __init__(
@@ -80,13 +80,13 @@ class RequestStream:
         self._limit = limit
         self.client = client
         self._number = requests.open_stream()
-        #: True once the node keeps something for this stream: a fetch session, or who it was that was let in.
+        #: True once the node keeps state for this stream: a fetch session, or its authenticated client.
         self.in_session = False
         self._is_let_in = client.listener in (Listener.CLIENT, Listener.PASSWORD)
         self._ended = asyncio.Event()
         self._why_ended: Error | None = None
         self._pending: dict[int, None] = {}
-        #: The number of the request is 0 of one that the node was never asked.
+        #: Pairs of a reply and a callback for its size. The reply's request number is 0 if the node was not involved.
         self._answers: deque[tuple[Reply, Callable[[int], None] | None]] = deque()
         self._unanswered = 0
         self._is_paused = False
@@ -94,20 +94,20 @@ class RequestStream:
         self._is_limited = False
         self._wake_writer = asyncio.Event()
         self._wake_reader = asyncio.Event()
-        #: When the write under way began, by the loop's clock; and the writer of a client that takes too long.
+        #: Start of the current write, by the loop's clock; and the writer task of a client that reads too slowly.
         self._writing_since_s: float | None = None
         self._stalled_writer: asyncio.Future[None] | None = None
 
     async def serve(self, take: Callable[[bytes, RequestStream], Awaitable[None]]) -> None:
-        """Reads until the client is done, answers all, and tells the node when the client went away before that."""
+        """Serves the stream until the client is done, and notifies the node if the client disconnects before that."""
         writer = asyncio.ensure_future(self._write())
         watch = asyncio.ensure_future(self._watch())
         others = (self._read(take), self._requests.closed.wait(), self._ended.wait())
         tasks = [writer, watch, *map(asyncio.ensure_future, others)]
         self._requests.watch_stream(self._number, self)
         try:
-            # The first to end tells why: all read and answered, a malformed request (refused already), a client
-            # that is gone, does not read, or is let in no more, or a node that stops.
+            # The first to finish determines the outcome: everything is read and answered; a malformed request (already
+            # refused); a client that has disconnected, does not read, or whose session has ended; or a node that stops.
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             if self._why_ended is not None:
                 await refuse(self.context, self._why_ended)
@@ -120,7 +120,7 @@ class RequestStream:
             if self._requests.closed.is_set():
                 await self.context.abort(grpc.StatusCode.UNAVAILABLE, STOPPING)
         except (grpc.aio.UsageError, grpc.aio.InternalError, asyncio.InvalidStateError):
-            # gRPC's way of saying that the stream ended under a read or write.
+            # gRPC raises these if the stream ended during a read or write.
             return
         finally:
             for task in tasks:
@@ -133,24 +133,29 @@ class RequestStream:
             self._requests.close_stream(self._number, is_known=self.in_session)
 
     async def dismiss_slow_reader(self) -> None:
-        """Tells a client that does not read why it gets no more, once it does. All that was kept for it has been let go
-        but the answer that gRPC has: what is begun there cannot be taken back."""
+        """Aborts the call of a client that does not read, as soon as it reads again.
+
+        All replies queued for it are released, except the one that gRPC is writing, which cannot be cancelled.
+        """
         if self._stalled_writer is None:
             return
         self._answers.clear()
         self._pending.clear()
         with suppress(grpc.aio.UsageError, grpc.aio.InternalError, asyncio.InvalidStateError):
             await self._stalled_writer
-            await self.context.abort(grpc.StatusCode.ABORTED, "the answers on this stream were not read")
+            await self.context.abort(
+                grpc.StatusCode.ABORTED,
+                "the answers on this stream were not read in time: read faster, or send fewer requests",
+            )
 
     async def _watch(self) -> None:
-        """Ends when a write takes too long, or with the client's certificate."""
+        """Returns when a write takes too long, or when the client's certificate expires."""
         clock, end_s = asyncio.get_running_loop().time, certificate_end_s(self.context)
         while self._writing_since_s is None or clock() < self._writing_since_s + SLOW_READER_S:
             left_s = end_s - time.time()
             if left_s < 0:
                 return
-            # An event per write would cost more.
+            # An event for each write would cost more.
             await asyncio.sleep(min(SLOW_READER_S / 4, left_s + _PAST_S))
 
     def submit(
@@ -160,8 +165,12 @@ class RequestStream:
         count: Callable[[int], None] | None = None,
         arrived_us: int = 0,
     ) -> None:
-        """Hands a request to the node; its reply will be written. ``count`` is told the reply's size. ``arrived_us`` as
-        for ``ClientRequests.submit``."""
+        """Submits a request to the node; its reply will be written to the stream.
+
+        Arguments:
+            count: called with the reply's size.
+            arrived_us: as for ``ClientRequests.submit``.
+        """
         number = 0
 
         def take(reply: Reply) -> None:
@@ -174,23 +183,23 @@ class RequestStream:
         self._pending[number] = None
 
     def submit_unanswered(self, request: ProtoMessage, size_bytes: int) -> None:
-        """Hands over a request that has no reply."""
+        """Submits a request that has no reply."""
         self.in_session = self.in_session or self._is_let_in
         self._requests.submit_unanswered(request, size_bytes, self._number, self.client)
 
     def end(self, ended: EndedStream) -> None:
-        """The node lets the client in no more."""
+        """Ends the stream because the client's session has ended."""
         self._why_ended = ended.error
         self._ended.set()
 
     def pause(self, is_paused: bool) -> None:
-        """The client is over a quota: the stream is read no further, or again."""
+        """Pauses reading while the client is over a quota, or resumes it."""
         self._is_paused = is_paused
         self._is_limited = True
         self._wake_reader.set()
 
     def answer(self, message: ProtoMessage) -> None:
-        """Queues an answer to what the node is not asked."""
+        """Queues an answer to a request that is not submitted to the node."""
         self._unanswered += 1
         self._queue(Reply(0, message))
 
@@ -201,7 +210,7 @@ class RequestStream:
     async def _read(self, take: Callable[[bytes, RequestStream], Awaitable[None]]) -> None:
         while True:
             if self._is_limited:
-                # The node looks at what was read last before there is more: it may want to have no more.
+                # Let the node process what was read last before reading more: it may pause the stream.
                 await asyncio.sleep(0)
             while self._unanswered >= self._limit or self._is_paused:
                 self._wake_reader.clear()
@@ -237,7 +246,7 @@ class RequestStream:
 
 
 async def parse(kind: type[Request], data: bytes, context: Context) -> Request:
-    """The message in some bytes. Ends the call where there is none."""
+    """Parses a message, or ends the call with an error."""
     try:
         return kind.FromString(data)
     except DecodeError:
@@ -246,5 +255,5 @@ async def parse(kind: type[Request], data: bytes, context: Context) -> Request:
 
 
 async def invalid(context: Context, message: str, code: ErrorCode.ValueType = ErrorCode.INVALID_REQUEST) -> None:
-    """Ends the call for a request that no client library makes."""
+    """Ends the call with an error for a request that no client library sends."""
     await refuse(context, error(code, message))

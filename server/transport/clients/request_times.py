@@ -1,14 +1,15 @@
-"""Where the time of clients' requests goes, and what they fail with: counted by request, for metrics.
+"""Latencies of clients' requests by stage, and their errors by request, for metrics.
 
-A request that is answered passes five stages, which add up to its time:
+A request that is answered passes five stages, which add up to its latency:
 
-- *queue*: until the step of the node that takes it begins;
-- *append*: that step. It is shared by all requests that came in the meantime;
-- *fsync*: until the node's own disk has what the step appended. The followers write at the same time;
-- *replication*: what is left until the answer is there. For Produce, the wait for a majority; for a Fetch, for records;
-- *answer*: until gRPC has taken the answer, which is when the connection has room for it.
+- *queue*: until the node's step that accepts it starts;
+- *append*: that step. It is shared by all requests that arrived in the meantime;
+- *fsync*: until the node's own disk has synced what the step appended. The followers write at the same time;
+- *replication*: the rest of the time until the answer is ready. For Produce, the wait for a majority; for Fetch, for
+  records;
+- *answer*: until gRPC has accepted the answer, which is when the connection has capacity for it.
 
-This is Kafka's division of a request's time (queue, local, remote, response), with the wait for the disk set apart.
+This is Kafka's division of a request's latency (queue, local, remote, response), with the wait for the disk separate.
 """
 
 from __future__ import annotations
@@ -25,16 +26,16 @@ from quorumlog.server.observability.metrics import Histogram
 from quorumlog.v1.data_plane_pb2 import ProduceRequest, ProduceResponse
 from quorumlog.v1.errors_pb2 import Error, ErrorCode
 
-#: Upper bounds of the histograms' buckets, in seconds: from a request that is answered at once to one that times out.
+#: Upper bounds of the histograms' buckets, in seconds: from requests that are answered immediately to timeouts.
 REQUEST_BUCKETS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 STAGES = ("queue", "append", "fsync", "replication", "answer")
-#: Requests that are answered and wait for a transaction that may never come, before they are looked for.
+#: Answered requests may wait for a transaction that never comes; beyond this number they are removed.
 _MOST_UNSYNCED = 1_000
 
 
 @dataclass(slots=True, eq=False)
 class RequestTrace:
-    """When one request came to what stage, in seconds of the clock; 0 while it has not."""
+    """Times at which a request reached each stage, in seconds of the clock; 0: it has not."""
 
     kind: str
     came_s: float
@@ -46,10 +47,10 @@ class RequestTrace:
 
 
 class RequestTimes:
-    """The requests that a node works on, and histograms of those that it has answered.
+    """Traces of the requests in progress, and histograms of those answered.
 
     Arguments:
-        clock: seconds that never go back.
+        clock: monotonic, in seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
@@ -58,22 +59,22 @@ class RequestTimes:
         self._queued: list[RequestTrace] = []
         self._unsynced: list[RequestTrace] = []
         self._syncing: list[RequestTrace] = []
-        #: From its arrival to the end of its answer, by request.
+        #: From arrival to the end of the answer, by request.
         self.seconds: dict[str, Histogram] = {}
         #: Of Produce, by stage.
         self.stages = {stage: Histogram(REQUEST_BUCKETS_S) for stage in STAGES}
         #: By request and name of the error.
         self.errors: Counter[tuple[str, str]] = Counter()
 
-    # -- the way of a request -----------------------------------------------------------------------------------------
+    # -- stages of a request ---------------------------------------------------------------------------------------
 
     def came(self, number: int, request: ProtoMessage) -> None:
-        """A request is handed to the node."""
+        """Records that a request was submitted to the node."""
         trace = self._traces[number] = RequestTrace(_name_of(request), self._clock())
         self._queued.append(trace)
 
     def step_begins(self) -> list[RequestTrace]:
-        """The node takes what has come; returns that for ``step_ends``."""
+        """Records that a step starts; returns the requests that it accepts, for ``step_ends``."""
         taken, self._queued = self._queued, []
         if taken:
             now_s = self._clock()
@@ -82,10 +83,10 @@ class RequestTimes:
         return taken
 
     def step_ends(self, taken: list[RequestTrace], writes: bool) -> None:
-        """The node has taken it.
+        """Records that a step has finished.
 
         Arguments:
-            writes: whether the step has begun a transaction: it has all that was appended up to now.
+            writes: the step has started a transaction: it has everything that was appended so far.
         """
         if taken:
             now_s = self._clock()
@@ -99,7 +100,7 @@ class RequestTimes:
             self._syncing, self._unsynced = self._unsynced, []
 
     def synced(self) -> None:
-        """The transaction under way is on the disk."""
+        """Records that the current transaction is durable."""
         if self._syncing:
             now_s = self._clock()
             for trace in self._syncing:
@@ -107,19 +108,19 @@ class RequestTimes:
             self._syncing = []
 
     def answered(self, number: int, answer: ProtoMessage) -> None:
-        """The node has an answer."""
+        """Records that the node has answered a request."""
         trace = self._traces.get(number)
         if trace is None:
             return
         trace.answered_s = self._clock()
         if trace.kind == _PRODUCE and answer.HasField("trace"):
-            # The node knows only when the step began in which it made the answer.
+            # The node knows only when the step started in which it produced the answer.
             _finish_batch_trace(answer, trace.answered_s - trace.came_s)
         for code in _codes_in(answer):
             self.errors[trace.kind, ErrorCode.Name(code)] += 1
 
     def written(self, number: int) -> None:
-        """The answer has gone out."""
+        """Records that the answer was written."""
         trace = self._traces.pop(number, None)
         if trace is None:
             return
@@ -136,7 +137,7 @@ class RequestTimes:
                 self.stages[stage].observe(end_s - begin_s)
 
     def abandoned(self, number: int) -> None:
-        """Nobody waits for that answer any more."""
+        """Removes a request that was abandoned."""
         trace = self._traces.pop(number, None)
         if trace is not None:
             trace.is_over = True
@@ -149,7 +150,7 @@ def _finish_batch_trace(answer: ProtoMessage, seconds: float) -> None:
 
 
 def _name_of(request: ProtoMessage) -> str:
-    """As it is called, nearly: ``Produce`` of a ``ProduceRequest``."""
+    """Returns a request's name, such as ``Produce`` for a ``ProduceRequest``."""
     return request.DESCRIPTOR.name.removesuffix("Request")
 
 
@@ -158,7 +159,7 @@ _has_error: dict[str, tuple[bool, tuple[str, ...]]] = {}
 
 
 def _codes_in(answer: ProtoMessage) -> list[ErrorCode.ValueType]:
-    """The errors of an answer: of the whole, or of what it lists."""
+    """Returns the error codes of an answer: of the whole, or of the items in it."""
     descriptor = answer.DESCRIPTOR
     known = _has_error.get(descriptor.name)
     if known is None:

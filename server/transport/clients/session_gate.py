@@ -1,9 +1,9 @@
-"""At the listener for passwords and tokens nothing of a request is read before its caller has a session.
+"""Requires a session before a request is read, at the listener for passwords and tokens.
 
-gRPC takes in a whole message before it hands it to anybody, and a message may have the size of a large batch. So
-whoever may begin any number of calls could have a node hold any number of such messages. Here a call without a session
-is answered by its metadata alone. What is served to everybody, sign-in and health, is read a few calls at a time, and
-of each address fewer.
+gRPC reads a whole message before it passes it on, and a message may be as large as a big batch. So a client that could
+start any number of calls could make a node hold any number of such messages. Here, a call without a session is refused
+based on its metadata alone. The services open to every client, authentication and health, are read a few calls at a
+time, with a lower limit for each address.
 """
 
 from __future__ import annotations
@@ -29,44 +29,45 @@ from quorumlog.v1.acls_pb2 import ACL_OPERATION_DESCRIBE, ACL_RESOURCE_CLUSTER, 
 from quorumlog.v1.errors_pb2 import Error, ErrorCode
 from quorumlog.wire.request_limits import MAX_BEARER_TOKEN_LENGTH
 
-#: Services that ask nobody for a session.
+#: Services that require no session.
 _OPEN = ("/quorumlog.v1.SignIn/", "/grpc.health.v1.Health/")
-#: Of those, how many requests are read at once, of all callers and of one address; how long one may take to come (s);
-#: and how many bytes it may have. Honest ones come with the call.
+#: Limits on reading their requests: number at a time, of all callers and of one address; time to read one (s); size.
+#: Legitimate clients send the request with the call.
 READ_AT_ONCE, READ_AT_ONCE_OF_ADDRESS = 16, 4
 READ_WITHIN_S = 5.0
 MAX_OPEN_REQUEST_BYTES = MAX_BEARER_TOKEN_LENGTH + (1 << 10)
-#: How long the node may take to say whether there is a session (s); for how long that is remembered (s), and of how
-#: many. The node looks again at each request: this is only about who may send it one.
+#: Timeout of the node's check for a session (s); how long (s) and for how many sessions the result is cached. The node
+#: checks again at each request: this only decides who may send it one.
 _DECISION_S = 5.0
 _REMEMBERED_S = 10.0
 _MOST_REMEMBERED = 20_000
-#: A question that everybody with a session may ask of themselves: what matters is whether it is answered.
+#: A request that every authenticated client may send about itself: all that matters is if it is answered.
 _QUESTION = CheckAclsRequest(
     operation=ACL_OPERATION_DESCRIBE, resource_type=ACL_RESOURCE_CLUSTER, resource_name="kafka-cluster"
 )
 
-_Handler = Any  # grpc.RpcMethodHandler of messages whose types are not known here
+_Handler = Any  # grpc.RpcMethodHandler of messages whose types are unknown here
 
 
 @dataclass(slots=True)
 class _Address:
-    """The calls of one address that are being read, or wait for it."""
+    """Calls of one address that are being read or wait for it."""
 
     room: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(READ_AT_ONCE_OF_ADDRESS))
     calls: int = 0
 
 
 class SessionGate(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # it takes no types when it runs
-    """Stands before all services of the listener for passwords.
+    """Interceptor before all services of the listener for passwords.
 
     Arguments:
-        requests: the way to the node, which knows the sessions.
+        requests: submits checks to the node, which has the sessions.
     """
 
     def __init__(self, requests: ClientRequests) -> None:
         self._requests = requests
-        #: Hashes of tokens that were good, and until when that is believed, by the loop's clock; the oldest first.
+        #: Hashes of valid tokens, with the time until which the result is cached, by the loop's clock; the oldest
+        #: first.
         self._known: OrderedDict[bytes, float] = OrderedDict()
         self._room = asyncio.Semaphore(READ_AT_ONCE)
         self._addresses: dict[str, _Address] = {}
@@ -76,7 +77,7 @@ class SessionGate(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # it t
         continuation: Callable[[grpc.HandlerCallDetails], Awaitable[_Handler]],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> _Handler:
-        """Called by gRPC with each call, before anything of its request is read."""
+        """Called by gRPC for each call, before any of its request is read."""
         handler = await continuation(handler_call_details)
         if handler is None:
             return None
@@ -86,10 +87,10 @@ class SessionGate(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # it t
         refused = await self._refusal(token)
         return handler if refused is None else _refuse_all(refused)
 
-    # -- calls of a session ---------------------------------------------------------------------------------------
+    # -- calls that require a session ------------------------------------------------------------------------------
 
     async def _refusal(self, token: str) -> Error | None:
-        """Why nothing of a call is read; None where its session goes on."""
+        """Returns the error for which a call is refused; None if its session is valid."""
         now, key = asyncio.get_running_loop().time(), hashlib.sha256(token.encode()).digest()
         if now < self._known.get(key, 0.0):
             return None
@@ -99,24 +100,24 @@ class SessionGate(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # it t
         try:
             answer = await self._requests.ask(_QUESTION, _QUESTION.ByteSize(), _DECISION_S, caller)
         except TimeoutError:
-            return error(ErrorCode.SERVER_BUSY, "the node does not say in time whether there is a session: try again")
+            return error(ErrorCode.SERVER_BUSY, "the session was not validated in time: try again")
         except NodeStoppingError:
             return error(ErrorCode.LEADER_NOT_AVAILABLE, STOPPING)
         if isinstance(answer, Error):
             return answer
         assert isinstance(answer, CheckAclsResponse)
         if answer.HasField("error"):
-            return answer.error  # The node belongs to no cluster yet: nobody has a session here.
+            return answer.error  # The node belongs to no cluster yet: it has no sessions.
         self._known[key] = now + _REMEMBERED_S
         self._known.move_to_end(key)
         if len(self._known) > _MOST_REMEMBERED:
             self._known.popitem(last=False)
         return None
 
-    # -- calls of everybody ---------------------------------------------------------------------------------------
+    # -- calls of every client -------------------------------------------------------------------------------------
 
     def _read_in_turn(self, handler: _Handler) -> _Handler:
-        """The same service, whose request is read by us: gRPC would read it before it hands the call over."""
+        """Wraps a service so that its request is read here: gRPC would read it before the call is passed on."""
         serve = handler.unary_unary or handler.unary_stream
         if serve is None:
             return handler
@@ -126,16 +127,20 @@ class SessionGate(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # it t
                 async with asyncio.timeout(READ_WITHIN_S), self._turn(host_of(context)):
                     data = await context.read()
             except TimeoutError:
-                await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "the request did not come in time")
+                await context.abort(
+                    grpc.StatusCode.DEADLINE_EXCEEDED, "the request was not received in time: send it with the call"
+                )
             if not isinstance(data, bytes):
-                await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the call ended before its request")
+                await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the call ended before its request was received")
             if len(data) > MAX_OPEN_REQUEST_BYTES:
-                problem = f"a request of {len(data)} bytes, at most {MAX_OPEN_REQUEST_BYTES} are taken here"
+                problem = f"request of {len(data)} bytes exceeds the limit of {MAX_OPEN_REQUEST_BYTES}"
                 await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, problem)
             try:
                 request = data if handler.request_deserializer is None else handler.request_deserializer(data)
             except DecodeError:
-                await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"{len(data)} bytes that are no such request")
+                await context.abort(
+                    grpc.StatusCode.INVALID_ARGUMENT, f"{len(data)} bytes that are not a request of this method"
+                )
             answer = await serve(request, context)
             if handler.unary_unary is not None:
                 await context.write(answer)

@@ -1,4 +1,4 @@
-"""Sign-in by password and by token: each call is one request to the node."""
+"""Authentication service, by password and by token: each call is one request to the node."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ SERVICE = "quorumlog.v1.SignIn"
 
 
 class TokenKeyFile(Protocol):
-    """The file of keys for tokens."""
+    """The file of keys that sign tokens."""
 
     def current(self) -> TokenVerifier:
-        """A verifier with its keys as they are now: the same one as long as they are. May wait for the disk."""
+        """Returns a verifier with the current keys; the same object while they are unchanged. May block on the disk."""
 
 
 class KeysForNode:
-    """Sees to it that a node has the keys as they are before it is shown a token.
+    """Updates the node's keys from their file before a token is verified.
 
     Arguments:
-        file: where they stand.
-        emit: takes events for the node.
+        file: of the keys.
+        emit: receives events for the node.
     """
 
     def __init__(self, file: TokenKeyFile, emit: Callable[[TokenKeysRead], None]) -> None:
@@ -39,7 +39,7 @@ class KeysForNode:
         self._given: TokenVerifier | None = None
 
     async def bring(self) -> None:
-        """Looks at the file, off the node's thread."""
+        """Reads the file, off the node's thread."""
         verifier = await asyncio.to_thread(self._file.current)
         if verifier is not self._given:
             self._given = verifier
@@ -47,10 +47,10 @@ class KeysForNode:
 
 
 def sign_in_handlers(requests: ClientRequests, meters: Meters, keys: KeysForNode | None = None) -> Handlers:
-    """What the gRPC server of the listener for passwords and tokens serves beside all else.
+    """Returns the authentication handlers for the gRPC server of the listener for passwords and tokens.
 
     Arguments:
-        keys: for tokens; None: the node takes none.
+        keys: for tokens; None: the node accepts none.
     """
     prepare = None if keys is None else keys.bring
     handlers = {

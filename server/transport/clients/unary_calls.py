@@ -22,10 +22,10 @@ from quorumlog.v1.errors_pb2 import ErrorCode
 from quorumlog.wire.request_limits import MAX_ITEMS
 
 TOPIC_ID_BYTES = 16
-#: For calls whose request names no time of its own.
+#: For requests without a timeout.
 DEFAULT_TIMEOUT_S = 30.0
 MAX_TIMEOUT_S = 600.0
-#: The node answers by the request's time itself, and knows better why; it is given this much more.
+#: The node enforces the request's timeout, and has the more precise error; it gets this much longer.
 GRACE_S = 0.5
 TRY_LATER = "try again after a pause"
 BUSY = f"the node has too many requests pending: {TRY_LATER}"
@@ -43,15 +43,15 @@ def unary_handler(
     origin: Callable[[Context], RequestContext] = origin_of,
     prepare: Callable[[], Awaitable[None]] | None = None,
 ) -> Handler:
-    """A handler that passes requests of one type to the node.
+    """Returns a handler that passes requests of one type to the node.
 
     A reply that is an error as a whole becomes a gRPC status.
 
     Arguments:
-        count: counts a request; as one of administration unless given.
-        refused: says why a request is not taken here, whoever makes it; None if it is.
-        origin: says who makes one that is taken.
-        prepare: is waited for before the node is given one.
+        count: counts a request; by default as a request for administration.
+        refused: returns why a request is refused here, regardless of its caller; None if it is accepted.
+        origin: returns the identity of the caller.
+        prepare: awaited before the request is submitted to the node.
     """
 
     async def handle(data: bytes, context: Context) -> bytes:
@@ -71,7 +71,7 @@ def unary_handler(
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, reason)
         for field, value in request.ListFields():
             if field.is_repeated and len(value) > MAX_ITEMS:
-                message = f"{field.name} has {len(value)} items, at most {MAX_ITEMS} are taken: ask in parts"
+                message = f"{field.name} has {len(value)} items, the maximum is {MAX_ITEMS}: split the request"
                 await refuse(context, error(ErrorCode.INVALID_REQUEST, message))
         if not requests.has_room_for(len(data)):
             meters.requests_refused += 1
@@ -88,14 +88,14 @@ def unary_handler(
                 context,
                 error(
                     ErrorCode.REQUEST_TIMED_OUT,
-                    "no answer in time: the request may yet take effect; ask what became of it before sending it again",
+                    "no answer in time, the request may still take effect: check its outcome before sending it again",
                     definite=False,
                 ),
             )
         except NodeStoppingError:
             await context.abort(grpc.StatusCode.UNAVAILABLE, STOPPING)
         if isinstance(reply, errors_pb2.Error):
-            await refuse(context, reply)  # The client is not let in.
+            await refuse(context, reply)  # Authentication failed.
         if "error" in reply.DESCRIPTOR.fields_by_name and reply.HasField("error"):
             await refuse(context, reply.error)  # type: ignore[attr-defined]  # the line above says that it has one
         return reply.SerializeToString()
@@ -104,7 +104,7 @@ def unary_handler(
 
 
 def _timeout_s(request: ProtoMessage, context: Context) -> float:
-    """How long to wait: what the request says, else a default, and never past the call's own deadline."""
+    """Returns how long to wait: the request's timeout or a default, limited by the call's own deadline."""
     wanted = DEFAULT_TIMEOUT_S
     if "timeout_ms" in request.DESCRIPTOR.fields_by_name:
         timeout_ms: int = request.timeout_ms  # type: ignore[attr-defined]  # the line above says that it has one

@@ -1,4 +1,4 @@
-"""Asks another node that a disk of this one be given up, before this node belongs to the cluster again."""
+"""Asks another node to give up a disk of this one, before this node rejoins the cluster."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from quorumlog.server.transport.credentials import PeerDialer
 from quorumlog.server.transport.principals import node_id_of
 from quorumlog.v1 import admin_pb2
 
-#: How long the other node may take; the call itself a little more.
+#: Timeout of the request; that of the call is a little longer.
 TIMEOUT_MS = 5_000
 _CALL_TIMEOUT_S = 6.0
 
 
 async def report_loss(dialer: PeerDialer, address: str, asked: int | None, node_id: int, directory_id: str) -> str:
-    """What ``quorumlog nodes replace N --with N`` asks, of a directory that this node has moved aside itself.
+    """Sends the request of ``quorumlog nodes replace N --with N``, for a directory that this node has moved aside.
 
     Arguments:
         dialer: opens the connection.
         address: host:port of any node of the cluster, where it serves its peers.
-        asked: the id of that node, where it is known.
+        asked: id of that node, if known.
         node_id: of this node.
         directory_id: of the directory that is lost.
 
     Returns:
-        Why it is not given up, in one line; empty if it is.
+        The reason for which the request failed, in one line; empty on success.
     """
     request = admin_pb2.AlterNodeRequest(
         node_id=node_id,
@@ -48,14 +48,14 @@ async def report_loss(dialer: PeerDialer, address: str, asked: int | None, node_
 
 
 def loss_report_handlers(requests: ClientRequests, meters: Meters) -> Handlers:
-    """What is served of ``Admin`` to nodes, by certificate: that their own disk be given up, and nothing else."""
+    """Returns the part of ``Admin`` that is served to nodes: a node may give up its own disk, by its certificate."""
 
     def refused(request: ProtoMessage, context: Context) -> str | None:
         assert isinstance(request, admin_pb2.AlterNodeRequest)
         is_own = request.node_id == node_id_of(context.auth_context())
         if is_own and request.action == admin_pb2.NODE_ACTION_REPLACE_DISK:
             return None
-        return "a node may have its own disk given up here, and nothing else"
+        return "a node may only give up its own disk here: send other requests to the client port"
 
     handler = unary_handler(admin_pb2.AlterNodeRequest, requests, meters, refused=refused, origin=origin_of_node)
     return grpc.method_handlers_generic_handler("quorumlog.v1.Admin", {"AlterNode": handler})

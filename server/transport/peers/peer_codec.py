@@ -1,8 +1,9 @@
-"""Frames between nodes: the values that the node works with, to and from the bytes on the wire.
+"""Encodes frames between nodes to bytes, and decodes and verifies them.
 
-Whatever a peer sends is checked here, so that nothing damaged or contradictory reaches the Raft core: each entry's
-checksum, its group and place, and that it names the hash of the entry before it. Copies per entry: one into the
-frame; on the way in one out of the message, one for the checksum.
+Everything that a peer sends is checked here, so that nothing damaged or contradictory reaches the Raft core: each
+entry's checksum, its group and position, and the hash of the entry before it. Copies per entry: one into the frame;
+when
+received, one out of the message and one for the checksum.
 """
 
 from __future__ import annotations
@@ -41,20 +42,20 @@ from quorumlog.v1 import peer_pb2
 from quorumlog.wire.entry import CorruptEntryError, entry_hash, verify
 from quorumlog.wire.splicing import field_tag, varint
 
-#: Frames with this many bytes of entries are worth putting together by hand.
+#: Frames with this many bytes of entries are worth assembling without protobuf.
 SPLICE_BYTES = 4096
 _KINDS = {int(kind): kind for kind in EntryKind}
 
 
 class FrameError(Exception):
-    """A peer sent something that is not a frame, or contradicts itself. The message is one line."""
+    """Raised if a peer sent something that is not a frame, or contradicts itself. The message is one line."""
 
 
 # -- identities ---------------------------------------------------------------------------------------------------
 
 
 def encode_identity(identity: PeerIdentity) -> peer_pb2.NodeIdentity:
-    """The wire form of an identity."""
+    """Returns the wire form of an identity."""
     return peer_pb2.NodeIdentity(
         cluster_id=identity.cluster_id,
         node_id=identity.node_id,
@@ -65,21 +66,21 @@ def encode_identity(identity: PeerIdentity) -> peer_pb2.NodeIdentity:
 
 
 def decode_identity(wire: peer_pb2.NodeIdentity) -> PeerIdentity:
-    """The identity in a wire message.
+    """Decodes an identity.
 
     Raises:
-        FrameError: no directory id or an impossible node id: not a node of ours.
+        FrameError: no directory id, or an impossible node id: the sender is not a quorumlog node.
     """
     if wire.node_id < 0 or not wire.directory_id:
-        raise FrameError("the first frame of a stream must say which node and data directory it comes from")
+        raise FrameError("the first frame of a stream has no node id or directory id")
     return PeerIdentity(wire.cluster_id, wire.node_id, wire.directory_id, wire.boot_id, wire.address)
 
 
-# -- frames out ---------------------------------------------------------------------------------------------------
+# -- encoding frames -------------------------------------------------------------------------------------------
 
 
 def encode_frame(frame: PeerFrame) -> bytes:
-    """The bytes of a frame."""
+    """Encodes a frame."""
     wire = peer_pb2.Frame(
         sequence=frame.sequence,
         acknowledged=frame.acknowledged,
@@ -126,10 +127,11 @@ def _size_of_entries(frame: PeerFrame) -> int:
 
 
 def _append_request_field(group: int, message: AppendRequest) -> list[bytes]:
-    """Field ``messages`` of a frame with one AppendRequest, in pieces.
+    """Encodes field ``messages`` of a frame with one AppendRequest, in pieces.
 
     Protobuf would copy every entry into its message and again into the frame; this leaves one copy, made when the
-    frame's pieces are joined. A test holds that protobuf reads what it would have written.
+    frame's
+    pieces are joined. A test verifies that protobuf reads the same as what it would have written.
     """
     head = peer_pb2.AppendRequest(
         prev_index=message.prev_index, prev_term=message.prev_term, commit=message.commit
@@ -152,7 +154,7 @@ _ENTRIES_TAG = field_tag(peer_pb2.AppendRequest, "entries")
 
 
 def encode_hello(identity: PeerIdentity) -> bytes:
-    """The first frame of a stream in each direction."""
+    """Encodes the first frame of a stream in each direction."""
     return peer_pb2.Frame(identity=encode_identity(identity)).SerializeToString()
 
 
@@ -226,11 +228,11 @@ _ENCODERS: dict[type[Message], _Encoder] = {
 }
 
 
-# -- frames in ----------------------------------------------------------------------------------------------------
+# -- decoding frames -------------------------------------------------------------------------------------------
 
 
 def parse_frame(data: bytes) -> peer_pb2.Frame:
-    """The message in received bytes.
+    """Parses received bytes.
 
     Raises:
         FrameError: they are not a frame.
@@ -242,7 +244,7 @@ def parse_frame(data: bytes) -> peer_pb2.Frame:
 
 
 def decode_frame(wire: peer_pb2.Frame, stream: Stream, sender: int, to: int) -> PeerFrame:
-    """A received frame as the node takes it, with every entry verified.
+    """Decodes a received frame and verifies every entry.
 
     Arguments:
         stream: where it arrived: CONTROL and DATA on streams that ``sender`` opened, the ANSWER kinds on our own.
@@ -250,16 +252,16 @@ def decode_frame(wire: peer_pb2.Frame, stream: Stream, sender: int, to: int) -> 
         to: our node id.
 
     Raises:
-        FrameError: a message that does not belong on this stream, or that is not known to this version.
+        FrameError: a message that does not belong on this stream, or that is unknown to this version.
         CorruptEntryError: an entry is damaged, misplaced, or does not follow the one before it.
     """
     if stream is Stream.DATA and wire.sequence == 0:
-        raise FrameError("a data frame without a number")
+        raise FrameError("a data frame without a sequence number")
     messages: list[tuple[int, Message]] = []
     for item in wire.messages:
         decoder = _DECODERS.get(item.WhichOneof("body") or "")
         if decoder is None:
-            raise FrameError(f"a message of group {item.group} that this version does not know")
+            raise FrameError(f"a message of group {item.group} of a kind unknown to this version")
         messages.append((item.group, decoder(item, sender, to)))
     return PeerFrame(
         stream,
@@ -311,7 +313,7 @@ def _read_entries(group: int, term: int, index: int, entry_term: int, sealed: It
             raise CorruptEntryError(
                 f"entry {index} of group {group} has term {envelope.term}, outside {entry_term} to {term}"
             )
-        # The hash before the first entry is the core's to know; inside the frame the chain must hold.
+        # The core verifies the hash before the first entry; inside the frame the chain must be intact.
         if previous_hash is not None and envelope.previous_hash != previous_hash:
             raise CorruptEntryError(f"entry {index} of group {group} does not follow the entry before it")
         entry_term = envelope.term
@@ -368,7 +370,7 @@ def _snapshot_chunk(wire: peer_pb2.SnapshotChunk, chunk: SnapshotChunk) -> None:
 
 def _read_snapshot_chunk(wire: peer_pb2.SnapshotChunk) -> SnapshotChunk:
     if wire.HasField("offer") != (wire.number == 0):
-        raise FrameError(f"slice {wire.number} of a snapshot of group {wire.group} with an offer, or the first without")
+        raise FrameError(f"chunk {wire.number} of a snapshot of group {wire.group}: only chunk 0 must have an offer")
     offer = _read_offer(wire.offer) if wire.HasField("offer") else None
     return SnapshotChunk(wire.group, wire.transfer, wire.number, wire.data, offer)
 

@@ -1,10 +1,11 @@
-"""Links to every peer: held, broken and told of, so that the node hears at once of a process that died.
+"""Links to every peer: kept up, and reported when they break, so that the node detects a crashed process immediately.
 
-A link is six streams: control, data and snapshots, once opened by us and once by the peer. When any of them breaks,
-all six end and the node gets one PeerDisconnected: what was in flight either way is lost, and numbering
-begins anew on both sides. Otherwise a peer that counts its data frames again from 1 would be given the acknowledgements
-of its last life. Streams carry the number of the attempt that opened them, so that two nodes which tear down at
-the same moment do not take each other's new streams for the old ones.
+A link consists of six streams: control, data and snapshots, each opened once by this node and once by the peer. When
+any
+of them breaks, all six are closed and the node gets one PeerDisconnected: what was in flight in either direction is
+lost, and both sides restart numbering. Otherwise a peer that numbers its data frames from 1 again would receive the
+acknowledgements of its previous process. Streams carry the number of the attempt that opened them, so that two nodes
+which close a link at the same moment do not take each other's new streams for the old ones.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ MAX_BACKOFF_S = 1.0
 
 @dataclass(slots=True)
 class _Peer:
-    """What there is towards one node. ``holder`` is the task that keeps our streams up, when we are to have any."""
+    """State of the link to one node. ``holder`` is the task that keeps our streams up, if we should have any."""
 
     node_id: int
     address: str = ""
@@ -60,14 +61,15 @@ class PeerLinks:
     """Carries frames between this node and its peers.
 
     Arguments:
-        identity: says who this node is now; the cluster id appears at formation.
+        identity: returns this node's current identity; the cluster id is set at formation.
         accepts: ``Node.accepts_peer``.
-        emit: takes events for the node.
+        emit: receives events for the node.
         supervisor: runs the background tasks.
-        on_cluster: told the address that we dialled (host:port) and the cluster id of whoever answers there, whether it
-            accepts us or not. Who it says it is does not count: one node could call itself several.
+        on_cluster: called with the address that we dialled (host:port) and the cluster id of the node that answers
+            there,
+            even if it refuses us. Its own node id is not passed: one node could claim several.
         dialer: opens connections.
-        node_at: which node should answer at an address that is to be identified; None where that is not known.
+        node_at: returns which node should answer at an address that is to be identified; None if unknown.
     """
 
     def __init__(
@@ -100,7 +102,7 @@ class PeerLinks:
     # -- effects of the node ---------------------------------------------------------------------------------------
 
     def connect(self, addresses: dict[int, str]) -> None:
-        """Holds streams to these peers (node id -> host:port) from now on, and to no others."""
+        """Keeps streams open to these peers (node id -> host:port) from now on, and to no others."""
         for node_id, address in addresses.items():
             peer = self._peer(node_id)
             if node_id == self._own_id or peer.address == address:
@@ -114,7 +116,7 @@ class PeerLinks:
                 peer.address = ""
 
     def send(self, node_id: int, frame: PeerFrame) -> None:
-        """Sends a frame, or loses it when there is no stream for it: Raft expects both."""
+        """Sends a frame, or drops it if no stream is open: Raft tolerates lost frames."""
         peer = self._peers.get(node_id)
         if peer is None:
             return
@@ -128,30 +130,30 @@ class PeerLinks:
             self._break(peer, f"the peer does not read: its {frame.stream.value} queue is full")
 
     def close(self) -> None:
-        """Ends every link, for good."""
+        """Closes every link permanently."""
         for peer in self._peers.values():
-            self._break(peer, "this node stops")
+            self._break(peer, "this node is stopping")
             self._let_go(peer)
 
     def identify(self, address: str) -> None:
-        """Asks the node at an address who it is; a PeerIdentified follows if it answers in time."""
+        """Requests the identity of the node at an address; a PeerIdentified follows if it answers in time."""
         if address not in self._identifying:
             self._identifying.add(address)
             self._supervisor.start(self._ask_identity(address), f"identify-{address}")
 
-    # -- streams that peers open -----------------------------------------------------------------------------------
+    # -- streams opened by peers -----------------------------------------------------------------------------------
 
     async def serve(
         self, stream: Stream, identity: PeerIdentity, generation: int, context: grpc.aio.ServicerContext[bytes, bytes]
     ) -> str:
-        """Serves a stream of an accepted peer until it ends; returns why it did."""
+        """Serves a stream of an accepted peer until it ends; returns the reason."""
         peer = self._peer(identity.node_id)
         session = self._join(peer, stream, identity, generation)
         if session is None:
             return "a later attempt of the same process has replaced this stream"
-        # The peer is alive and reaches us: if our own attempts have been failing, the next one need not wait.
+        # The peer is alive and reaches us: if our own attempts have failed, the next one need not wait.
         peer.hurry.set()
-        reason = "the peer is gone"
+        reason = "the peer has disconnected"
         try:
             directory = session.identity.directory_id
             await session.run(stream, context, self._own_id, lambda frame: self._received(peer, frame, directory))
@@ -170,7 +172,7 @@ class PeerLinks:
                 return current
             if not current.is_older_than(identity, generation):
                 return None
-            self._break(peer, "the peer opened its streams anew")
+            self._break(peer, "the peer has reopened its streams")
         peer.inbound = InboundSession(identity, generation)
         return peer.inbound
 
@@ -181,7 +183,7 @@ class PeerLinks:
     # -- our own streams -------------------------------------------------------------------------------------------
 
     async def _hold(self, peer: _Peer) -> None:
-        """Keeps our streams to one peer up for as long as the node wants them."""
+        """Keeps our streams to one peer open for as long as the node wants them."""
         backoff = FIRST_BACKOFF_S
         while True:
             peer.hurry.clear()
@@ -204,7 +206,8 @@ class PeerLinks:
                     self._complain(peer, str(error))
             finally:
                 await session.release()
-            # Only a link that lasted starts the back-off anew: one that breaks as soon as it is up must not spin.
+            # Only a link that lasted resets the backoff: one that breaks as soon as it is up must not cause a busy
+            # loop.
             if asyncio.get_running_loop().time() - started > MAX_BACKOFF_S:
                 backoff = FIRST_BACKOFF_S
             await self._pause(peer, backoff)
@@ -226,7 +229,7 @@ class PeerLinks:
         return identity
 
     async def _pause(self, peer: _Peer, backoff_s: float) -> None:
-        """Waits before the next attempt, or until the peer itself is heard of."""
+        """Waits before the next attempt, or until the peer itself connects."""
         try:
             async with asyncio.timeout(backoff_s * self._random.uniform(0.5, 1.0)):
                 await peer.hurry.wait()
@@ -234,13 +237,13 @@ class PeerLinks:
             return
 
     def _complain(self, peer: _Peer, reason: str) -> None:
-        """Says why a peer cannot be reached, once per reason."""
+        """Logs why a peer is unreachable, once for each reason."""
         if reason != peer.last_complaint:
             peer.last_complaint = reason
             self._log.info("peer_unreachable", peer=peer.node_id, address=peer.address, reason=reason)
 
     def _break(self, peer: _Peer, reason: str) -> None:
-        """Ends what is left of a link of which one stream has broken; the node is told once."""
+        """Closes the rest of a link of which one stream has broken, and notifies the node once."""
         outbound, inbound = peer.outbound, peer.inbound
         peer.outbound = peer.inbound = None
         for session in (outbound, inbound):
@@ -248,7 +251,7 @@ class PeerLinks:
                 session.close()
         if outbound is not None or inbound is not None:
             self._emit(PeerDisconnected(peer.node_id))
-        # Where ours never was up, why not has been said; the peer's may come and go with every attempt.
+        # If ours was never up, the reason was logged already; the peer's may connect and break with every attempt.
         if outbound is not None:
             self._log.warning("link_broken", peer=peer.node_id, reason=reason)
 
@@ -259,8 +262,10 @@ class PeerLinks:
             self._break(peer, "no longer a peer at this address")
 
     def _forget_stranger(self, peer: _Peer) -> None:
-        """Keeps nothing of a node that came by itself and has gone: anybody may come under any number of node ids. Of
-        one that was ever dialled the count of attempts must go on."""
+        """Removes a peer that connected on its own and has disconnected: a stranger may use any number of node ids.
+
+        A peer that was ever dialled is kept, because its attempts must continue to be counted.
+        """
         if peer.holder is None and not peer.generation and self._peers.get(peer.node_id) is peer:
             del self._peers[peer.node_id]
 
@@ -274,7 +279,7 @@ class PeerLinks:
             answer = await self._call_identify(address)
             identity = decode_identity(answer.identity)
         except (grpc.aio.AioRpcError, FrameError):
-            # Not there yet; the node asks again.
+            # Not reachable yet; the node retries.
             return
         finally:
             self._identifying.discard(address)

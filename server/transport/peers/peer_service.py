@@ -1,4 +1,4 @@
-"""What nodes serve to nodes: Identify, and the control, data and snapshot streams."""
+"""Service for other nodes: Identify, and the control, data and snapshot streams."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ class PeerService:
     """Serves peers.
 
     Arguments:
-        identity: says who this node is now.
+        identity: returns this node's current identity.
         standing: ``Node.standing``.
         accepts: ``Node.accepts_peer``.
-        refused: is told of who is refused.
-        by_certificate: who calls must have the certificate of the node that it says it is.
+        refused: is notified of refused peers.
+        by_certificate: a caller must have the certificate of the node that it claims to be.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class PeerService:
         self._refused = refused
 
     def handlers(self) -> Handlers:
-        """What the gRPC server serves."""
+        """Returns the handlers for the gRPC server."""
         handlers = {
             "Identify": grpc.unary_unary_rpc_method_handler(self.identify),
             "Control": grpc.stream_stream_rpc_method_handler(self.control),
@@ -71,7 +71,7 @@ class PeerService:
         return grpc.method_handlers_generic_handler(SERVICE, handlers)
 
     async def identify(self, data: bytes, context: Context) -> bytes:
-        """Says who this node is."""
+        """Answers with this node's identity."""
         try:
             request = peer_pb2.IdentifyRequest.FromString(data)
         except DecodeError:
@@ -116,7 +116,7 @@ class PeerService:
         await context.abort(grpc.StatusCode.ABORTED, reason)
 
     async def _greet(self, context: Context) -> tuple[PeerIdentity, int]:
-        """Reads who opened the stream and says who serves it; ends the call when the two do not belong together."""
+        """Exchanges identities with the opener of a stream; ends the call if it is refused."""
         try:
             async with asyncio.timeout(HELLO_TIMEOUT_S):
                 first = await context.read()
@@ -125,7 +125,7 @@ class PeerService:
             identity = decode_identity(parse_frame(first).identity)
             generation = _generation(context)
         except TimeoutError:
-            await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "the first frame did not come in time")
+            await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "the first frame was not received in time")
         except FrameError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         await refuse_ended(context)
@@ -134,18 +134,18 @@ class PeerService:
         return identity, generation
 
     def _stranger(self, identity: PeerIdentity, context: Context) -> str | None:
-        """Why a node is not believed to be the one that it says; None if it is, or nobody has to prove it."""
+        """Returns why a peer's claimed identity is not accepted; None if it is, or need not be proved."""
         if not self._by_certificate:
             return None
         proved = node_id_of(context.auth_context())
         if proved == identity.node_id:
             return None
-        whose = "of no node" if proved is None else f"of node {proved}"
-        return f"it says that it is node {identity.node_id}, but its certificate is {whose}"
+        whose = "not a node's" if proved is None else f"of node {proved}"
+        return f"it claims to be node {identity.node_id}, but its certificate is {whose}"
 
     async def _admit(self, identity: PeerIdentity, context: Context) -> None:
-        # What it claims to be may refuse its stream and no more: a stranger that calls itself two controllers of
-        # another cluster would end a node that is not ready yet.
+        # A claimed identity may only refuse its own stream: a stranger that claims to be two controllers of another
+        # cluster could otherwise stop a node that is not ready yet.
         own, wanted = self._identity(), _said(context, WANTED_KEY)
         if (stranger := self._stranger(identity, context)) is not None:
             refusal: str | None = stranger
@@ -160,26 +160,26 @@ class PeerService:
         await context.abort(grpc.StatusCode.FAILED_PRECONDITION, refusal, ((CLUSTER_KEY, own.cluster_id),))
 
     def _refuse(self, identity: PeerIdentity, context: Context, reason: str) -> str:
-        """Has it told, and returns the reason as it is said."""
+        """Reports a refused peer, and returns the reason as reported."""
         caller, node = origin_of(context), node_id_of(context.auth_context())
         principal = caller.principal if node is None else node_principal(node)
         return self._refused.refused(identity, caller.host, principal, reason)
 
 
 def _seconds_until(end_s: float) -> float | None:
-    # asyncio takes no infinite time.
+    # asyncio does not accept an infinite timeout.
     return None if end_s == math.inf else max(0.0, end_s - time.time()) + 0.1
 
 
 def _generation(context: Context) -> int:
     generation = _said(context, GENERATION_KEY)
     if generation is None:
-        raise FrameError(f"the stream does not say {GENERATION_KEY}")
+        raise FrameError(f"the stream has no metadata {GENERATION_KEY}")
     return generation
 
 
 def _said(context: Context, name: str) -> int | None:
-    """A number that the stream says of itself in its metadata."""
+    """Returns a number from the stream's metadata, or None."""
     for key, value in context.invocation_metadata() or ():
         if key == name and str(value).isdecimal():
             return int(value)

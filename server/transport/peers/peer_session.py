@@ -1,4 +1,4 @@
-"""The streams of one direction between two nodes: those that we opened, and those that the peer opened to us."""
+"""Streams between two nodes: a session of those that we opened, and one of those that the peer opened."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from quorumlog.server.transport.peers.peer_codec import (
 )
 from quorumlog.wire.entry import CorruptEntryError
 
-#: Metadata key under which a stream says to which attempt of its sender it belongs.
+#: Metadata key with the number of the sender's attempt to which a stream belongs.
 GENERATION_KEY = "quorumlog-generation"
-#: Metadata key under which a stream says for which node it is meant. Otherwise a node at the address of a lost
-#: one, which is still dialled there, would take streams meant for that one for its own peers' later attempts, and break
+#: Metadata key with the id of the node for which a stream is meant. Otherwise a node at the address of a lost one,
+#: which is still dialled there, would mistake streams meant for that one for later attempts of its own peers, and break
 #: theirs.
 WANTED_KEY = "quorumlog-wanted-node"
-#: Metadata key under which a node that refuses a stream says which cluster it belongs to.
+#: Metadata key with the cluster id of a node that refuses a stream.
 CLUSTER_KEY = "quorumlog-cluster-id"
 #: From opening a stream to the peer's first frame. A paused process accepts connections but never answers.
 HELLO_TIMEOUT_S = 2.0
-#: Frames and bytes that may wait on one stream. The node paces itself far below; past this the peer does not read.
+#: Frames and bytes that may wait on one stream. The node's own pacing is far lower; beyond this the peer does not read.
 MAX_QUEUED_FRAMES = 4_096
 MAX_QUEUED_BYTES = 64 << 20
 
@@ -44,18 +44,18 @@ _ANSWER_OF = {
     Stream.DATA: Stream.DATA_ANSWER,
     Stream.SNAPSHOT: Stream.SNAPSHOT_ANSWER,
 }
-#: Streams whose frames travel on what we opened ourselves.
+#: Streams whose frames are sent on what we opened ourselves.
 OUTBOUND = frozenset(_METHODS)
 
-#: What takes a frame that arrived.
+#: Receives a frame that arrived.
 Receive = Callable[[PeerFrame], None]
 
 
 class LinkBrokenError(Exception):
-    """A stream ended. The message says how, in one line.
+    """Raised when a stream ends. The message has the reason, in one line.
 
     Arguments:
-        cluster_id: of a peer that refused us, where it said so.
+        cluster_id: of a peer that refused us, if it reported one.
     """
 
     def __init__(self, message: str, cluster_id: str | None = None) -> None:
@@ -72,7 +72,7 @@ class FrameQueue:
         self._wake = asyncio.Event()
 
     def put(self, data: bytes) -> bool:
-        """Queues a frame; False when the queue is full, and the frame was not taken. One frame is always taken."""
+        """Queues a frame; False if the queue is full. An empty queue accepts a frame of any size."""
         if self._frames and (len(self._frames) >= MAX_QUEUED_FRAMES or self._bytes + len(data) > MAX_QUEUED_BYTES):
             return False
         self._frames.append(data)
@@ -81,7 +81,7 @@ class FrameQueue:
         return True
 
     async def drain(self, write: Callable[[bytes], Awaitable[None]]) -> None:
-        """Writes what comes, forever; a write that waits for the peer to read holds up only this stream."""
+        """Writes queued frames, forever; a write that waits for the peer to read delays only this stream."""
         while True:
             while self._frames:
                 data = self._frames.popleft()
@@ -113,11 +113,11 @@ class OutboundSession:
         self.identity: PeerIdentity | None = None
 
     def send(self, stream: Stream, data: bytes) -> bool:
-        """Queues a frame of ours; False when that queue is full."""
+        """Queues one of our frames; False if that queue is full."""
         return self._queues[stream].put(data)
 
     def close(self) -> None:
-        """Ends the streams; ``run`` then raises LinkBrokenError."""
+        """Closes the streams; ``run`` then raises LinkBrokenError."""
         self._closed.set()
         for call in self._calls.values():
             call.cancel()
@@ -126,7 +126,7 @@ class OutboundSession:
         """Exchanges identities on all streams.
 
         Raises:
-            LinkBrokenError: the peer cannot be reached, refuses, or does not answer in time.
+            LinkBrokenError: the peer is unreachable, refuses, or does not answer in time.
         """
         try:
             async with asyncio.timeout(HELLO_TIMEOUT_S):
@@ -137,7 +137,7 @@ class OutboundSession:
             raise await self._explain() from None
         identities = [_identity_in(answer) for answer in answers]
         if any(identity != identities[0] for identity in identities):
-            raise LinkBrokenError("the streams ended at different processes")
+            raise LinkBrokenError("the streams reached different processes")
         self.identity = identities[0]
         return identities[0]
 
@@ -147,10 +147,10 @@ class OutboundSession:
         return [await call.read() for call in self._calls.values()]
 
     async def run(self, own_id: int, receive: Receive) -> None:
-        """Writes queued frames and hands over answers until something breaks.
+        """Writes queued frames and delivers received ones until the link breaks.
 
         Raises:
-            LinkBrokenError: always, in the end.
+            LinkBrokenError: always, eventually.
         """
         assert self.identity is not None
         peer = self.identity.node_id
@@ -170,7 +170,7 @@ class OutboundSession:
             await channel.close(None)
 
     async def _explain(self) -> LinkBrokenError:
-        """Why a greeting failed: a peer that refuses says so in the status of the call, not of the failed write."""
+        """Returns why a greeting failed: a peer that refuses reports it in the status of the call, not of the write."""
         for call in self._calls.values():
             if call.done():
                 cluster = dict(await call.trailing_metadata()).get(CLUSTER_KEY)
@@ -183,7 +183,7 @@ class InboundSession:
     """The streams that a peer opened to us, as far as they have arrived.
 
     Arguments:
-        identity: who the peer said it is.
+        identity: claimed by the peer.
         generation: number of the peer's attempt.
     """
 
@@ -195,19 +195,19 @@ class InboundSession:
         self._open: set[Stream] = set()
 
     def is_older_than(self, identity: PeerIdentity, generation: int) -> bool:
-        """True when streams of that attempt replace these: another life of the process, or a later attempt."""
+        """True if streams of that attempt replace these: of another process, or of a later attempt."""
         return self.identity.boot_id != identity.boot_id or self.generation < generation
 
     def is_same_as(self, identity: PeerIdentity, generation: int, stream: Stream) -> bool:
-        """True when such a stream completes this session."""
+        """True if such a stream completes this session."""
         return self.identity == identity and self.generation == generation and stream not in self._open
 
     def send(self, stream: Stream, data: bytes) -> bool:
-        """Queues an answer; False when that queue is full."""
+        """Queues an answer; False if that queue is full."""
         return self._queues[stream].put(data)
 
     def close(self) -> None:
-        """Ends the streams; ``run`` then raises LinkBrokenError."""
+        """Closes the streams; ``run`` then raises LinkBrokenError."""
         self._closed.set()
 
     async def run(
@@ -217,10 +217,10 @@ class InboundSession:
         own_id: int,
         receive: Receive,
     ) -> None:
-        """Hands over frames and writes queued answers of one stream until something breaks.
+        """Delivers frames and writes queued answers of one stream until the link breaks.
 
         Raises:
-            LinkBrokenError: always, in the end.
+            LinkBrokenError: always, eventually.
         """
         self._open.add(stream)
         await run_until_first(
@@ -233,10 +233,10 @@ class InboundSession:
 async def read_frames(
     read: Callable[[], Awaitable[object]], stream: Stream, sender: int, own_id: int, receive: Receive
 ) -> None:
-    """Hands over the frames of one stream until it ends.
+    """Delivers the frames of one stream until it ends.
 
     Raises:
-        LinkBrokenError: it ended, or what came on it cannot be believed.
+        LinkBrokenError: it ended, or the peer sent something invalid.
     """
     while True:
         data = await read()
@@ -245,15 +245,15 @@ async def read_frames(
         try:
             frame = decode_frame(parse_frame(data), stream, sender, own_id)
         except (FrameError, CorruptEntryError) as error:
-            raise LinkBrokenError(f"dropped, the peer sent what cannot be believed: {error}") from None
+            raise LinkBrokenError(f"dropped, the peer sent an invalid frame: {error}") from None
         receive(frame)
 
 
 async def run_until_first(closed: asyncio.Event, *loops: Coroutine[object, object, None]) -> None:
-    """Runs loops until one fails or ``closed`` is set, then ends them all.
+    """Runs loops until one fails or ``closed`` is set, then cancels them all.
 
     Raises:
-        LinkBrokenError: always; anything unexpected from a loop is raised as it is.
+        LinkBrokenError: always; any unexpected exception of a loop is raised as it is.
     """
     tasks: list[asyncio.Task[object]] = [asyncio.ensure_future(loop) for loop in (*loops, closed.wait())]
     try:
@@ -268,7 +268,7 @@ async def run_until_first(closed: asyncio.Event, *loops: Coroutine[object, objec
         error = task.exception()
         if isinstance(error, grpc.aio.AioRpcError):
             raise LinkBrokenError(describe(error))
-        # With these gRPC refuses reads and writes on a call that has just ended.
+        # gRPC raises these for reads and writes on a call that has just ended.
         if isinstance(error, asyncio.InvalidStateError | grpc.aio.BaseError):
             raise LinkBrokenError("the stream ended")
         if error is not None:
@@ -278,7 +278,7 @@ async def run_until_first(closed: asyncio.Event, *loops: Coroutine[object, objec
 
 def _identity_in(answer: object) -> PeerIdentity:
     if not isinstance(answer, bytes):
-        raise LinkBrokenError("the peer closed the stream before saying who it is")
+        raise LinkBrokenError("the peer closed the stream before it sent its identity")
     try:
         return decode_identity(parse_frame(answer).identity)
     except FrameError as error:
@@ -286,12 +286,12 @@ def _identity_in(answer: object) -> PeerIdentity:
 
 
 def describe(error: grpc.aio.AioRpcError) -> str:
-    """One line of what gRPC says."""
+    """Returns gRPC's error as one line."""
     return one_line(error.details() or error.code().name)
 
 
 def one_line(text: str) -> str:
-    """The gist of gRPC's text: in one line, and of "failed to connect to all addresses; last error: ..." the end."""
+    """Returns gRPC's text as one line, without the prefix "failed to connect to all addresses; last error: ..."."""
     if text.startswith("failed to connect"):
         text = text.rpartition(": ")[2]
     return " ".join(text.split())[:200]

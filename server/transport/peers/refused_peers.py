@@ -1,7 +1,7 @@
-"""What is told of nodes that were refused: each reason once in the log, and in the audit log once in a minute.
+"""Reports refused nodes: each reason once in the log, and at most once a minute in the audit log.
 
-A node that is refused tries again every second, and a stranger may call itself anything. So what is told of both is
-bounded, as is what is remembered; what was not told is counted.
+A refused node retries every second, and a stranger may claim any identity. So the number of reports is limited, and so
+is the memory for them; omitted reports are counted.
 """
 
 from __future__ import annotations
@@ -13,24 +13,23 @@ from dataclasses import dataclass
 from quorumlog.server.observability.logging_setup import Log
 from quorumlog.server.step.events import AuditLine, PeerIdentity
 
-#: Refused nodes of which is remembered what was said, and characters of that: what strangers call themselves takes no
-#: more memory.
+#: Refused nodes that are remembered, and maximum lengths of their texts: strangers must not exhaust memory.
 MAX_REFUSED = 100
 MAX_REASON_LENGTH = 500
 MAX_ADDRESS_LENGTH = 255
-#: What goes on is told again in the audit log after so long (s).
+#: Interval at which a reason that persists is repeated in the audit log (s).
 AGAIN_S = 60.0
-#: Lines that are told in a row; from then on one in a second.
+#: Audit lines in a burst; after that, one per second.
 LINES_IN_A_ROW = 100
 
 
 @dataclass(slots=True)
 class _Told:
-    """What was said of a node.
+    """The last report about a node.
 
     Arguments:
-        again_s: when it is said in the audit log again, if it goes on.
-        untold: how often it was refused since.
+        again_s: when it is repeated in the audit log, if it persists.
+        untold: number of refusals since.
     """
 
     reason: str
@@ -39,10 +38,10 @@ class _Told:
 
 
 class RefusedPeers:
-    """Tells of refused nodes.
+    """Reports refused nodes.
 
     Arguments:
-        audit: takes lines for the audit log.
+        audit: receives lines for the audit log.
         clock: in seconds.
     """
 
@@ -57,23 +56,23 @@ class RefusedPeers:
         self._left_out = 0
 
     def __len__(self) -> int:
-        """How many nodes are remembered."""
+        """Returns the number of nodes remembered."""
         return len(self._told)
 
     def accepted(self, node_id: int) -> None:
-        """A node is welcome: should it be refused again, that is news."""
+        """Forgets a node's refusal, so that a new one is reported immediately."""
         self._told.pop(node_id, None)
 
     def refused(self, peer: PeerIdentity, host: str, principal: str, reason: str) -> str:
-        """A node is refused.
+        """Reports a refused node.
 
         Arguments:
-            peer: who it says it is.
+            peer: its claimed identity.
             host: the address that it comes from.
-            principal: who it is by its certificate.
+            principal: from its certificate.
 
         Returns:
-            The reason as it is said.
+            The reason as reported.
         """
         now, reason = self._clock(), reason[:MAX_REASON_LENGTH]
         known = self._told.get(peer.node_id)
@@ -98,7 +97,7 @@ class RefusedPeers:
         return reason
 
     def _has_room(self, now: float) -> bool:
-        """Whether another line is told."""
+        """True if another audit line may be written."""
         self._lines = max(0.0, self._lines - (now - self._counted_s))
         self._counted_s = now
         if self._lines > LINES_IN_A_ROW - 1:

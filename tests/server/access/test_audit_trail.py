@@ -194,5 +194,5 @@ def test_lines_are_json_and_survive_a_rotation(tmp_path: Path) -> None:
 
 
 def test_a_file_that_cannot_be_written_is_said_at_the_start(tmp_path: Path) -> None:
-    with pytest.raises(AuditLogError, match=r"audit_log = .*cannot be written: "):
+    with pytest.raises(AuditLogError, match=r"audit_log = .*cannot write the audit log: "):
         AuditLog(tmp_path / "no" / "such" / "place", 1, SimpleNamespace())  # type: ignore[arg-type]

@@ -144,9 +144,9 @@ def test_a_revoked_user_is_not_let_in_by_token_and_is_out_at_once(rig: SignInRig
     ],
 )
 def test_a_token_that_names_nobody_who_could_be_a_user_is_refused(rig: SignInRig, name: str) -> None:
-    assert "names nobody who could be a user" in refusal(rig, token(claims(name)))
+    assert "names an invalid user" in refusal(rig, token(claims(name)))
     (line,) = rig.audit.take_lines()
-    assert line.fields["reason"] == "it names nobody who could be a user"
+    assert line.fields["reason"] == "it names an invalid user"
 
 
 def test_junk_is_refused_and_told_once_without_any_of_it(rig: SignInRig) -> None:

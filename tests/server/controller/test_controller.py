@@ -470,4 +470,4 @@ def test_a_word_of_the_end_of_a_move_counts_for_the_wish_that_it_fulfils() -> No
     assert not partition.is_moving
     again = moved(last)
     assert again.code == ErrorCode.INVALID_UPDATE_VERSION
-    assert f"is not being moved any more: it is on nodes {list(here)}" in again.message
+    assert f"is no longer being moved: it is on nodes {list(here)}" in again.message

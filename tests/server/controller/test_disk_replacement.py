@@ -181,7 +181,7 @@ def test_a_node_with_a_partition_that_has_a_witness_needs_another_id(replicas: t
     )
     cluster.pass_time(without=(3,), seconds=4)
     refused = cluster.alter(3, REPLACE_DISK, validate_only=True).error.message
-    assert "have a witness, and cannot go on with what is left of them alone (pair)" in refused
+    assert "have a witness, and cannot continue with the rest of them alone (pair)" in refused
     assert "nodes replace 3 --with" in refused
     assert "\n" not in refused
     assert cluster.alter(3, REPLACE_DISK).error.message == refused

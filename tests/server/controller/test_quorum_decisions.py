@@ -22,7 +22,7 @@ def alter(cluster: Cluster, add: tuple[int, ...] = (), remove: tuple[int, ...] =
         ((), (), "no node is named"),
         ((4,), (4,), "node 4 cannot be added and removed at once"),
         ((9,), (), "node 9 is not registered; the nodes are 1, 2, 3, 4, 5"),
-        ((), (5,), "node 5 is no voter of the metadata quorum; the voters are 1, 2, 3"),
+        ((), (5,), "node 5 is not a voter of the metadata quorum; the voters are 1, 2, 3"),
         ((), (1, 2, 3), "no voter would be left"),
     ],
 )
@@ -41,7 +41,7 @@ def test_voters_of_which_no_majority_is_up_are_refused() -> None:
     cluster = Cluster(nodes=5)
     cluster.run_until(cluster.now + 4_000_000, beating=(1, 4, 5))
     assert cluster.fenced() == [2, 3]
-    assert "of the voters 1, 2, 3, 4 only 2 would be up, which is no majority" in alter(cluster, (4,)).error.message
+    assert "of the voters 1, 2, 3, 4 only 2 would be up, which is not a majority" in alter(cluster, (4,)).error.message
     assert list(alter(cluster, (4,), (3,)).voters) == [1, 2, 4]
 
 

@@ -128,7 +128,7 @@ def _ended_with_members(coordinator: Coordinator) -> GroupChange:
         (_not_there, "not where it says"),
         (_renamed, "changed its static name"),
         (_assigned_twice, "assigned twice"),
-        (_nobody_reads, "nobody reads"),
+        (_nobody_reads, "no member reads"),
         (_epoch_back, "group epoch went back"),
         (_assignment_ahead, "ahead of its group"),
         (_without_target, "targets of others"),

@@ -50,8 +50,8 @@ def test_a_replica_begins_anew_once_all_that_have_records_have_compacted_what_it
     mender.on_time(0)
     ((peer, asked),) = mender.collect()
     assert (peer, [wanted.index for wanted in asked.wanted]) == (LEADER, [DAMAGED])
-    gone = EntryFound(GROUP, DAMAGED, b"", "this log does not have it any more", gone=True)
-    with pytest.raises(DamageError, match="start the node again"):
+    gone = EntryFound(GROUP, DAMAGED, b"", "this log no longer has it", gone=True)
+    with pytest.raises(DamageError, match="restart the node"):
         mender.on_frame(1, LEADER, PeerFrame(Stream.SNAPSHOT_ANSWER, entries_found=[gone]))
     assert storage.suspects == [GROUP]
 

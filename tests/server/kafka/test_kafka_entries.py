@@ -237,7 +237,7 @@ def test_a_term_is_a_leader_epoch_of_31_bits_or_none(term: int, epoch: int) -> N
         pytest.param(21, ">h", 1 << 4, FAULT.TRANSACTION, "transaction", id="of a transaction"),
         pytest.param(21, ">h", 3 << 4, FAULT.RECORD, "control", id="of control records"),
         pytest.param(21, ">h", 1 << 6, FAULT.RECORD, "delete horizon", id="with a delete horizon"),
-        pytest.param(21, ">h", 1 << 7, FAULT.RECORD, "not known", id="with an unknown attribute"),
+        pytest.param(21, ">h", 1 << 7, FAULT.RECORD, "unknown", id="with an unknown attribute"),
         pytest.param(23, ">i", 3, FAULT.RECORD, "offset delta of 3", id="with a gap"),
         pytest.param(57, ">i", 0, FAULT.RECORD, "0 records", id="without records"),
         pytest.param(8, ">i", 10, FAULT.CORRUPT, "22 bytes", id="with too short a length"),
@@ -263,17 +263,17 @@ def lying_entries() -> list[Any]:
         "attributes": Attributes.KAFKA,
     }
     lies: list[tuple[bytes, dict[str, Any], str]] = [
-        (padded, {"record_count": 4}, "says"),
-        (padded, {"codec": Codec.ZSTD}, "says"),
-        (padded, {"base_timestamp_ms": 0}, "says"),
-        (padded, {"max_timestamp_ms": 0}, "says"),
-        (padded, {"producer_id": 5, "producer_epoch": 1, "base_sequence": 0}, "says"),
+        (padded, {"record_count": 4}, "its entry has"),
+        (padded, {"codec": Codec.ZSTD}, "its entry has"),
+        (padded, {"base_timestamp_ms": 0}, "its entry has"),
+        (padded, {"max_timestamp_ms": 0}, "its entry has"),
+        (padded, {"producer_id": 5, "producer_epoch": 1, "base_sequence": 0}, "its entry has"),
         (padded, {"attributes": Attributes.KAFKA | Attributes.REPLAYABLE}, "attributes"),
-        (padded + bytes(8), {}, "stands in"),
-        (batch + b"\1" * (-len(batch) % 8 or 1), {}, "stands in"),
+        (padded + bytes(8), {}, "is in a payload"),
+        (batch + b"\1" * (-len(batch) % 8 or 1), {}, "is in a payload"),
         (b"", {}, "0 bytes"),
         (batch[:60], {}, "60 bytes"),
-        (batch[:61], {}, "stands in"),
+        (batch[:61], {}, "is in a payload"),
     ]
     return [pytest.param(build_batch(payload, **{**right, **lie}), match) for payload, lie, match in lies]
 

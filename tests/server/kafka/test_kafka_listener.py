@@ -272,7 +272,10 @@ async def test_requests_that_never_become_whole_fill_no_memory(monkeypatch: pyte
     assert await slow[0].is_closed()
     await door.until(lambda: door.listener.connections == 4, "one has made way")
     (line,) = door.log.of("kafka_connection_refused")
-    assert line == {"address": "127.0.0.1", "reason": "of all requests that are not whole, its own began first"}
+    assert line == {
+        "address": "127.0.0.1",
+        "reason": "its incomplete request is the oldest, and the memory budget is exhausted",
+    }
     assert door.meters.kafka_connections_ended == 1
     honest = await door.connect()
     honest.ask(3)
@@ -301,7 +304,7 @@ async def test_answers_that_nobody_reads_fill_no_memory(monkeypatch: pytest.Monk
         await asyncio.sleep(0)
     await door.until(lambda: door.listener.connections < 6, "one has made way")
     lines = door.log.of("kafka_connection_refused")
-    assert "it has read nothing for the longest" in str(lines[0]["reason"])
+    assert "its responses are unread for the longest" in str(lines[0]["reason"])
     last = clients[-1]
     last.writer.transport.resume_reading()
     assert await last.answered() == 5, "the newest is served"
@@ -329,7 +332,7 @@ async def test_answers_that_wait_for_one_before_them_fill_no_memory(monkeypatch:
     assert await clients[0].is_closed()
     await door.until(lambda: door.listener.connections == 3, "one has made way")
     (line,) = door.log.of("kafka_connection_refused")
-    assert "whose answers have to be kept" in str(line["reason"])
+    assert "its responses are unread" in str(line["reason"])
     for waited_for in door.asked[::2]:
         door.answer(waited_for)
     assert [await clients[-1].answered(), await clients[-1].answered()] == [1, 2], "the others go on"

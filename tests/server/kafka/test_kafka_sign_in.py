@@ -235,7 +235,7 @@ def test_a_stranger_may_ask_a_few_times_and_not_for_ever(version: int) -> None:
     client.client.receive(struct.pack(">i", len(content)) + content)
     assert client.client.take_output() == []
     assert client.client.end is not None
-    assert client.client.end == (KafkaConnectionFault.UNSIGNED, "more than 20 requests before the sign-in")
+    assert client.client.end == (KafkaConnectionFault.UNSIGNED, "more than 20 requests before authentication")
 
 
 def test_who_has_signed_in_may_ask_as_often_as_it_likes() -> None:

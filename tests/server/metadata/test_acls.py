@@ -46,7 +46,7 @@ def deleted(image: MetadataImage, *filters: pb.AclFilter, up_to: int | None = No
 @pytest.mark.parametrize(
     ("acl", "said"),
     [
-        (rule("alice", READ, TOPIC, "t"), "'alice' is not User: and a name, or User:* for everybody"),
+        (rule("alice", READ, TOPIC, "t"), "'alice' is not User: and a name, or User:* for all users"),
         (rule("User:", READ, TOPIC, "t"), "is not User: and a name"),
         (rule("User:a\nb", READ, TOPIC, "t"), "printable"),
         (rule("User:" + "x" * 300, READ, TOPIC, "t"), "up to 255"),
@@ -57,8 +57,8 @@ def deleted(image: MetadataImage, *filters: pb.AclFilter, up_to: int | None = No
         (rule(ALICE, READ, GROUP, "*", PREFIXED), "for all of them give the literal pattern"),
         (rule(ALICE, ALTER, CLUSTER, "mine"), "its name is kafka-cluster"),
         (rule(ALICE, ALTER, CLUSTER, "kafka-cluster", PREFIXED), "its name is kafka-cluster"),
-        (rule(ALICE, WRITE, GROUP, "g"), "nobody can Write a Group: choose from All, Read, Delete, Describe"),
-        (rule(ALICE, ANY, TOPIC, "t"), "nobody can Any a Topic"),
+        (rule(ALICE, WRITE, GROUP, "g"), "no client can Write a Group: choose from All, Read, Delete, Describe"),
+        (rule(ALICE, ANY, TOPIC, "t"), "no client can Any a Topic"),
         (rule(ALICE, 77, TOPIC, "t"), "operation 77"),  # type: ignore[arg-type]
         (rule(ALICE, READ, 9, "t"), "about Topic, Group, Cluster or ProducerName"),  # type: ignore[arg-type]
         (rule(ALICE, READ, TOPIC, "t", MATCH), "literal or prefixed"),

@@ -78,8 +78,8 @@ def controller() -> Controller:
         (users(credential("a\nb")), "printable"),
         (users(credential("x" * 250)), "1 to 249"),
         (users(credential("User:alice")), "without User:"),
-        (users(credential("ANONYMOUS")), "nobody can be called ANONYMOUS"),
-        (users(credential("*")), "nobody can be called *"),
+        (users(credential("ANONYMOUS")), "user name ANONYMOUS is reserved"),
+        (users(credential("*")), "user name * is reserved"),
         (users(credential(), credential()), "'alice' is named twice"),
         (users(credential(), deletions=("alice",)), "'alice' is named twice"),
         (users(deletions=("a\nb",)), "printable"),
@@ -187,8 +187,8 @@ def test_what_is_kept_of_passwords_is_in_no_description_and_no_repr(controller: 
         (Revocation(serial="f" * 41), "1 to 40"),
         (Revocation(principal="alice"), "not User: and a name"),
         (Revocation(principal="User:"), "1 to 249"),
-        (Revocation(principal="User:*"), "nobody can be called *"),
-        (Revocation(principal="User:ANONYMOUS"), "nobody can be called ANONYMOUS"),
+        (Revocation(principal="User:*"), "user name * is reserved"),
+        (Revocation(principal="User:ANONYMOUS"), "user name ANONYMOUS is reserved"),
     ],
 )
 def test_revocations_that_make_no_sense_are_refused_in_one_line(revocation: Revocation, said: str) -> None:

@@ -96,7 +96,7 @@ def test_a_refusal_on_a_small_disk_says_what_must_be_free_and_ends_with_that() -
     assert refusal is not None
     assert refusal.message.endswith(
         "nearly full (60 MiB free); free space on it and try again:"
-        " appends are taken with over 70 MiB free, below 80 % in use"
+        " appends are accepted again with over 70 MiB free, below 80 % in use"
     )
     disk.free_mib = 70
     space.on_time(CHECK_INTERVAL_US)

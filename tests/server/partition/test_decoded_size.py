@@ -76,7 +76,7 @@ def test_a_leader_refuses_what_no_reader_would_decompress(codec: Codec) -> None:
     refused = admitted(inflating_batch(MOST_DECODED_BYTES, codec), 1, 10, "orders", TopicConfig(), 8 << 20, lambda: 2)
     assert isinstance(refused, errors_pb2.Error)
     assert refused.code == errors_pb2.INVALID_RECORD
-    assert "once they are decompressed" in refused.message
+    assert "when decompressed" in refused.message
     taken = admitted(
         inflating_batch(MOST_DECODED_BYTES - 4096, codec), 1, 10, "orders", TopicConfig(), 8 << 20, lambda: 2
     )

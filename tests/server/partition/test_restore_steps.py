@@ -122,7 +122,7 @@ def test_a_kafka_batch_that_contradicts_its_entry_is_not_restored(rig: Rig) -> N
     step(rig, BeginPartitionRestore())
     problem = step(rig, RestoreBatches(entries=[bytes(entry)], next_offset=3))
     assert problem is not None and problem.code == ErrorCode.INVALID_RECORD
-    assert "2 records where its entry says 3" in problem.message
+    assert "2 records where its entry has 3" in problem.message
 
 
 def test_a_producer_goes_on_after_a_restore_where_it_was(rig: Rig) -> None:

@@ -94,7 +94,7 @@ async def test_a_node_that_does_not_stop_in_time_ends_all_the_same(
     asked = asyncio.Event()
     asked.set()
     await asyncio.wait_for(waiting(ending, asked, 100), 30)
-    assert ending.error == "it did not hand over and stop in time"
+    assert ending.error == "it did not hand over its leaderships and stop in time"
 
 
 async def test_a_node_that_fails_is_not_waited_for(ending: Ending) -> None:
@@ -114,7 +114,7 @@ async def test_a_node_ends_with_whoever_started_it(ending: Ending) -> None:
         assert not ending.halted.is_set(), "it only lives on the other end being open"
         os.close(write_end)
         await asyncio.wait_for(ending.wait_halted(), 30)
-        assert ending.error == "whoever started it is gone"
+        assert ending.error == "the parent process has exited"
     finally:
         os.close(read_end)
 

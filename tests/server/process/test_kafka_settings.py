@@ -53,7 +53,7 @@ def test_it_listens_beyond_loopback_only_where_that_is_wanted_and_others_are_tol
         with pytest.raises(ListenError, match=r"kafka_listen = 192\.0\.2\.7:9092 is beyond loopback"):
             check_listening(loaded(**places, kafka_listen="192.0.2.7:9092"))
         everywhere = {**places, "kafka_listen": f"0.0.0.0:{other}", "insecure": True}
-        with pytest.raises(ListenError, match="give --kafka-advertise"):
+        with pytest.raises(ListenError, match="set --kafka-advertise"):
             check_listening(loaded(**everywhere, advertise=f"127.0.0.1:{one}"))
         check_listening(loaded(**everywhere, kafka_advertise="127.0.0.1:9092"))
     finally:

@@ -293,7 +293,7 @@ async def test_a_majority_of_strange_controllers_ends_a_node_that_was_never_read
     running.driver.heard_cluster(at(3), "theirs")
     said = await running.end()
     assert said is not None
-    assert "the data directory belongs to cluster ours, but the controllers at hand form cluster theirs" in said
+    assert "the data directory belongs to cluster ours, but the reachable controllers form cluster theirs" in said
 
 
 async def test_one_address_counts_once_whatever_answers_there() -> None:

@@ -16,10 +16,10 @@ from quorumlog.local.ports import ReservedPorts
 from quorumlog.server.process.service_manager import LONGEST_STATUS, SOCKET_VARIABLE, ServiceManager
 from tests.support.recorded_log import RecordedLog
 
-READY = "READY=1\nSTATUS=serves clients"
+READY = "READY=1\nSTATUS=serving clients"
 #: Of a busy machine.
 PATIENCE_S = 60.0
-STOPPING = "STOPPING=1\nSTATUS=hands its leaderships over"
+STOPPING = "STOPPING=1\nSTATUS=handing over its leaderships"
 
 
 class Heard:

@@ -78,7 +78,7 @@ def test_who_may_do_everything_is_a_list_in_the_file_and_text_elsewhere(tmp_path
         ({"acl_image_max_age_ms": 60_000}, "authorization is off"),
         ({"acl_image_max_age_ms": 1_999, "authorization": True, "super_users": "User:a"}, "at least 20 times"),
         ({"authorization": True}, "super_users with authorization: expected User:NAME"),
-        ({"authorization": True, "super_users": "User:a", "insecure": True}, "cannot prove who they are"),
+        ({"authorization": True, "super_users": "User:a", "insecure": True}, "unauthenticated clients"),
         ({"authorization": "perhaps"}, "wrong value 'perhaps' for authorization"),
     ],
 )

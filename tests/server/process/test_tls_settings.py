@@ -98,7 +98,7 @@ def test_kafkas_clients_prove_who_they_are_as_other_clients_do_unless_it_is_said
     assert loaded(**own).kafka_proof is Listener.CLIENT
     assert loaded(**own, password_listen="127.0.0.1:19094").kafka_proof is Listener.PASSWORD
     assert loaded(**own, kafka_security_protocol="SASL_SSL").kafka_proof is Listener.PASSWORD
-    with pytest.raises(ListenError, match=r"192\.0\.2\.7 is no address of this machine"):
+    with pytest.raises(ListenError, match=r"192\.0\.2\.7 is not an address of this machine"):
         check_listening(loaded(**own))
     with pytest.raises(ListenError, match=r"kafka_listen = 192\.0\.2\.7:9092 is beyond loopback"):
         check_listening(loaded(**own, kafka_security_protocol="PLAINTEXT"))
@@ -111,5 +111,5 @@ def test_listeners_that_ask_who_one_is_may_be_beyond_loopback_and_others_only_if
     with pytest.raises(ListenError, match=r"plaintext_listen = 192\.0\.2\.7:19094 is beyond loopback"):
         check_listening(loaded(**FREE, plaintext_listen="192.0.2.7:19094"))
     for name in ("listen", "password_listen"):
-        with pytest.raises(ListenError, match=f"{name} = 192.0.2.7:19092: 192.0.2.7 is no address of this machine"):
+        with pytest.raises(ListenError, match=f"{name} = 192.0.2.7:19092: 192.0.2.7 is not an address of this machine"):
             check_listening(loaded(**{**FREE, name: "192.0.2.7:19092"}))

@@ -58,8 +58,8 @@ def test_everything_can_be_chosen() -> None:
         ({"password_listen": None}, "password_listen is not set beside sasl_oauthbearer_jwks_file"),
         ({"sasl_oauthbearer_jwks_file": None}, "is set without sasl_oauthbearer_jwks_file: expected a file"),
         ({"sasl_oauthbearer_expected_issuer": ""}, "sasl_oauthbearer_expected_issuer"),
-        ({"sasl_oauthbearer_algorithms": "none"}, "'none' is none of RS256"),
-        ({"sasl_oauthbearer_algorithms": "RS256,HS256"}, "'HS256' is none of RS256"),
+        ({"sasl_oauthbearer_algorithms": "none"}, "'none' is not one of RS256"),
+        ({"sasl_oauthbearer_algorithms": "RS256,HS256"}, "'HS256' is not one of RS256"),
         ({"sasl_oauthbearer_algorithms": ""}, "no algorithm"),
         ({"sasl_oauthbearer_algorithms": 5}, "not a list"),
         ({"sasl_oauthbearer_clock_skew_seconds": 301}, "a whole number of seconds from 0 to 300"),
@@ -97,8 +97,8 @@ def test_a_node_does_not_start_with_a_file_that_it_cannot_trust(tmp_path: Path, 
 
 
 def test_without_the_extra_a_node_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [each for each in sys.modules if each.startswith("quorumlog.server.tokens.")]:
-        monkeypatch.delitem(sys.modules, name)
+    for name in ("jwt_verifier", "key_set", "watched_keys"):
+        monkeypatch.delitem(sys.modules, f"quorumlog.server.access.{name}", raising=False)
     monkeypatch.setitem(sys.modules, "jwt", None)
     with pytest.raises(
         SettingsError, match=r"needs the package jwt, which is not installed: pip install 'quorumlog\[oauth"

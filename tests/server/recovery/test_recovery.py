@@ -149,7 +149,7 @@ def test_a_witness_never_goes_on_but_knows_what_is_lost(tmp_path: Path) -> None:
     other = directory(tmp_path, 4, replace(ahead, table={**witness_rows()}))
     outcome = plan_for(one, other).outcomes[PARTLY]
     assert (outcome.goes_on.node, outcome.loss) == (1, Loss.NEWEST)
-    assert "at least 3 newer entries are lost, says the witness on node 4" in outcome.why
+    assert "at least 3 newer entries are lost, reported by the witness on node 4" in outcome.why
 
 
 def test_a_witness_alone_has_nothing_to_go_on_with(tmp_path: Path) -> None:
@@ -206,7 +206,7 @@ def test_a_partition_without_a_survivor_begins_anew_as_another_group(two: tuple[
     [(group, outcome)] = [(group, each) for group, each in plan.outcomes.items() if each.loss is Loss.ALL]
     assert group > NOWHERE
     assert outcome.name == "t-2"
-    assert any("t-2: begins anew and empty; all of its records are lost" in line for line in plan.report)
+    assert any("t-2: restarts empty; all of its records are lost" in line for line in plan.report)
 
 
 def test_where_a_majority_is_left_of_everything_nothing_is_given_up(tmp_path: Path) -> None:
@@ -218,7 +218,7 @@ def test_where_a_majority_is_left_of_everything_nothing_is_given_up(tmp_path: Pa
         )
         for node in (1, 2, 3, 4)
     ]
-    with pytest.raises(RecoveryError, match="a majority is left of everything"):
+    with pytest.raises(RecoveryError, match="every group still has a majority"):
         plan_for(*places)
 
 
@@ -233,13 +233,13 @@ def test_members_that_change_in_the_log_are_not_counted_on(tmp_path: Path) -> No
 
 def test_surveys_that_do_not_belong_together_are_refused(two: tuple[Path, Path]) -> None:
     one, other = (survey_directory(each) for each in two)
-    with pytest.raises(RecoveryError, match="give the surveys"):
+    with pytest.raises(RecoveryError, match="specify those of all survivors"):
         make_plan([])
     with pytest.raises(RecoveryError, match="two surveys are of node 1"):
         make_plan([one, one])
     with pytest.raises(RecoveryError, match="of different clusters"):
         make_plan([one, replace(other, cluster_id="another")])
-    with pytest.raises(RecoveryError, match="do not know node 4 by data directory disk-9"):
+    with pytest.raises(RecoveryError, match="do not have node 4 with data directory disk-9"):
         make_plan([one, replace(other, directory_id="disk-9")])
 
 
@@ -258,9 +258,9 @@ def test_files_carry_surveys_and_plans_and_nothing_else_is_taken_for_them(two: t
 def test_files_that_were_changed_are_refused(two: tuple[Path, Path]) -> None:
     found = [survey_directory(each) for each in two]
     plan = make_plan(found)
-    with pytest.raises(RecoveryError, match="it is not as it was printed: survey that node again"):
+    with pytest.raises(RecoveryError, match="it was modified after it was printed: survey that node again"):
         Survey.from_json(found[0].to_json() | {"node_id": 5}, "it")
-    with pytest.raises(RecoveryError, match="it is not as it was printed: make the plan anew"):
+    with pytest.raises(RecoveryError, match="it was modified after it was printed: make a new plan"):
         RecoveryPlan.from_json(plan.to_json() | {"cluster_id": plan.former_cluster_id}, "it")
 
 
@@ -318,7 +318,7 @@ def test_a_directory_that_changed_since_it_was_surveyed_is_refused(two: tuple[Pa
         last = storage.groups()[WHOLE].last
         entry = GroupSealer(WHOLE).noop(last.index + 1, last.term, last.hash)
         storage.commit(Transaction(1, [RaftGroupWrite(WHOLE, entries=[entry])]))
-    with pytest.raises(RecoveryError, match="is not what was surveyed"):
+    with pytest.raises(RecoveryError, match="has changed since its survey"):
         apply_plan(plan, two[0])
     assert survey_directory(two[0]).cluster_id == FORMER
 
@@ -356,7 +356,7 @@ def test_a_crash_on_the_way_leaves_all_as_it_was(two: tuple[Path, Path], monkeyp
 def test_a_directory_in_use_or_without_a_cluster_is_refused(two: tuple[Path, Path], tmp_path: Path) -> None:
     with opened(two[0]), pytest.raises(DataDirectoryLockedError, match="is in use"):
         survey_directory(two[0])
-    with pytest.raises(RecoveryError, match=r"there is no data\.mdb"):
+    with pytest.raises(RecoveryError, match=r"has no data\.mdb"):
         survey_directory(tmp_path / "nowhere")
     assert not (tmp_path / "nowhere").exists()
     Storage(tmp_path / "empty", reserve_bytes=0).close()
@@ -463,7 +463,7 @@ def test_a_copy_that_began_anew_is_no_witness_of_what_was_committed(tmp_path: Pa
 
 def test_a_node_that_returned_empty_is_no_witness_of_the_metadata(tmp_path: Path) -> None:
     one, other = directory(tmp_path, 1), directory(tmp_path, 2)
-    assert "metadata: go on from node 1; a majority is left, nothing is lost" in plan_for(one, other).report
+    assert "metadata: continue from node 1; a majority is left, nothing is lost" in plan_for(one, other).report
     with opened(other) as storage:
         membership = Membership.decode(storage.node_state()[CLUSTER_ROW])
         storage.commit(Transaction(1, [], {CLUSTER_ROW: replace(membership, votes_from=4).encode()}))

@@ -154,8 +154,8 @@ def test_without_a_controller_nothing_is_asked_for(node: AskedNode) -> None:
     ("request_", "line"),
     [
         (admin_pb2.DeleteTopicsRequest(names=["a", "b"], topic_ids=[ID]), "2 names come with 1 ids"),
-        (admin_pb2.DeleteTopicsRequest(names=["a"], topic_ids=[b"short"]), "another length than 16 bytes"),
-        (admin_pb2.AlterConfigsRequest(topics=[admin_pb2.AlterTopicConfig(topic_id=b"x" * 17)]), "another length"),
+        (admin_pb2.DeleteTopicsRequest(names=["a"], topic_ids=[b"short"]), "a topic id is not 16 bytes long"),
+        (admin_pb2.AlterConfigsRequest(topics=[admin_pb2.AlterTopicConfig(topic_id=b"x" * 17)]), "not 16 bytes long"),
         (admin_pb2.DeleteProducersRequest(names=["a"], claims=[admin_pb2.ProducerClaim()] * 2), "1 names come with 2"),
         (
             admin_pb2.DeleteTopicsRequest(names=["a"] * (MAX_CHANGE_TARGETS + 1)),

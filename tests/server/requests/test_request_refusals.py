@@ -93,7 +93,7 @@ def test_a_look_up_beyond_the_limit_hears_of_the_limit_and_costs_no_heartbeats()
     assert isinstance(reply.message, pb.ListOffsetsResponse)
     problem = reply.message.results[0].error
     assert (problem.code, problem.retriable, problem.definite) == (ErrorCode.SERVER_BUSY, True, True)
-    assert "1 look-ups wait here" in problem.message
+    assert "1 lookups wait here" in problem.message
     assert len(rounds) == 1
 
 
@@ -243,7 +243,7 @@ async def test_a_request_too_large_is_refused_in_the_same_words_by_the_service_a
     assert by_service.code == by_node.code == ErrorCode.RECORD_TOO_LARGE
     for told, size in ((by_service, len(request.SerializeToString())), (by_node, 5_000)):
         what = "send fewer or smaller batches in one request"
-        assert told.message == f"the request has {size} bytes, the node takes 1000: {what}"
+        assert told.message == f"the request has {size} bytes, the node accepts 1000: {what}"
 
 
 def test_the_operator_is_told_of_refusals_that_nobody_is_answered() -> None:

@@ -150,8 +150,8 @@ async def test_a_node_that_says_it_is_another_gets_no_frame_in(world: World, tmp
     liar = await world.side(3, create_node(tmp_path / "b", world.authority, 2, []))
     liar.links.connect({1: honest.address})
     await until(lambda: liar.said("peer_unreachable") and honest.said("peer_refused"))
-    assert honest.said("peer_refused") == ["it says that it is node 3, but its certificate is of node 2"]
-    assert liar.said("peer_unreachable") == ["it says that it is node 3, but its certificate is of node 2"]
+    assert honest.said("peer_refused") == ["it claims to be node 3, but its certificate is of node 2"]
+    assert liar.said("peer_unreachable") == ["it claims to be node 3, but its certificate is of node 2"]
     assert not honest.has(FrameReceived) and not liar.has(PeerConnected)
     (told,) = honest.audited
     assert (told.event, told.fields["principal"], told.fields["host"]) == ("peer_refused", "Node:2", "127.0.0.1")
@@ -173,7 +173,7 @@ async def test_a_users_certificate_speaks_for_no_node(world: World, tmp_path: Pa
     user = await world.side(2, create_client(tmp_path / "b", world.authority, "mallory"))
     user.links.connect({1: honest.address})
     await until(lambda: honest.said("peer_refused"))
-    assert honest.said("peer_refused") == ["it says that it is node 2, but its certificate is of no node"]
+    assert honest.said("peer_refused") == ["it claims to be node 2, but its certificate is not a node's"]
     assert [line.fields["principal"] for line in honest.audited] == ["User:mallory"]
 
 
@@ -186,7 +186,7 @@ async def test_a_link_ends_with_the_certificate_that_opened_it(world: World, tmp
     await until(lambda: short.has(PeerDisconnected))
     assert time.time() > ends_s - 1
     await until(lambda: short.said("link_broken"))
-    assert "not valid any more" in short.said("link_broken")[0]
+    assert "has expired" in short.said("link_broken")[0]
 
 
 async def test_with_a_certificate_that_has_ended_no_stream_begins_on_a_connection_that_is_open(

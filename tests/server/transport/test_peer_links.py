@@ -311,7 +311,7 @@ async def test_a_corrupt_entry_breaks_the_link_and_never_reaches_the_node(ends: 
     await until(lambda: second.of(PeerDisconnected) and first.of(PeerDisconnected))
     assert second.of(FrameReceived) == []
     (line,) = second.said("link_broken")
-    assert "cannot be believed: checksum of entry 1 in group 3" in str(line["reason"])
+    assert "invalid frame: checksum of entry 1 in group 3" in str(line["reason"])
     await until(lambda: len(first.of(PeerConnected)) == 2)
 
 

@@ -1,4 +1,4 @@
-"""Keys of topics' configurations as Kafka's clients know them: ours, and Kafka's own that mean nothing here."""
+"""Keys of topic configurations known to Kafka's clients: ours, and Kafka's own that have no effect here."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from quorumlog.server.kafka.handlers.error_codes import KafkaError
 from quorumlog.server.metadata.topic_config import is_kafkas_own
 from quorumlog.v1 import admin_pb2
 
-#: Where a value comes from (``DescribeConfigsResponse.ConfigSource``).
+#: Sources of a value (``DescribeConfigsResponse.ConfigSource``).
 TOPIC_CONFIG, DEFAULT_CONFIG = 1, 5
 _BOOLEAN, _STRING, _INT, _SHORT, _LONG, _DOUBLE, _LIST = range(1, 8)
-#: Of what type a value is (``DescribeConfigsResponse.ConfigType``).
+#: Types of values (``DescribeConfigsResponse.ConfigType``).
 TYPES = {
     "retention.ms": _LONG,
     "retention.bytes": _LONG,
@@ -23,7 +23,7 @@ TYPES = {
     "message.timestamp.type": _STRING,
 }
 UNKNOWN_TYPE = 0
-#: Keys of what there is not, with the one value that asks for none of it: Kafka's default, which tools send.
+#: Keys of unsupported features, with the only value that is accepted: Kafka's default, which tools send.
 _ONLY = {
     "unclean.leader.election.enable": "false",
     "remote.storage.enable": "false",
@@ -31,12 +31,12 @@ _ONLY = {
     "max.compaction.lag.ms": "9223372036854775807",
 }
 _MAX_MESSAGE_BYTES = "max.message.bytes"
-#: What Kafka counts of a batch beyond its message, and tells with its default.
+#: Kafka adds the overhead of a batch to the default that it reports.
 _BATCH_OVERHEAD_BYTES = 12
 
 
 class RefusedConfigError(Exception):
-    """What a client asks for is refused before the node is asked. The message says why."""
+    """Raised if a client's request is refused before the node is asked. The message has the reason."""
 
     def __init__(self, message: str, code: KafkaError = KafkaError.INVALID_CONFIG) -> None:
         super().__init__(message)
@@ -44,35 +44,35 @@ class RefusedConfigError(Exception):
 
 
 def is_without_effect(name: str) -> bool:
-    """Whether a key is Kafka's, and means nothing here."""
+    """True if a key is Kafka's and has no effect here."""
     return name in _ONLY or is_kafkas_own(name)
 
 
 def effective(configs: Iterable[tuple[str, str | None]]) -> dict[str, str]:
-    """The keys that mean something here, with their values. One without a value has its default.
+    """Returns the keys that have an effect here, with their values. A key without a value keeps its default.
 
     Raises:
-        RefusedConfigError: a key asks for what there is not, or is there twice.
+        RefusedConfigError: a key requests an unsupported feature, or occurs twice.
     """
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for name, value in configs:
         if value is None:
             continue
         only = _ONLY.get(name)
         if only is not None and value.strip().lower() != only:
             raise RefusedConfigError(f"{name} is not supported: leave it out, or set it to {only}")
-        if name in found:
-            raise RefusedConfigError(f"{name} is named twice", KafkaError.INVALID_REQUEST)
+        if name in values:
+            raise RefusedConfigError(f"the request names {name} twice", KafkaError.INVALID_REQUEST)
         if not is_without_effect(name):
-            found[name] = value
-    return found
+            values[name] = value
+    return values
 
 
 def shown_value(entry: admin_pb2.ConfigEntry, *, default: bool = False) -> str:
-    """A value as Kafka's clients are told it.
+    """Returns a value as reported to Kafka's clients.
 
     Arguments:
-        default: the one that holds when none is set.
+        default: return the default value instead of the current one.
     """
     value = entry.default_value if default else entry.value
     if entry.name == _MAX_MESSAGE_BYTES and (default or entry.is_default):

@@ -1,4 +1,4 @@
-"""Settings of a node, for DescribeConfigs: those that have a name in Kafka. Clients can read them, and change none."""
+"""DescribeConfigs of nodes: the settings that have a name in Kafka. Clients can read them, but change none."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from quorumlog.server.kafka.handlers.error_codes import KafkaError, kafka_code
 from quorumlog.server.kafka.handlers.handler import KafkaCall, Steps, ask
 from quorumlog.v1 import admin_pb2
 
-#: Where these values come from, and their types, by Kafka's numbers.
+#: Source and types of these values, by Kafka's numbers.
 _NODE_CONFIG = 4
 _BOOLEAN, _INT, _LIST = 1, 3, 7
-#: Of a topic whose creator does not say how many partitions it wants.
+#: Number of partitions of a topic whose creator does not specify it.
 _PARTITIONS = 1
 
 
@@ -32,17 +32,19 @@ class _Setting(NamedTuple):
 def describe_node(
     call: KafkaCall[DescribeConfigsRequest], resource: DescribeConfigsResource
 ) -> Steps[DescribeConfigsResult]:
-    """What of the settings of the node that is asked has a name in Kafka. It answers for no other node."""
+    """Describes the settings of the node that serves the request. It has no settings of other nodes."""
     name = resource.resource_name
     result = DescribeConfigsResult(KafkaError.NONE, None, resource.resource_type, name, configs=())
     if not name:
-        # What is set of all nodes together: in Kafka that can be, here nothing.
+        # Cluster-wide defaults: Kafka has them, here none exist.
         return result
     if name != str(call.cluster.node_id):
         result.error_code = KafkaError.INVALID_REQUEST
-        result.error_message = f"this is node {call.cluster.node_id}, which tells of itself only: ask each node"
+        result.error_message = (
+            f"this is node {call.cluster.node_id}, which describes only itself: send the request to each node"
+        )
         return result
-    # Who may not describe the cluster is not told.
+    # Denied clients must not see the settings.
     reply = yield from ask(admin_pb2.DescribeNodeRequest(), admin_pb2.DescribeNodeResponse)
     if reply.HasField("error"):
         result.error_code, result.error_message = kafka_code(reply.error), reply.error.message
@@ -54,31 +56,33 @@ def describe_node(
 
 def _settings(call: KafkaCall[DescribeConfigsRequest]) -> Iterator[_Setting]:
     node_id = call.cluster.node_id
-    yield _Setting("node.id", str(node_id), _INT, "The node's number.")
-    yield _Setting("broker.id", str(node_id), _INT, "The node's number.")
+    yield _Setting("node.id", str(node_id), _INT, "The node's id.")
+    yield _Setting("broker.id", str(node_id), _INT, "The node's id.")
     address = call.cluster.kafka_address(node_id)
     if address is not None:
         host, port = address
         shown = f"[{host}]" if ":" in host else host
         yield _Setting(
-            "advertised.listeners", f"KAFKA://{shown}:{port}", _LIST, "Where Kafka's clients reach the node."
+            "advertised.listeners", f"KAFKA://{shown}:{port}", _LIST, "Address of the node for Kafka's clients."
         )
     yield _Setting(
         "auto.create.topics.enable",
         _flag(call.creates_topics),
         _BOOLEAN,
-        "Whether a topic that is mentioned is created.",
+        "Create a topic when a client mentions it.",
     )
-    yield _Setting("delete.topic.enable", _flag(True), _BOOLEAN, "Whether topics can be deleted.")
+    yield _Setting("delete.topic.enable", _flag(True), _BOOLEAN, "Allow the deletion of topics.")
     yield _Setting(
-        "unclean.leader.election.enable", _flag(False), _BOOLEAN, "Whether a replica may lead that lacks records."
+        "unclean.leader.election.enable", _flag(False), _BOOLEAN, "Allow a replica that lacks records to become leader."
     )
-    yield _Setting("num.partitions", str(_PARTITIONS), _INT, "Partitions of a topic, where its creator does not say.")
+    yield _Setting(
+        "num.partitions", str(_PARTITIONS), _INT, "Number of partitions of a topic whose creator does not specify it."
+    )
     yield _Setting(
         "default.replication.factor",
         str(call.cluster.default_replicas),
         _INT,
-        "Replicas of a partition, where a topic's creator does not say.",
+        "Replication factor of a topic whose creator does not specify it.",
     )
 
 

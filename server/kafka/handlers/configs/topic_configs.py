@@ -1,4 +1,4 @@
-"""Configurations of topics: DescribeConfigs, AlterConfigs and IncrementalAlterConfigs. Of nodes they are only read."""
+"""DescribeConfigs, AlterConfigs and IncrementalAlterConfigs of topics. Those of nodes are read-only."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from quorumlog.v1 import admin_pb2
 
 _TOPIC, _BROKER, _BROKER_LOGGER = 2, 4, 8
 _TIMEOUT_MS = 30_000
-#: What any topic may have.
+#: A key and value that are valid for any topic.
 _ANY_KEY, _ANY_VALUE = "retention.ms", "604800000"
 _NO_ERROR = (KafkaError.NONE, None)
 _Outcome = tuple[KafkaError, str | None]
@@ -59,7 +59,7 @@ def describe_configs(call: KafkaCall[DescribeConfigsRequest]) -> Steps[DescribeC
     results, told = [], set[_Resource]()
     for each in call.message.resources:
         place = each.resource_type, each.resource_name
-        # Few bytes repeat a name, and many would answer each time.
+        # A small request that repeats a name must not return its configuration many times.
         if place in told:
             results.append(_repeated(place))
         elif each.resource_type == _BROKER:
@@ -71,7 +71,7 @@ def describe_configs(call: KafkaCall[DescribeConfigsRequest]) -> Steps[DescribeC
 
 
 def alter_configs(call: KafkaCall[AlterConfigsRequest]) -> Steps[AlterConfigsResponse]:
-    """Answers AlterConfigs: what a request does not name goes back to its default."""
+    """Answers AlterConfigs: keys that a request does not name return to their defaults."""
     changes: dict[_Resource, admin_pb2.AlterTopicConfig] = {}
     outcomes: dict[_Resource, _Outcome] = {}
     for each in call.message.resources:
@@ -134,8 +134,8 @@ def _alter(
     changes: Mapping[_Resource, admin_pb2.AlterTopicConfig], outcomes: dict[_Resource, _Outcome], validate_only: bool
 ) -> Steps[None]:
     real = [change for change in changes.values() if change.set or change.clear]
-    # A change of keys that mean nothing here changes nothing. Who may not make it is told so: by one that is only
-    # looked at, and would change nothing either.
+    # A change that consists of keys without effect changes nothing. Authorization is checked nevertheless: by a change
+    # that is validated only, and would have no effect either.
     empty = [
         admin_pb2.AlterTopicConfig(name=change.name, set={_ANY_KEY: _ANY_VALUE})
         for change in changes.values()
@@ -152,10 +152,10 @@ def _alter(
 
 
 def _refusal(place: _Resource, is_repeated: bool, *, clears: bool = False) -> _Outcome:
-    """Why a resource cannot be changed, or not be described.
+    """Returns the error for a resource that cannot be altered or described.
 
     Arguments:
-        clears: what was set of it is to be cleared, and nothing is to be set.
+        clears: the change only removes values.
     """
     if is_repeated:
         return KafkaError.INVALID_REQUEST, "the request names the resource twice"
@@ -163,7 +163,14 @@ def _refusal(place: _Resource, is_repeated: bool, *, clears: bool = False) -> _O
         return _NO_ERROR
     if place[0] in (_BROKER, _BROKER_LOGGER):
         # Kafka's own tool clears limits of nodes after each move, whether it has set any or not.
-        return _NO_ERROR if clears else (KafkaError.INVALID_CONFIG, "settings of nodes are in their own configuration")
+        return (
+            _NO_ERROR
+            if clears
+            else (
+                KafkaError.INVALID_CONFIG,
+                "settings of nodes cannot be changed here: change the configuration file of the node",
+            )
+        )
     return KafkaError.INVALID_REQUEST, f"resources of type {place[0]} have no configuration here"
 
 
@@ -171,14 +178,14 @@ def _increment(resource: IncrementalAlterConfigsRequestAlterConfigsResource) -> 
     change = admin_pb2.AlterTopicConfig(name=resource.resource_name)
     to_set = [(each.name, each.value) for each in resource.configs if each.config_operation == _Operation.SET]
     if any(value is None for _, value in to_set):
-        raise RefusedConfigError("a key is to be set to nothing", KafkaError.INVALID_REQUEST)
+        raise RefusedConfigError("a key has no value: set one, or use DELETE", KafkaError.INVALID_REQUEST)
     change.set.update(effective(to_set))
     for each in resource.configs:
         if each.config_operation == _Operation.DELETE:
             if not is_without_effect(each.name):
                 change.clear.append(each.name)
         elif each.config_operation != _Operation.SET:
-            raise RefusedConfigError(f"{each.name} is no list to append to", KafkaError.INVALID_REQUEST)
+            raise RefusedConfigError(f"{each.name} is not a list: use SET or DELETE", KafkaError.INVALID_REQUEST)
     return change
 
 
